@@ -205,6 +205,27 @@ func TestOneTimestampPerReport(t *testing.T) {
 	})
 }
 
+// TestAgentNamesTheClusterOfANode: of a push that names none, whatever it reads of it.
+func TestAgentNamesTheClusterOfANode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, func(c *Config) { c.DefaultCluster = "prod" })
+		md := pmetric.NewMetrics()
+		for _, attrs := range []map[string]any{
+			{"host.name": "a"}, {"host.name": "a", "k8s.cluster.name": "lab"}, {"service.name": "no node"},
+		} {
+			require.NoError(t, md.ResourceMetrics().AppendEmpty().Resource().Attributes().FromRaw(attrs))
+		}
+		gauge(resource(md, map[string]any{"gpu.job.id": "J"}), "gpu.app.step.duration", 1) // of this node
+		r.push(md)
+		var got []string
+		for _, rm := range r.sink.AllMetrics()[0].ResourceMetrics().All() {
+			cluster, _ := rm.Resource().Attributes().Get("k8s.cluster.name")
+			got = append(got, cluster.Str())
+		}
+		assert.Equal(t, []string{"prod", "lab", "", "prod"}, got[:4])
+	})
+}
+
 func TestAgentIgnoresNonsenseAndCountsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newAgentRig(t, func(c *Config) { c.Agent.MaxNodes = 1 })
