@@ -89,7 +89,8 @@ func (f file) write(data []byte) error {
 		return err
 	}
 	beside := f.path + ".new"
-	if err := remove(beside); err != nil { // of a process that was killed
+	// Of a process that was killed.
+	if err := os.Remove(beside); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	head := fmt.Appendf(nil, "gpu-collector %s %08x %d\n", f.form, checksum(data), len(data))
@@ -105,17 +106,7 @@ func (f file) write(data []byte) error {
 // setAside moves a file away that is of no use, and returns where it is.
 func (f file) setAside() (string, error) {
 	to := f.path + setAside
-	if err := remove(to); err != nil {
-		return "", err
-	}
 	return to, os.Rename(f.path, to)
-}
-
-func remove(path string) error {
-	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 func writeThrough(path string, parts ...[]byte) (err error) {

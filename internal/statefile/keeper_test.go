@@ -52,7 +52,7 @@ func (s *text) Snapshot() ([]byte, uint64, error) {
 }
 
 func (s *text) Restore(data []byte, _ time.Time) error {
-	s.is = string(data)
+	s.set(string(data))
 	return s.refuse
 }
 
@@ -102,11 +102,25 @@ func TestKeeper(t *testing.T) {
 			k.Changed()
 			synctest.Wait()
 			assert.Equal(t, "two", kept(t, directory), "after a quiet time at once again")
+			s.set("and again")
+			k.Changed()
+			time.Sleep(firstPause)
+			synctest.Wait()
+			assert.Equal(t, "and again", kept(t, directory), "and the pause is short again")
+			path := newFile(directory, "test/of it", form).path
+			require.NoError(t, os.Remove(path))
+			k.Changed()
+			time.Sleep(3 * time.Minute)
+			assert.NoFileExists(t, path, "nothing has changed since")
 			s.set("three")
 		})
 		assert.Equal(t, "three", kept(t, directory), "a shutdown waits for no pause")
 		assert.Zero(t, logs.Len())
-		logs = life(t, directory, &text{}, func(s *text, _ *Keeper) { assert.Equal(t, "three", s.is) })
+		logs = life(t, directory, &text{}, func(s *text, _ *Keeper) {
+			assert.Equal(t, "three", s.is)
+			require.NoError(t, os.RemoveAll(directory))
+		})
+		assert.NoDirExists(t, directory, "what was restored is no change")
 		assert.Zero(t, logs.Len())
 	})
 }
@@ -126,8 +140,8 @@ func TestKeeperOfWhatIsNoFile(t *testing.T) {
 			return errors.Join(file{path, form}.write([]byte("x")), os.Truncate(path, 1<<38))
 		}, why: "which says 1"},
 		"not to be restored": {make: func(path string) error { return file{path, form}.write([]byte("x")) }, refuse: errors.New("of another node"), why: "of another node"},
-		"a file set aside before": {make: func(path string) error {
-			return errors.Join(os.WriteFile(path, nil, 0o600), os.WriteFile(path+setAside, nil, 0o600))
+		"a file set aside before, and one half written": {make: func(path string) error {
+			return errors.Join(os.WriteFile(path, nil, 0o600), os.WriteFile(path+setAside, nil, 0o600), os.WriteFile(path+".new", nil, 0o600))
 		}, why: "first line"},
 	} {
 		t.Run(name, func(t *testing.T) {
