@@ -110,16 +110,15 @@ func (n *news) missing(c census, r *nvml.Report, known *roster.Roster, after tim
 	unnamed := map[int]string{}
 	for i := range r.Silent {
 		s := &r.Silent[i]
-		at := s.PCIBusID
-		if at == "" && len(r.Silent) == 1 && len(addresses) == 1 {
-			at = addresses[0] // there is no other
-		}
 		switch {
 		case s.UUID != "":
 		case c.pending > 0 && !s.Told:
-			names = append(names, nameOf("", s.Index, at, s.Why))
-			addresses = slices.DeleteFunc(addresses, func(address string) bool { return address == at })
+			names = append(names, nameOf("", s.Index, s.PCIBusID, s.Why))
 		default:
+			at := s.PCIBusID
+			if at == "" && len(r.Silent) == 1 && len(addresses) == 1 {
+				at = addresses[0] // there is no other
+			}
 			if unnamed[s.Index] = string(s.Reason) + " " + s.Why; unnamed[s.Index] != n.unnamed[s.Index] {
 				n.log.Warn("GPU is not reported, as NVML does not tell its UUID", zap.Int("index", s.Index), zap.String("pci_bus_id", at),
 					zap.String("reason", string(s.Reason)), zap.String("error", s.Why))
