@@ -56,7 +56,7 @@ func TestAHeartbeatIsOfTheTimeOfReceipt(t *testing.T) {
 		if !relayed {
 			return
 		}
-		// What a shard holds that is minutes ahead is of the present once.
+		// What a shard repeats may be minutes ahead: the gateway takes that for now, once.
 		last := testTime.Add(now + maxOff + min(max(shard.off, 0), 5*time.Minute))
 		for range 3 {
 			now += 4 * time.Minute
@@ -71,6 +71,28 @@ func TestAHeartbeatIsOfTheTimeOfReceipt(t *testing.T) {
 			r.Commit()
 		}
 	})
+}
+
+// Either way in hears a clock that is off, and none in points without a time.
+func TestBothDoorsHearAClock(t *testing.T) {
+	for _, viaWire := range []bool{false, true} {
+		for at, want := range map[time.Duration]int{-150 * time.Second: 1, 0: 0} {
+			var told []statetable.Clock
+			d := newDoor(false, always, func(s *statetable.Settings) {
+				s.OnClock = func(c *statetable.Clock) { told = append(told, *c) }
+			})
+			for i := range 5 {
+				now := time.Minute + time.Duration(i)*10*time.Second
+				stamp := time.Unix(0, 0)
+				if want > 0 {
+					stamp = testTime.Add(now + at)
+				}
+				d.push(t, encode(t, mixedAt("", "n", true, stamp)), viaWire, now, true)
+			}
+			require.Equal(t, viaWire, d.scans > 0)
+			require.Len(t, told, want, "by its bytes: %v", viaWire)
+		}
+	}
 }
 
 // A gateway repeats what a shard left out by the node's own clock: by the heartbeat's, the

@@ -26,7 +26,7 @@ type checks struct {
 	to        io.Writer
 }
 
-// usedComponent is one that the service names, with its settings over the defaults.
+// usedComponent is a component that the service names. Its config is the settings over the defaults.
 type usedComponent struct {
 	section string
 	id      component.ID

@@ -14,8 +14,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/listenaddress"
 )
 
-// environment is the provider of ${env:NAME}, and the only one that sees a value before the
-// Collector expands it.
+// environment provides ${env:NAME}. It alone sees a value before the Collector expands it.
 type environment struct {
 	confmap.Provider
 	to   io.Writer

@@ -144,8 +144,7 @@ func (h *history) rising(now time.Time, c count, least float64) Opt[bool] {
 	return Some(rates[2] >= least && rates[1] > rates[2] && rates[0] > rates[1])
 }
 
-// slots remembers in which of the last 64 slots of time something was: bit 0 is
-// of slot At.
+// slots remembers when something was, in the last 64 slots of time. Bit 0 is of slot At.
 type slots struct {
 	At   int64  `json:",omitempty"`
 	Bits uint64 `json:",omitempty"`

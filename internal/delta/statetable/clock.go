@@ -23,18 +23,18 @@ type Clock struct {
 
 // clock is how a node's clock is found to be wrong.
 type clock struct {
-	behind  time.Duration // the least of late
-	since   time.Duration
-	reports uint8 // that were off, up to clockReports
+	behind  time.Duration // the least of the reports that were off
+	since   time.Duration // the first of them
+	reports uint8         // so many, up to clockReports
 	told    bool
 }
 
-// hear takes by how much a report's newest time was before its receipt, and reports
-// whether that the clock is wrong, or right again, is to be told.
+// hear takes by how much a report's newest time was before its receipt. It reports whether
+// there is news to tell: the clock is wrong, or is right again.
 func (c *clock) hear(behind, now time.Duration) bool {
 	off := clockOff
 	if c.told {
-		off /= 2 // or one that is about that far off would be told again and again
+		off /= 2 // a clock that is off by about that much is told once
 	}
 	if behind.Abs() <= off {
 		told := c.told
