@@ -79,8 +79,41 @@ const (
 var Descriptive = [...]string{
 	AttrHWModel, AttrHWVendor, AttrGPUIndex, AttrXIDCode, AttrXIDClass, AttrNetworkIODirection, AttrPeerGroup, AttrJobRank, AttrJobLocalRank,
 	"gpu.cuda.version", "gpu.link.id", "gpu.pci.bus_id", "hw.driver_version", "hw.firmware_version", "hw.serial_number",
-	"k8s.container.name", "k8s.namespace.name", "k8s.pod.name", "k8s.pod.uid",
+	AttrCommunicatorID, AttrCommunicatorName, AttrCommunicatorRank, AttrCommunicatorSize, AttrCommunicatorNodes,
+	AttrCollectiveOperation, AttrCollectiveSize, AttrServerAddress, AttrProcessPID,
+	"k8s.container.name", "k8s.namespace.name", "k8s.pod.name", AttrPodUID,
 }
+
+// Attributes of what a rank tells of its communicators, see MetricCollectiveTimeShare.
+const (
+	AttrCommunicatorID    = "gpu.communicator.id"
+	AttrCommunicatorName  = "gpu.communicator.name"
+	AttrCommunicatorRank  = "gpu.communicator.rank"
+	AttrCommunicatorSize  = "gpu.communicator.size"
+	AttrCommunicatorNodes = "gpu.communicator.nodes"
+	// AttrCollectiveOperation is AllReduce and so on, AttrCollectiveSize the least size of
+	// the class of messages, in bytes.
+	AttrCollectiveOperation = "gpu.collective.operation"
+	AttrCollectiveSize      = "gpu.collective.message_size"
+	AttrServerAddress       = "server.address"
+	AttrPodUID              = "k8s.pod.uid"
+)
+
+// Metrics of the nccl receiver: of a rank of a job, of its communicators, and of one that
+// the others wait for.
+const (
+	// MetricCollectiveTimeShare is the share of wall time in collectives, gauge.
+	MetricCollectiveTimeShare = "gpu.collective.time_share"
+	// MetricCollectiveStalled is since when no operation has ended, gauge int, Unix seconds,
+	// 0 while they end.
+	MetricCollectiveStalled = "gpu.collective.stalled"
+	// MetricCollectiveLaggard is 1 for a rank that is behind or missing, with AttrState.
+	MetricCollectiveLaggard = "gpu.collective.laggard"
+
+	MetricCommunicatorBandwidth  = "gpu.communicator.bandwidth"
+	MetricCommunicatorLatency    = "gpu.communicator.latency"
+	MetricCommunicatorOperations = "gpu.communicator.operations"
+)
 
 // Per-GPU metrics of the nvml receiver. Every point carries AttrHWID.
 const (

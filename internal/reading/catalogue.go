@@ -43,6 +43,8 @@ var (
 	// seconds of a step: not shorter than a nanosecond, not longer than 11 days.
 	step = Range{1e-9, 1e6}
 	rate = Range{0, 1e9}
+	// overlapped: streams of one rank run beside one another, at most so many.
+	overlapped = Range{0, 128}
 	// signals are in any unit: FLOPS of a fleet are below 1e30.
 	signals, ratios = Range{0, 1e30}, Range{-1e30, 1e30}
 	// unix: no year after 2500.
@@ -91,6 +93,12 @@ var catalogue = []Metric{
 	{Name: semconv.MetricAgentThreshold, Unit: "1", About: "Threshold that the node judges itself by.", Range: share, Entries: of(Node, each(AgentThreshold)), Fold: last, For: View},
 	{Name: semconv.MetricAppStepDuration, Unit: "s", About: "Time of one training step.", Range: step, Entries: of(Rank, each(StepDuration)), Fold: ranks, For: Score},
 	{Name: semconv.MetricAppStepRate, Unit: "{step}/s", About: "Training steps per second.", Range: rate, Low: true, Entries: of(Rank, each(StepRate)), Fold: ranks, For: Score},
+	{Name: semconv.MetricCollectiveLaggard, Integer: true, Range: flag, Keys: key(semconv.AttrState), Entries: of(Rank, each(CollectiveLaggard)), Fold: last, For: Verdict},
+	{Name: semconv.MetricCollectiveStalled, Unit: "s", Integer: true, Range: unix, Entries: of(Rank, each(CollectiveStalled)), Fold: last, For: Verdict},
+	{Name: semconv.MetricCollectiveTimeShare, Unit: "1", Range: overlapped, Low: true, Entries: of(Rank, each(CollectiveTimeShare)), Fold: last, For: Verdict},
+	{Name: semconv.MetricCommunicatorBandwidth, Unit: "By/s", Range: link, Low: true, Entries: of(Rank, each(CommunicatorBandwidth)), Fold: last, For: Verdict},
+	{Name: semconv.MetricCommunicatorLatency, Unit: "s", Range: step, Entries: of(Rank, each(CommunicatorLatency)), Fold: last, For: Verdict},
+	{Name: semconv.MetricCommunicatorOperations, Unit: "{operation}", Kind: Counter, Integer: true, Range: counts, Entries: of(Rank, each(None)), Unread: "whether they end is told by gpu.collective.stalled"},
 	{Name: semconv.MetricNodeCPUPressure, Unit: "1", Range: share, Entries: of(Node, each(CPUPressure)), Fold: levels, For: all},
 	{Name: semconv.MetricNodeCulprit, About: "1 for the rank or GPU that holds the node's throughput down, 0 without a name while none stands out from the others.", Integer: true, Range: flag, Keys: key(semconv.AttrSignal), Entries: of(Rank, each(NodeCulprit)), Fold: last, For: Verdict | View},
 	{Name: semconv.MetricNodeHealthScore, Unit: "1", About: "Health score of the node, 1 is as fast as its peers or its own best.", Range: share, Low: true, Entries: of(Node, each(NodeHealthScore)), Fold: last, For: Verdict | View},

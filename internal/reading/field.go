@@ -90,6 +90,11 @@ const (
 	// Of a rank of a job.
 	StepDuration
 	StepRate
+	CollectiveTimeShare
+	CollectiveStalled
+	CollectiveLaggard
+	CommunicatorBandwidth
+	CommunicatorLatency
 
 	// The findings of an agent about its node, and of the gateway about both.
 	NodeState
