@@ -82,6 +82,7 @@ type Finding struct {
 	Gap, Suspicion float64
 	Behind         bool
 	Culprit        nodesignal.Subject
+	Ranks          int // compared by their communication
 }
 
 // spell is a time in which a node is slow or silent, or many nodes are. Its Event is what
@@ -119,6 +120,13 @@ func (b *Book) Take(room []Event) []Event {
 	return events
 }
 
+// ID names an episode.
+func ID(s Subject, cluster, group, node string, at time.Time) string {
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%d\x00%s\x00%s\x00%s\x00%d", s, cluster, group, node, at.UnixMilli()) // never fails
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
 // begin begins a spell. Its id is the same at every gateway that sees the same; of one
 // without a beginning only the tick tells it from another.
 func (b *Book) begin(s Subject, cluster, group, node string, since time.Time) *spell {
@@ -126,10 +134,8 @@ func (b *Book) begin(s Subject, cluster, group, node string, since time.Time) *s
 	if at.Unix() <= 0 {
 		at = b.now
 	}
-	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%d\x00%s\x00%s\x00%s\x00%d", s, cluster, group, node, at.UnixMilli()) // never fails
 	return &spell{Event: Event{
-		Subject: s, ID: fmt.Sprintf("%016x", h.Sum64()), Cluster: cluster, Group: group, Node: node,
+		Subject: s, ID: ID(s, cluster, group, node, at), Cluster: cluster, Group: group, Node: node,
 		Since: since, Confidence: 1, NodeCount: 1,
 	}}
 }
@@ -175,7 +181,7 @@ func (b *Book) Slow(g *Group, slow []Finding, rising int) {
 func (b *Book) follow(g *Group, f *Finding, rising int) {
 	n, sp := f.Node, f.slow
 	sp.group, sp.slot, sp.last = g, f.Slot, b.now
-	sp.Signal, sp.Gap, sp.Confidence = f.Signal, f.Gap, 1-math.Exp(-f.Suspicion)
+	sp.Signal, sp.Gap, sp.Confidence, sp.Ranks = f.Signal, f.Gap, 1-math.Exp(-f.Suspicion), f.Ranks
 	sp.worst = max(sp.worst, sp.Confidence)
 	if f.Culprit != (nodesignal.Subject{}) {
 		sp.Culprit = f.Culprit

@@ -31,9 +31,13 @@ const (
 	SubjectNode    Subject = iota // a slow node
 	SubjectGroup                  // many slow nodes of a group
 	SubjectMissing                // a silent node, or many at once
+	SubjectLink                   // a communicator that became slow, and no rank of it
+	SubjectJob                    // a job that stands still
 )
 
-func (s Subject) String() string { return [...]string{"node", "group", "missing"}[s] }
+func (s Subject) String() string {
+	return [...]string{"node", "group", "missing", "communicator", "job"}[s]
+}
 
 // Severity of an episode, by its gap.
 type Severity uint8
@@ -94,6 +98,10 @@ type Event struct {
 	// Culprit is the rank or GPU of the node that stands out from the node's others, empty
 	// for none; at the end, the last there was.
 	Culprit nodesignal.Subject
+	// Ranks that are compared, of a node by its ranks' communication.
+	Ranks int
+	// Detail is whom a job waits for, as text.
+	Detail string
 	// Rank in the group, 1 is the worst, among the Active nodes of the group.
 	Rank, Active int
 	// Nodes are those meant by an event of many, by name, at most 100 of NodeCount.

@@ -94,7 +94,6 @@ const (
 	CollectiveStalled
 	CollectiveLaggard
 	CommunicatorBandwidth
-	CommunicatorLatency
 
 	// The findings of an agent about its node, and of the gateway about both.
 	NodeState

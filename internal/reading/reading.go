@@ -78,12 +78,13 @@ const (
 	View                        // the fleet view
 	Verdict                     // the gateway's comparison of nodes
 	Ingero                      // the same of Ingero's agents, where the configuration asks for it
+	Ranks                       // the gateway's comparison of ranks
 )
 
 // String lists the readers.
 func (p Purpose) String() string {
 	var names []string
-	for i, name := range [...]string{"score", "reasons", "view", "verdict", "verdict on Ingero's agents"} {
+	for i, name := range [...]string{"score", "reasons", "view", "verdict", "verdict on Ingero's agents", "ranks"} {
 		if p&(1<<i) != 0 {
 			names = append(names, name)
 		}

@@ -29,6 +29,8 @@ const (
 	// A node is compared after warmTicks, and after lateAge where it came to a group that
 	// is older than settled: its caches are cold while those of the others are not.
 	warmTicks, lateAge, settled = 6, 5 * 60, 15 * 60
+	// rankTicks are enough for a rank, whose tick is a mean of its operations.
+	rankTicks = 3
 )
 
 var (
@@ -126,8 +128,12 @@ func (e *Engine) hear(g *group, s nodesignal.Signal) {
 }
 
 // warm reports whether a node can be compared.
-func (g *group) warm(t *track) bool {
-	return t.Ticks >= warmTicks && (g.age <= settled || t.Age >= lateAge)
+func (g *group) warm(s nodesignal.Signal, t *track) bool {
+	ticks := uint8(warmTicks)
+	if s == nodesignal.Communication {
+		ticks = rankTicks
+	}
+	return t.Ticks >= ticks && (g.age <= settled || t.Age >= lateAge)
 }
 
 // compare is one tick of one signal among the nodes of one level.
@@ -233,8 +239,12 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 	m, t, spec := &g.members[i], &g.tracks[s][i], &e.cfg.Signals[s]
 	hit, above, suspicion := -1, false, 0.0
 	for w := range windows {
-		x, lived := t.deviation(w), float64(t.Age) >= 1.5*window[w]
-		if !lived || x <= l.Limit[w] || t.R <= 0 {
+		x, limit, lived := t.deviation(w), l.Limit[w], float64(t.Age) >= 1.5*window[w]
+		if s == nodesignal.Communication && w == 0 && !lived {
+			// A tick of a rank is a mean of its operations already.
+			x, limit, lived = float64(t.R), max(2*spec.MinGap, mads[0]*spread), true
+		}
+		if !lived || x <= limit || t.R <= 0 {
 			t.Over[w] = 0
 		} else {
 			above = true
@@ -243,14 +253,14 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 			}
 		}
 		if lived {
-			suspicion = max(suspicion, x/l.Limit[w])
+			suspicion = max(suspicion, x/limit)
 		}
 		if x < l.Limit[w]/3 && !t.Flagged {
 			t.Quiet[w] = uint32(e.at / 1000)
 		}
 	}
 	switch {
-	case l.lockstep(spec.MinGap):
+	case s != nodesignal.Communication && l.lockstep(spec.MinGap):
 		m.flags |= flagLockstep
 		hit, suspicion = -1, 0
 	case g.split.silent():

@@ -46,6 +46,7 @@ type node struct {
 	told, asked bool             // it has told its state itself; it was asked for it
 	gone        bool             // forgotten
 	culprit     nodesignal.Subject
+	ranks       RankWord     // what the ranks say at this tick
 	plain       rule.Verdict // under DecisionThreshold
 	episodes    episode.Node
 }
@@ -112,6 +113,9 @@ func (p peers) Compare(slot int, s nodesignal.Signal) (value, median float64, kn
 	switch {
 	case p.e.cfg.Decision == DecisionThreshold:
 		return p.g.tracks[nodesignal.Score][slot].X, p.g.rule.Median, true
+	case s == nodesignal.Communication:
+		w := &p.g.nodes[slot].ranks
+		return w.Value, w.Median, w.Judged
 	case m.state != nodesignal.StateActive || !m.known.Has(s) || m.level == noLevel:
 		return 0, 0, false
 	}

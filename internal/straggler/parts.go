@@ -89,7 +89,7 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, level uint8) {
 	e.slots = e.slots[:0]
 	for i := range g.members {
 		m := &g.members[i]
-		if m.level != level || m.state != nodesignal.StateActive || !m.fresh.Has(s) || m.flags&flagContested != 0 || !g.warm(&g.tracks[s][i]) {
+		if m.level != level || m.state != nodesignal.StateActive || !m.fresh.Has(s) || m.flags&flagContested != 0 || !g.warm(s, &g.tracks[s][i]) {
 			continue
 		}
 		if s == nodesignal.Score && m.known&raw != 0 {

@@ -114,6 +114,8 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 	switch {
 	case m.state == nodesignal.StateMissing:
 		return unjudged.Missing, 0
+	case g.nodes[i].ranks.Judged:
+		return unjudged.Judged, 0
 	case m.state == nodesignal.StateIdle:
 		return unjudged.Idle, 0
 	case m.state == nodesignal.StateCalibrating && m.reported == nodesignal.StateActive, plain && !m.known.Has(nodesignal.Score):
@@ -134,7 +136,7 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 		return unjudged.FewPeers, 0
 	}
 	for s, tracks := range g.tracks {
-		if tracks == nil || !m.fresh.Has(nodesignal.Signal(s)) || g.warm(&tracks[i]) {
+		if tracks == nil || !m.fresh.Has(nodesignal.Signal(s)) || g.warm(nodesignal.Signal(s), &tracks[i]) {
 			continue
 		}
 		left := float64(warmTicks-min(int(tracks[i].Ticks), warmTicks)) * e.dt
@@ -155,6 +157,9 @@ func (e *Engine) since(g *group, i int) int64 {
 		return g.nodes[i].plain.Since.UnixMilli()
 	}
 	since := e.at
+	if w := &g.nodes[i].ranks; w.Slow {
+		since = w.Since.UnixMilli()
+	}
 	for _, tracks := range g.tracks {
 		if tracks != nil && tracks[i].Flagged {
 			since = min(since, int64(tracks[i].Quiet[tracks[i].By])*1000)
@@ -193,7 +198,7 @@ func (e *Engine) reportSignals(g *group, r *GroupReport) {
 				continue
 			}
 			spec := &e.cfg.Signals[s]
-			if !l.lockstep(spec.MinGap) {
+			if s == nodesignal.Communication || !l.lockstep(spec.MinGap) {
 				best = min(best, spec.Loss(l.detectable()))
 			}
 			if to := &r.Signals[s]; l.N > to.N {

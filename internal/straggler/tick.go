@@ -254,6 +254,7 @@ func (e *Engine) conclude(g *group) {
 	rising := 0
 	for i := range g.members {
 		m, n := &g.members[i], g.nodes[i]
+		e.hearRanks(g, i)
 		e.fill(g, i)
 		m.fresh = 0
 		if m.suspicion >= 0.5 {
@@ -263,10 +264,14 @@ func (e *Engine) conclude(g *group) {
 		case m.flags&flagSlow != 0:
 			g.slow++
 			m.flags |= flagEpisode
-			e.slow = append(e.slow, episode.Finding{
+			f := episode.Finding{
 				Node: &n.episodes, Name: n.name, Slot: i, Since: time.UnixMilli(e.since(g, i)).UTC(), Signal: m.signal,
 				Gap: float64(m.gap), Suspicion: float64(m.suspicion), Behind: e.behind(g, i), Culprit: n.culprit,
-			})
+			}
+			if m.signal == nodesignal.Communication {
+				f.Culprit, f.Ranks = n.ranks.Culprit, n.ranks.Ranks
+			}
+			e.slow = append(e.slow, f)
 		case m.flags&flagEpisode != 0 && e.book.Calm(&n.episodes, i, float64(m.gap), m.calmCause()):
 			m.flags &^= flagEpisode
 		}
@@ -280,7 +285,11 @@ func (e *Engine) behind(g *group, i int) bool {
 	if e.cfg.Decision == DecisionThreshold {
 		return g.nodes[i].plain.Suspect()
 	}
-	t := &g.tracks[g.members[i].signal][i]
+	s := g.members[i].signal
+	if s == nodesignal.Communication {
+		return g.nodes[i].ranks.Behind
+	}
+	t := &g.tracks[s][i]
 	return t.beyond(t.R) > float64(t.Loss)/2
 }
 

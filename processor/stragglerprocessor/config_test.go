@@ -106,7 +106,7 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.Agent.MaxNodes = 0
 	cfg.Agent.NodeName = "nöde"
 	for _, want := range []string{
-		"`signals`: unknown signal \"speed\", known are throughput, compute, interconnect, cpu, power, memory, score",
+		"`signals`: unknown signal \"speed\", known are throughput, compute, interconnect, cpu, power, memory, communication, score",
 		"`signals::memory::weight` is -1", "`signals::memory::direction` is \"sideways\"", "`signals::memory::combine` is \"max\"",
 		"`signals::cpu::sources::0::metric` is empty", "`signals::cpu::sources::0::across` is \"all\"", "`signals::cpu::sources::0::when` is \"never\"",
 		"`signals::cpu::sources::1::allowed` is 0", "`signals::cpu::sources::1::limit` does not go",

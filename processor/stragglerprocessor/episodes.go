@@ -123,6 +123,9 @@ func workers(nodes []straggler.NodeReport, healthy bool) iter.Seq[string] {
 // for the slowest (Greyhound, ATC '25). It is known when the nodes belong to a
 // job and all active ones have told their number of GPUs.
 func cost(ev *episode.Event, members []straggler.NodeReport, facts *factReader, groupBy []string) (float64, bool) {
+	if ev.Signal == nodesignal.Communication && ev.Ranks > 1 {
+		return ev.Gap * float64(ev.Ranks-1), true // each has a GPU
+	}
 	job := slices.Index(groupBy, gpusemconv.AttrJobID)
 	if ev.Gap <= 0 || job < 0 || job >= len(ev.Peers) || ev.Peers[job] == "" {
 		return 0, false
@@ -216,6 +219,13 @@ func (ep *explained) fill(a pcommon.Map) {
 		ep.fillComparison(a)
 		rankattr.Put(a, ep.Culprit)
 		putText(a, gpusemconv.AttrJobRankGPU, ep.Culprit.GPU)
+	case episode.SubjectJob:
+		rankattr.Put(a, ep.Culprit)
+	case episode.SubjectLink:
+		a.PutStr(gpusemconv.AttrCommunicatorName, ep.Detail)
+		a.PutDouble(gpusemconv.AttrEpisodeGap, ep.Gap)
+		a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
+		a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
 	case episode.SubjectGroup:
 		if ep.Kind != episode.EventEnd {
 			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)

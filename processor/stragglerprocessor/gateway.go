@@ -171,11 +171,15 @@ func (g *gateway) offer(ctx context.Context, tick []pmetric.Metrics) {
 func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	began := time.Now()
 	g.mu.Lock()
+	events := g.observer.book.Tick(g.engine, now)
 	report := g.engine.Tick(now)
 	g.ticks.Add(1)
 	g.observer.facts.store.Sweep(now)
 	nodes := g.engine.Nodes()
 	found := g.explainer.episodes(report)
+	for i := range events {
+		found = append(found, explained{Event: &events[i]})
+	}
 	g.mu.Unlock()
 	took := time.Since(began)
 

@@ -4,16 +4,20 @@ package stragglerprocessor
 
 import (
 	"bytes"
+	"encoding/gob"
+	"errors"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/collective"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
 const (
 	// stateForm is another when an older Restore would misread what the engine saves.
-	stateForm = "straggler-1"
+	stateForm = "straggler-2"
 	// keepEach is how often it is written: a tick changes every node's averages.
 	keepEach = 5 * time.Minute
 )
@@ -28,16 +32,22 @@ func (l learnt) Snapshot() ([]byte, uint64, error) {
 	l.g.mu.Lock()
 	defer l.g.mu.Unlock()
 	revision := l.Revision()
-	err := l.g.engine.Save(&data)
+	var nodes, ranks bytes.Buffer
+	err := errors.Join(l.g.engine.Save(&nodes), l.g.observer.book.Save(&ranks))
+	err = errors.Join(err, gob.NewEncoder(&data).Encode([][]byte{nodes.Bytes(), ranks.Bytes()}))
 	return data.Bytes(), revision, err
 }
 
 func (l learnt) Restore(data []byte, now time.Time) error {
-	engine := straggler.New(l.g.cfg.bounded())
-	if err := engine.Restore(bytes.NewReader(data), now); err != nil {
+	var parts [][]byte
+	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&parts); err != nil || len(parts) != 2 {
+		return fmt.Errorf("it has not the two parts, nodes and ranks: %w", err)
+	}
+	engine, book := straggler.New(l.g.cfg.bounded()), collective.New(l.g.cfg.bounded())
+	if err := errors.Join(engine.Restore(bytes.NewReader(parts[0]), now), book.Restore(bytes.NewReader(parts[1]), now)); err != nil {
 		return err
 	}
-	l.g.engine = engine
+	l.g.engine, l.g.observer.book = engine, book
 	l.g.logger.Info("what was learnt of the nodes before the restart is taken up", zap.Int("nodes", engine.Nodes()))
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/collective"
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
@@ -59,7 +60,7 @@ func (c *Config) facts() reason.Config {
 var noRoom = map[error]bool{
 	fairshare.ErrTooManyClusters: true, fairshare.ErrTooManyGroups: true, fairshare.ErrTooManyNodes: true,
 	fairshare.ErrClusterGroups: true, fairshare.ErrClusterNodes: true,
-	reason.ErrTooManyNodes: true, reason.ErrClusterNodes: true, reason.ErrTooManyBytes: true,
+	collective.ErrTooMany: true, reason.ErrTooManyNodes: true, reason.ErrClusterNodes: true, reason.ErrTooManyBytes: true,
 }
 
 // rejected counts n points of a cluster, and says once an hour that the cluster has no

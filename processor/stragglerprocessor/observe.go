@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/collective"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -49,13 +50,14 @@ type observer struct {
 	log      *zap.Logger
 	reader   *metricreading.Reader
 	facts    *factReader
+	book     *collective.Book // of ranks
 	short    memorybudget.Shortages
 }
 
 func newObserver(cfg *Config, r *rejects, log *zap.Logger) *observer {
 	o := &observer{
 		ids: newIdentifier(cfg), compares: reading.Verdict, rejects: r, log: log,
-		reader: metricreading.New(log, r.counter), facts: newFactReader(cfg),
+		reader: metricreading.New(log, r.counter), facts: newFactReader(cfg), book: collective.New(cfg.bounded()),
 	}
 	o.reader.Drops = cfg.RefusedPoints == refusedDrop
 	if cfg.ingero() {
@@ -106,6 +108,12 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		if err := e.Observe(&found.Observation, now); err != nil {
 			o.rejected(ctx, found.Cluster, err, 1, now)
 		}
+		o.book.Alive(found.Cluster, found.Node, now)
+		for i := range found.ranks {
+			if err := found.ranks[i].tell(o.book, id, now); err != nil {
+				o.rejected(ctx, found.Cluster, err, 1, now)
+			}
+		}
 	}
 }
 
@@ -116,6 +124,7 @@ type found struct {
 	// its window had no launch.
 	ingero, idle bool
 	score        pmetric.NumberDataPoint
+	ranks        []rankPoint
 }
 
 // read looks for a score, the signals behind it, or a heartbeat, and hands
@@ -129,6 +138,8 @@ func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
 			case known == nil:
 			case known.For&o.compares != 0:
 				any = o.verdict(f, &p, known, m) || any
+			case known.For&reading.Ranks != 0:
+				any = o.collective(f, &p, known, m) || any
 			case known.For&reading.Reasons != 0:
 				o.facts.take(&p, known, m)
 			default:
@@ -288,6 +299,7 @@ var reasons = map[error]string{
 	reason.ErrClusterNodes:       "fact_cluster_nodes",
 	reason.ErrTooManyDevices:     "fact_max_devices",
 	reason.ErrTooManyBytes:       "fact_max_bytes",
+	collective.ErrTooMany:        "max_communicators",
 	errGPUs:                      "max_gpus",
 	errAgentBytes:                "max_bytes",
 }

@@ -71,6 +71,10 @@ func (ep *explained) sentence() string {
 		return ep.nodeSentence()
 	case episode.SubjectGroup:
 		return ep.groupSentence()
+	case episode.SubjectLink:
+		return ep.linkSentence()
+	case episode.SubjectJob:
+		return ep.jobSentence()
 	default:
 		return ep.missingSentence()
 	}
@@ -86,6 +90,10 @@ func (ep *explained) nodeSentence() string {
 	default:
 		fmt.Fprintf(&b, "STRAGGLER %s: ", node)
 	}
+	if ep.Signal == nodesignal.Communication {
+		b.WriteString(ep.waiting())
+		return b.String()
+	}
 	whose := "its"
 	if ep.Culprit != (nodesignal.Subject{}) {
 		whose = "the node's"
@@ -97,6 +105,38 @@ func (ep *explained) nodeSentence() string {
 	fmt.Fprintf(&b, "among the %d active nodes of %s (confidence %.2f)", ep.Active, ep.Group, ep.Confidence)
 	b.WriteString(ep.why())
 	return b.String()
+}
+
+// waiting says what a slow rank costs the others. Between collectives a rank spends what
+// its share of time leaves: the gap is the rank's longer part of that.
+func (ep *explained) waiting() string {
+	text := "waits less for its peers"
+	if own := 1 - ep.Median; own > ep.Gap {
+		text = fmt.Sprintf("takes %s longer between collectives", percent(ep.Gap/own))
+	}
+	return fmt.Sprintf("%s%s; %d ranks wait %s of their time for it (confidence %.2f)%s",
+		text, ep.since(), ep.Ranks-1, percent(ep.Gap), ep.Confidence, ep.why())
+}
+
+func (ep *explained) linkSentence() string {
+	what := fmt.Sprintf("slow communication in %s of job %s", oneLine(ep.Detail), oneLine(ep.Group))
+	if ep.Kind == episode.EventEnd {
+		return fmt.Sprintf("no %s any more: %s%s", what, ep.Cause, ep.after())
+	}
+	return fmt.Sprintf("%s%s: %s GB/s, %s below its usual %s GB/s. Its %d ranks arrive together, so that none is named: look at their links",
+		what, ep.since(), short(ep.Value/1e9), percent(ep.Gap), short(ep.Median/1e9), ep.Ranks)
+}
+
+func (ep *explained) jobSentence() string {
+	what := "job " + oneLine(ep.Group)
+	if ep.Kind == episode.EventEnd {
+		return fmt.Sprintf("%s stands still no more: %s%s", what, ep.Cause, ep.after())
+	}
+	text := fmt.Sprintf("STALLED: %s: no operation of its %d ranks has ended%s", what, ep.Ranks, ep.since())
+	if ep.Detail == "" {
+		return text + "; nobody is named"
+	}
+	return text + "; the others wait for " + strconv.Quote(ep.Detail)
 }
 
 // why says the reason, the cost, and what to do.

@@ -23,13 +23,16 @@ const (
 	CPU                        // share of time in which no task waited for a CPU
 	Power                      // watts drawn by the GPUs
 	Memory                     // free GPU memory as a fraction
+	// Communication is the share of time in collectives. Ranks are compared by it, see
+	// internal/collective: who computes longer than its peers waits least.
+	Communication
 	// Score is the node's own health score. It is a mean of the others, so it
 	// is compared only for nodes that report none of them.
 	Score
 	Count
 )
 
-var names = [Count]string{"throughput", "compute", "interconnect", "cpu", "power", "memory", "score"}
+var names = [Count]string{"throughput", "compute", "interconnect", "cpu", "power", "memory", "communication", "score"}
 
 func (s Signal) String() string { return names[s] }
 
@@ -129,6 +132,8 @@ func Defaults() [Count]Spec {
 		CPU:          {Decides: true, Direction: Low, MinGap: 0.20},
 		Power:        {Direction: Low, Relative: true, MinGap: 0.20},
 		Memory:       {Direction: Low, MinGap: 0.20},
-		Score:        {Decides: true, Direction: Low, MinGap: 0.05},
+		// A rank that is 5 % slower waits for 3 % less of its time.
+		Communication: {Decides: true, Direction: Low, MinGap: 0.03},
+		Score:         {Decides: true, Direction: Low, MinGap: 0.05},
 	}
 }

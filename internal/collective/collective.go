@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package collective compares the ranks of jobs by what they told of their collective
+// operations. In lockstep all ranks take the same time for a step, and the one that
+// computes longer waits least: its share of time in collectives is the lowest. Pure.
+//
+// ranks.go finds slow ranks by the engine of internal/straggler, links.go communicators
+// that became slow, jobs.go jobs that stand still.
+package collective // import "github.com/gpu-collector/gpu-collector/internal/collective"
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+)
+
+// ErrTooMany says that a cluster has no room for more ranks and communicators.
+var ErrTooMany = errors.New("too many ranks and communicators")
+
+// Rank is who tells something: a rank of a communicator, in a process of a node.
+type Rank struct {
+	Cluster, Node string
+	// Job and Role are empty where they are not known.
+	Job, Role string
+	PID       int64
+	// Subject is its GPU and its rank in the job, as far as they are known.
+	nodesignal.Subject
+	Communicator
+}
+
+// Communicator is one as a rank of it knows it. Its ID is the same for all of its ranks.
+type Communicator struct {
+	ID, Name           string
+	Place, Size, Nodes int64 // Place is the rank's, from 0
+}
+
+// Label names a communicator to people.
+func (c *Communicator) Label() string {
+	if c.Name == "" {
+		return c.ID
+	}
+	return c.Name + " (" + c.ID + ")"
+}
+
+// job is what a rank is of. Without its name, the communicator is all that is known.
+func (r *Rank) job() string { return cmp.Or(r.Job, r.Label()) }
+
+// name is a rank's in the engine, whose nodes are ranks. nodeOf is the way back.
+func (r *Rank) name() string {
+	return r.Node + "#" + strconv.FormatInt(r.PID, 10) + "." + strconv.FormatInt(r.Place, 10)
+}
+
+func nodeOf(name string) string { return name[:strings.LastIndexByte(name, '#')] }
+
+// who is a rank as people know it: by its place in the communicator where its job's is
+// not known.
+func (r *Rank) who() nodesignal.Subject {
+	s := r.Subject
+	if s.Rank == 0 {
+		s.Rank = nodesignal.OrdinalOf(r.Place)
+	}
+	return s
+}
+
+// own makes a copy of what belongs to a push.
+func (r *Rank) own() Rank {
+	c := *r
+	for _, s := range [...]*string{&c.Cluster, &c.Node, &c.Job, &c.Role, &c.GPU, &c.ID, &c.Name} {
+		*s = strings.Clone(*s)
+	}
+	return c
+}
+
+// Book keeps what the ranks of a fleet told. It is for one goroutine at a time.
+type Book struct {
+	cfg    straggler.Config
+	engine *straggler.Engine // its nodes are ranks
+	nodes  map[key]*node
+	links  map[key]*link // by communicator
+	jobs   map[key]*job  // that stand still
+	// laggards are the ranks that RAS named, by cluster, communicator and place.
+	laggards map[laggard]Rank
+	held     map[string]int // places by cluster
+
+	ticked time.Time
+	dt     float64 // seconds
+	events []episode.Event
+}
+
+// key is a name within a cluster.
+type key struct{ cluster, name string }
+
+// node is what is kept of a node with ranks.
+type node struct {
+	told  time.Time
+	ranks map[string]*rank
+	word  straggler.RankWord // of this tick
+	slow  int
+	of    int // ranks that are compared
+}
+
+// New returns a book. cfg is that of the nodes' engine: of its signals Communication counts.
+func New(cfg straggler.Config) *Book {
+	for s := range cfg.Signals {
+		cfg.Signals[s].Decides = cfg.Signals[s].Decides && nodesignal.Signal(s) == nodesignal.Communication
+	}
+	return &Book{
+		cfg: cfg, engine: straggler.New(cfg), nodes: make(map[key]*node), links: make(map[key]*link),
+		jobs: make(map[key]*job), laggards: make(map[laggard]Rank), held: make(map[string]int),
+	}
+}
+
+// hold takes a place of a cluster's, which has so many for each node of all.
+func (b *Book) hold(cluster string) error {
+	if b.held[cluster] >= placesPerNode*b.cfg.MaxNodes/2 {
+		return ErrTooMany
+	}
+	b.held[cluster]++
+	return nil
+}
+
+// placesPerNode has room for 8 GPUs with 3 communicators each.
+const placesPerNode = 32
+
+func (b *Book) free(cluster string, n int) {
+	if b.held[cluster] -= n; b.held[cluster] <= 0 {
+		delete(b.held, cluster)
+	}
+}
+
+// fresh reports whether what was told then still holds.
+func (b *Book) fresh(told, now time.Time) bool { return now.Sub(told) <= b.cfg.TTL }
+
+// Alive notes that a node reports: what it told before and did not repeat holds.
+func (b *Book) Alive(cluster, name string, now time.Time) {
+	if n := b.nodes[key{cluster, name}]; n != nil {
+		n.told = now
+	}
+}
+
+// Tick compares the ranks, tells the nodes' engine what they say of each node, and
+// returns what is told of communicators and jobs. The events are good until the next tick.
+func (b *Book) Tick(to *straggler.Engine, now time.Time) []episode.Event {
+	b.dt = 0
+	if !b.ticked.IsZero() {
+		b.dt = min(now.Sub(b.ticked), b.cfg.TTL).Seconds()
+	}
+	b.ticked, b.events = now, b.events[:0]
+	b.compare(to, now)
+	b.follow(now)
+	b.stand()
+	slices.SortStableFunc(b.events, func(x, y episode.Event) int {
+		return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Group, y.Group), cmp.Compare(x.Detail, y.Detail))
+	})
+	return b.events
+}
+
+// tell adds an event, whose Since names it.
+func (b *Book) tell(ev *episode.Event, kind episode.EventKind, cause string) {
+	ev.Kind, ev.At, ev.Cause = kind, b.ticked, cause
+	link := ""
+	if ev.Subject == episode.SubjectLink {
+		link = ev.Detail
+	}
+	ev.ID = episode.ID(ev.Subject, ev.Cluster, ev.Group, link, ev.Since)
+	b.events = append(b.events, *ev)
+}

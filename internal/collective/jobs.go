@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+)
+
+// job is one that stands still.
+type job struct {
+	event episode.Event
+	// named says that it is known whom it waits for, updated that it was told.
+	named, updated bool
+}
+
+// laggard is a rank that the others of its communicator wait for.
+type laggard struct {
+	cluster, id string
+	place       int64
+}
+
+// Stalled takes since when no operation of a rank has ended, zero while they end.
+func (b *Book) Stalled(of *Rank, since, now time.Time) error {
+	r, err := b.find(of, now)
+	if err == nil {
+		r.stalled = since
+	}
+	return err
+}
+
+// Laggard takes that a rank is behind the others or missing, or is not any more. Node and
+// PID are those that RAS names.
+func (b *Book) Laggard(of *Rank, lags bool) error {
+	at := laggard{of.Cluster, of.ID, of.Place}
+	_, known := b.laggards[at]
+	switch {
+	case !lags && known:
+		delete(b.laggards, at)
+		b.free(of.Cluster, 1)
+	case lags && !known:
+		if err := b.hold(of.Cluster); err != nil {
+			return err
+		}
+		r := of.own()
+		b.laggards[laggard{r.Cluster, r.ID, r.Place}] = r
+	}
+	return nil
+}
+
+// stand finds the jobs of which no rank's operations end, and tells of each once.
+func (b *Book) stand() {
+	type state struct {
+		ranks, stalled int
+		since          time.Time
+	}
+	states, names := make(map[key]state), b.unnamed()
+	for at, n := range b.nodes {
+		for _, r := range n.ranks {
+			k := key{at.cluster, names.of(&r.Rank)}
+			s := states[k]
+			s.ranks++
+			if !r.stalled.IsZero() {
+				s.stalled++
+				if r.stalled.After(s.since) {
+					s.since = r.stalled
+				}
+			}
+			states[k] = s
+		}
+	}
+	for k, j := range b.jobs {
+		if s := states[k]; s.ranks == 0 {
+			b.tell(&j.event, episode.EventEnd, episode.CauseIdle)
+			delete(b.jobs, k)
+		} else if s.stalled < s.ranks {
+			b.tell(&j.event, episode.EventEnd, episode.CauseRecovered)
+			delete(b.jobs, k)
+		}
+	}
+	for k, s := range states {
+		if s.stalled < s.ranks {
+			continue
+		}
+		j, kind := b.jobs[k], episode.EventUpdate
+		if j == nil {
+			j, kind = &job{event: episode.Event{
+				Subject: episode.SubjectJob, Cluster: k.cluster, Group: k.name, Severity: episode.SeverityCritical,
+				Since: s.since, Confidence: 1, Ranks: s.ranks,
+			}}, episode.EventOnset
+			b.jobs[k] = j
+		}
+		if !j.named {
+			j.named = b.name(&j.event, k, names)
+		}
+		if kind == episode.EventOnset || j.named && !j.updated {
+			b.tell(&j.event, kind, "")
+		}
+		j.updated = j.named
+	}
+}
+
+// name adds those whom a job waits for to its event, and reports whether there are any.
+func (b *Book) name(ev *episode.Event, k key, names unnamed) bool {
+	var lines []string
+	for at, lag := range b.laggards {
+		if at.cluster != k.cluster || names.of(&lag) != k.name {
+			continue
+		}
+		node, whom := b.locate(&lag)
+		ev.Node, ev.Culprit = node, whom
+		lines = append(lines, "rank "+strconv.FormatInt(lag.Place, 10)+" of "+lag.Label()+" on "+node)
+		if !slices.Contains(ev.Nodes, node) {
+			ev.Nodes = append(ev.Nodes, node)
+		}
+	}
+	slices.Sort(lines)
+	slices.Sort(ev.Nodes)
+	if len(lines) > 1 {
+		ev.Node, ev.Culprit = "", nodesignal.Subject{}
+	}
+	if ev.NodeCount = len(ev.Nodes); len(lines) > maxNamed {
+		lines = append(lines[:maxNamed], "and others")
+	}
+	ev.Detail = strings.Join(lines, ", ")
+	return len(lines) > 0
+}
+
+// maxNamed laggards are named in a sentence.
+const maxNamed = 8
+
+// locate finds the node of a laggard among those that told of its communicator, and who
+// it is there. RAS knows an address alone.
+func (b *Book) locate(lag *Rank) (node string, whom nodesignal.Subject) {
+	for at, n := range b.nodes {
+		for _, r := range n.ranks {
+			if at.cluster == lag.Cluster && r.ID == lag.ID && r.Place == lag.Place {
+				return at.name, r.who()
+			}
+		}
+	}
+	if l := b.links[key{lag.Cluster, lag.ID}]; l != nil {
+		for m := range l.members {
+			if m.place == lag.Place {
+				return m.node, nodesignal.Subject{}
+			}
+		}
+	}
+	return lag.Node, nodesignal.Subject{}
+}
+
+// unnamed are the names of jobs that nobody names: the label of the widest of their
+// communicators, which a process has in common with the others.
+type unnamed struct {
+	parent map[key]key // of communicators
+	widest map[key]*Rank
+}
+
+func (b *Book) unnamed() unnamed {
+	u := unnamed{make(map[key]key), make(map[key]*Rank)}
+	first := make(map[key]key) // communicator of a process
+	join := func(r *Rank, node string, pid int64) {
+		c, p := key{r.Cluster, r.ID}, key{r.Cluster, node + "#" + strconv.FormatInt(pid, 10)}
+		if f, known := first[p]; known {
+			u.parent[u.root(c)] = u.root(f)
+		} else {
+			first[p] = c
+		}
+	}
+	for _, l := range b.links {
+		if l.of.Job == "" {
+			for m := range l.members {
+				join(&l.of, m.node, m.pid)
+			}
+		}
+	}
+	for _, l := range b.links {
+		at := u.root(key{l.of.Cluster, l.of.ID})
+		if w := u.widest[at]; w == nil || cmp.Or(cmp.Compare(l.of.Size, w.Size), cmp.Compare(w.Label(), l.of.Label())) > 0 {
+			u.widest[at] = &l.of
+		}
+	}
+	return u
+}
+
+func (u unnamed) root(c key) key {
+	for {
+		p, known := u.parent[c]
+		if !known || p == c {
+			return c
+		}
+		c = p
+	}
+}
+
+// of is the name of a rank's job.
+func (u unnamed) of(r *Rank) string {
+	if r.Job == "" {
+		if w := u.widest[u.root(key{r.Cluster, r.ID})]; w != nil {
+			return w.Label()
+		}
+	}
+	return r.job()
+}

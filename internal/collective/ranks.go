@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import (
+	"io"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
+)
+
+// rank is what is kept of one.
+type rank struct {
+	Rank
+	told    time.Time // last by itself
+	share   float64
+	stalled time.Time // zero while its operations end
+}
+
+// find returns what is kept of a rank.
+func (b *Book) find(of *Rank, now time.Time) (*rank, error) {
+	at, name := key{of.Cluster, of.Node}, of.name()
+	n := b.nodes[at]
+	if n == nil {
+		n = &node{ranks: make(map[string]*rank)}
+	}
+	r := n.ranks[name]
+	switch {
+	case r == nil:
+		if err := b.hold(of.Cluster); err != nil {
+			return nil, err
+		}
+		r = &rank{Rank: of.own()}
+		n.ranks[r.name()] = r
+		b.nodes[key{r.Cluster, r.Node}] = n
+	case r.Rank != *of:
+		r.Rank = of.own()
+	}
+	r.told, n.told = now, now
+	return r, nil
+}
+
+// Share takes a rank's share of wall time in collectives since its last report.
+func (b *Book) Share(of *Rank, share float64, now time.Time) error {
+	r, err := b.find(of, now)
+	if err != nil {
+		return err
+	}
+	r.share = share
+	o := straggler.Observation{Cluster: r.Cluster, Node: r.name(), Peers: r.peers(), State: nodesignal.StateActive, HasState: true}
+	o.Values.Set(nodesignal.Communication, share)
+	return b.engine.Observe(&o, now)
+}
+
+// peers names those with whom a rank is compared: who does the same part of the same job,
+// else the ranks of its communicator. These end each operation together.
+func (r *rank) peers() []string {
+	if r.Job != "" && r.Role != "" {
+		return []string{r.Job, r.Role}
+	}
+	return []string{r.job(), r.Label()}
+}
+
+// Gone forgets a rank whose process has ended.
+func (b *Book) Gone(of *Rank) {
+	n := b.nodes[key{of.Cluster, of.Node}]
+	if n != nil && n.ranks[of.name()] != nil {
+		delete(n.ranks, of.name())
+		b.free(of.Cluster, 1)
+	}
+}
+
+// compare judges the ranks, and gives each node's word to the nodes' engine.
+func (b *Book) compare(to *straggler.Engine, now time.Time) {
+	for at, n := range b.nodes {
+		n.word, n.slow, n.of = straggler.RankWord{}, 0, 0
+		for name, r := range n.ranks {
+			if now.Sub(r.told) > b.cfg.Retention || !b.fresh(n.told, now) {
+				delete(n.ranks, name)
+				b.free(at.cluster, 1)
+			}
+		}
+		if len(n.ranks) == 0 {
+			delete(b.nodes, at)
+		}
+	}
+	report := b.engine.Tick(now)
+	groups := report.Groups
+	for i := range report.Nodes {
+		row := &report.Nodes[i]
+		for groups[0].Cluster != row.Cluster || groups[0].Group != row.Group {
+			groups = groups[1:]
+		}
+		n := b.nodes[key{row.Cluster, nodeOf(row.Node)}]
+		if n == nil || row.Unjudged != unjudged.Judged || n.ranks[row.Node] == nil {
+			continue
+		}
+		n.hear(row, n.ranks[row.Node], &groups[0].Signals[nodesignal.Communication])
+	}
+	for at, n := range b.nodes {
+		// What all of its ranks have in common is the node: its host, or what feeds it.
+		if n.slow > 1 && n.slow == n.of {
+			n.word.Culprit = nodesignal.Subject{}
+		}
+		to.TellRanks(at.cluster, at.name, &n.word)
+	}
+}
+
+// hear keeps the word of the rank that speaks most against its node.
+func (n *node) hear(row *straggler.NodeReport, r *rank, among *straggler.SignalReport) {
+	n.of++
+	if row.Straggler {
+		n.slow++
+	}
+	w := &n.word
+	if w.Judged && (w.Slow && !row.Straggler || w.Slow == row.Straggler && w.Gap >= row.Gap) {
+		return
+	}
+	*w = straggler.RankWord{
+		Judged: true, Slow: row.Straggler, Culprit: r.who(), Since: row.Since, Gap: row.Gap, Suspicion: row.Suspicion,
+		Behind: r.share < among.Median-row.Gap/2, Value: r.share, Median: among.Median, Ranks: among.N,
+	}
+}
+
+// Save writes what was learnt of ranks, Restore reads it.
+func (b *Book) Save(w io.Writer) error { return b.engine.Save(w) }
+
+// Restore reads into a new book what another one saved.
+func (b *Book) Restore(r io.Reader, now time.Time) error { return b.engine.Restore(r, now) }

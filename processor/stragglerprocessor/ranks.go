@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"math"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/collective"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
+)
+
+// rankPoint is what one point tells of a rank. Its text is the push's.
+type rankPoint struct {
+	of    collective.Rank
+	class collective.Class
+	field reading.Field
+	value float64 // NaN where the series has ended
+}
+
+// collective keeps the points of a metric that ranks tell. A share of time is a sign of
+// life of the node.
+func (o *observer) collective(f *found, p *metricreading.Point, known *reading.Metric, m pmetric.Metric) (any bool) {
+	points, ok := o.facts.from.Open(known, m)
+	if !ok {
+		return false
+	}
+	for i := range points.Len() {
+		if o.facts.from.Read(points.At(i), p) == reading.Accepted {
+			f.ranks = append(f.ranks, rankPointOf(p))
+		}
+	}
+	return points.Len() > 0
+}
+
+func rankPointOf(p *metricreading.Point) rankPoint {
+	attrs := p.Attributes()
+	text := func(name string) string {
+		if v, ok := attrs.Get(name); ok {
+			return metricreading.Text(v)
+		}
+		return ""
+	}
+	number := func(name string) int64 {
+		if v, ok := attrs.Get(name); ok && v.Type() == pcommon.ValueTypeInt {
+			return v.Int()
+		}
+		return 0
+	}
+	r := rankPoint{field: p.Field, value: p.Value, of: collective.Rank{
+		Node: text(gpusemconv.AttrServerAddress),
+		Job:  text(gpusemconv.AttrJobID), Role: text(gpusemconv.AttrJobRole), PID: number(gpusemconv.AttrProcessPID),
+		Subject: rankattr.Subject(attrs),
+		Communicator: collective.Communicator{
+			ID: text(gpusemconv.AttrCommunicatorID), Name: text(gpusemconv.AttrCommunicatorName),
+			Place: number(gpusemconv.AttrCommunicatorRank), Size: number(gpusemconv.AttrCommunicatorSize), Nodes: number(gpusemconv.AttrCommunicatorNodes),
+		},
+	}}
+	r.class = collective.Class{Operation: text(gpusemconv.AttrCollectiveOperation), Size: number(gpusemconv.AttrCollectiveSize)}
+	return r
+}
+
+// tell gives the point to the book, as of that node.
+func (r *rankPoint) tell(b *collective.Book, id nodeKey, now time.Time) error {
+	of := &r.of
+	of.Cluster = id.cluster
+	if r.field != reading.CollectiveLaggard { // which another node tells of
+		of.Node = id.node
+	}
+	ended := math.IsNaN(r.value)
+	switch r.field {
+	case reading.CollectiveTimeShare:
+		if ended {
+			b.Gone(of)
+			return nil
+		}
+		return b.Share(of, r.value, now)
+	case reading.CollectiveStalled:
+		if ended {
+			b.Gone(of)
+			return nil
+		}
+		var since time.Time
+		if r.value > 0 {
+			since = time.Unix(int64(r.value), 0)
+		}
+		return b.Stalled(of, since, now)
+	case reading.CollectiveLaggard:
+		return b.Laggard(of, r.value == 1)
+	case reading.CommunicatorBandwidth:
+		if !ended {
+			return b.Bandwidth(of, r.class, r.value, now)
+		}
+	}
+	return nil
+}
