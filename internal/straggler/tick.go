@@ -300,6 +300,7 @@ func (m *member) calmCause() string {
 		return episode.CauseContested
 	case m.state == nodesignal.StateMissing:
 		return episode.CauseMissing
+	case m.flags&flagJudged != 0:
 	case m.state != nodesignal.StateActive || m.flags&flagFewPeers != 0:
 		return episode.CauseIdle
 	}

@@ -123,7 +123,7 @@ func TestSomeSignalMustDecide(t *testing.T) {
 	cfg.Mode = modeGateway
 	no := false
 	cfg.Signals = map[string]SignalConfig{}
-	for _, name := range []string{"throughput", "compute", "interconnect", "cpu", "power", "memory"} {
+	for _, name := range []string{"throughput", "compute", "interconnect", "cpu", "power", "memory", "communication"} {
 		cfg.Signals[name] = SignalConfig{Decides: &no}
 	}
 	require.NoError(t, cfg.Validate(), "the score is left")

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+)
+
+func (r *rig) stalled(since time.Time, job string, ranks ...int64) {
+	for _, i := range ranks {
+		o := of(i, 2, 4)
+		o.Job = job
+		r.node(o.Node)
+		require.NoError(r.t, r.book.Stalled(o, since, r.now))
+	}
+	r.tick()
+}
+
+func TestOneRecordTellsOfAStall(t *testing.T) {
+	for _, job := range []string{"17", ""} {
+		t.Run(job, func(t *testing.T) {
+			r := newRig(t, 10*time.Second)
+			since := noon.Add(-time.Minute)
+			r.stalled(time.Time{}, job, 0, 1, 2, 3)
+			r.stalled(since, job, 0, 1, 2)
+			require.Empty(t, r.events, "one still moves")
+			lag := of(2, 2, 4)
+			lag.Job, lag.Node = job, "10.0.0.2"
+			require.NoError(t, r.book.Laggard(lag, true))
+			r.stalled(since, job, 3)
+			for range 20 {
+				r.node("node-00")
+				r.node("node-01")
+				r.tick()
+			}
+			require.Len(t, r.events, 1)
+			ev := r.events[0]
+			assert.Equal(t, episode.SubjectJob, ev.Subject)
+			assert.Equal(t, since, ev.Since)
+			assert.Equal(t, 4, ev.Ranks)
+			assert.Equal(t, "node-01", ev.Node)
+			assert.Equal(t, of(2, 2, 4).Subject, ev.Culprit)
+			assert.Contains(t, ev.Detail, "rank 2 of dp:0 (0xdd281344136a3a) on node-01")
+			r.stalled(time.Time{}, job, 1)
+			require.Len(t, r.events, 2)
+			assert.Equal(t, episode.CauseRecovered, r.events[1].Cause)
+			assert.Equal(t, ev.ID, r.events[1].ID)
+			require.NoError(t, r.book.Laggard(lag, false))
+			for i := range int64(4) {
+				o := of(i, 2, 4)
+				o.Job = job
+				r.book.Gone(o)
+			}
+			assert.Empty(t, r.book.held)
+		})
+	}
+}
+
+// Who holds it up may be known later. A job whose processes end stands still no more.
+func TestALaterName(t *testing.T) {
+	r := newRig(t, 10*time.Second)
+	r.stalled(noon, "17", 0, 1, 2, 3)
+	require.Len(t, r.events, 1)
+	assert.Empty(t, r.events[0].Detail)
+	for _, i := range []int64{1, 2} {
+		require.NoError(t, r.book.Laggard(of(i, 2, 4), true))
+	}
+	r.stalled(noon, "17", 0)
+	r.stalled(noon, "17", 0)
+	require.Len(t, r.events, 2)
+	assert.Equal(t, episode.EventUpdate, r.events[1].Kind)
+	assert.Equal(t, []string{"node-00", "node-01"}, r.events[1].Nodes)
+	assert.Equal(t, nodesignal.Subject{}, r.events[1].Culprit, "of two nobody is the one")
+	for i := range int64(4) {
+		r.book.Gone(of(i, 2, 4))
+	}
+	r.tick()
+	require.Len(t, r.events, 3)
+	assert.Equal(t, episode.CauseIdle, r.events[2].Cause)
+}
+
+// Communicators that share a process are of one job.
+func TestAJobWithoutAName(t *testing.T) {
+	r := newRig(t, 10*time.Second)
+	for i := range int64(4) {
+		outer, inner := of(i, 2, 4), of(i, 2, 2)
+		outer.Job, inner.Job, inner.ID, inner.Name, inner.Place = "", "", string(rune('a'+i/2)), "tp:0", i%2
+		r.node(outer.Node)
+		require.NoError(t, r.book.Bandwidth(outer, Class{"AllReduce", 0}, 1e9, r.now))
+		require.NoError(t, r.book.Bandwidth(inner, Class{"AllReduce", 0}, 1e9, r.now))
+		require.NoError(t, r.book.Stalled(inner, noon, r.now)) // its group is the inner one
+	}
+	r.tick()
+	require.Len(t, r.events, 1)
+	assert.Equal(t, outerLabel, r.events[0].Group)
+}
+
+const outerLabel = "dp:0 (0xdd281344136a3a)"

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/episode"
+)
+
+// links lets four ranks of each of n communicators tell bandwidths for so many ticks.
+func (r *rig) links(ticks, n int, rng *rand.Rand, factor func(link int) float64) {
+	for range ticks {
+		for k := range n {
+			for place := range int64(4) {
+				o := of(place, 1, 4)
+				o.ID, o.Name = string(rune('a'+k)), "tp:0"
+				r.node(o.Node)
+				// Who does not come last waits, and sees less.
+				seen := 40e9 * factor(k) * (1 - 0.3*rng.Float64()*float64(place%2)) * (1 + 0.02*rng.NormFloat64())
+				require.NoError(r.t, r.book.Bandwidth(o, Class{"AllReduce", 1 << 20}, seen, r.now))
+			}
+		}
+		r.tick()
+	}
+}
+
+func TestSlowCommunication(t *testing.T) {
+	same := func(int) float64 { return 1 }
+	half := func(k int) float64 {
+		if k == 1 {
+			return 0.5
+		}
+		return 1
+	}
+	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(3, 4))
+	r.links(60, 4, rng, same)
+	require.Empty(t, r.events)
+	r.links(8, 4, rng, half)
+	require.Len(t, r.events, 1)
+	ev := r.events[0]
+	assert.Equal(t, episode.SubjectLink, ev.Subject)
+	assert.Equal(t, "tp:0 (b)", ev.Detail)
+	assert.InDelta(t, 0.5, ev.Gap, 0.06)
+	assert.InDelta(t, 40e9, ev.Median, 3e9)
+	assert.Empty(t, ev.Node, "nobody is named")
+	r.links(30, 4, rng, half)
+	require.Len(t, r.events, 1, "once")
+	r.links(40, 4, rng, same)
+	require.Len(t, r.events, 2)
+	assert.Equal(t, episode.EventEnd, r.events[1].Kind)
+	assert.Equal(t, ev.ID, r.events[1].ID)
+
+	// The whole fabric is no fault of one communicator, nor is one that was always slow.
+	r.events = nil
+	r.links(40, 4, rng, func(int) float64 { return 0.5 })
+	assert.Empty(t, r.events)
+	r = newRig(t, 10*time.Second)
+	r.links(80, 4, rng, half)
+	assert.Empty(t, r.events)
+	r.now = r.now.Add(time.Hour)
+	r.tick()
+	assert.Empty(t, r.book.held)
+	assert.Empty(t, r.book.links)
+}
+
+// A rank that nobody reports may come last in each operation.
+func TestUnknownRanksExcuseACommunicator(t *testing.T) {
+	r := newRig(t, 10*time.Second)
+	for k := range 90 {
+		o := of(0, 1, 4)
+		bandwidth := 40e9
+		if k > 60 {
+			bandwidth = 20e9
+		}
+		r.node(o.Node)
+		require.NoError(t, r.book.Bandwidth(o, Class{"AllReduce", 1 << 20}, bandwidth, r.now))
+		r.tick()
+	}
+	assert.Empty(t, r.events)
+}
