@@ -195,7 +195,7 @@ type GroupSignal struct {
 // Episode is a time in which a node or group stood out.
 type Episode struct {
 	ID           string     `json:"id" doc:"Of no other episode of the cluster"`
-	Subject      string     `json:"subject" doc:"node, group or missing"`
+	Subject      string     `json:"subject" doc:"node, group, missing, communicator or job"`
 	Cluster      string     `json:"cluster"`
 	Group        string     `json:"group,omitempty"`
 	Node         string     `json:"node,omitempty"`

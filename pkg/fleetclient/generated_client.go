@@ -210,7 +210,7 @@ type Episode struct {
 	Signal   *string   `json:"signal,omitempty"`
 	Since    time.Time `json:"since"`
 
-	// Subject node, group or missing
+	// Subject node, group, missing, communicator or job
 	Subject string    `json:"subject"`
 	Text    *string   `json:"text,omitempty"`
 	Updated time.Time `json:"updated"`

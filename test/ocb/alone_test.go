@@ -44,7 +44,7 @@ var rooms = map[string][]string{
 	"receiver/nvmlreceiver":             {"gpuhealth", "logsink", "podresources", "statefile"},
 	"receiver/csvreplayreceiver":        {},
 	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "reading/identity", "reading/metricreading"},
-	"processor/stragglerprocessor":      {"delta/resync", "episode", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "peergroup", "reading/identity", "reading/metricreading", "reason", "robust", "statefile", "straggler", "threshold", "threshold/rule"},
+	"processor/stragglerprocessor":      {"collective", "delta/resync", "episode", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "peergroup", "reading/identity", "reading/metricreading", "reason", "robust", "statefile", "straggler", "threshold", "threshold/rule"},
 	"processor/clientidentityprocessor": {"clientidentity", "reading/identity", "reading/metricreading"},
 	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
 	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "reading/identity", "reading/metricreading", "webguard"},

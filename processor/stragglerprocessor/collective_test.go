@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"compress/gzip"
+	"encoding/csv"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer/consumertest"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/processor"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
+	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
+)
+
+// rankReport is what an agent with the receiver nccl tells of eight ranks.
+func rankReport(each func(rank int64, add func(metric, unit string) pmetric.NumberDataPoint)) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	rm := resource(md, map[string]any{"host.name": "node-17", "k8s.cluster.name": "prod"})
+	for rank := range int64(8) {
+		each(rank, func(metric, unit string) pmetric.NumberDataPoint {
+			m := rm.ScopeMetrics().At(0).Metrics().AppendEmpty()
+			m.SetName(metric)
+			m.SetUnit(unit)
+			p := m.SetEmptyGauge().DataPoints().AppendEmpty()
+			a := p.Attributes()
+			a.PutStr(gpusemconv.AttrJobID, "42")
+			a.PutStr(gpusemconv.AttrHWID, fmt.Sprintf("GPU-%d", rank))
+			a.PutStr(gpusemconv.AttrCommunicatorID, "0xdd281344136a3a")
+			a.PutStr(gpusemconv.AttrCommunicatorName, "dp:0")
+			for key, n := range map[string]int64{
+				gpusemconv.AttrJobRank: rank, gpusemconv.AttrProcessPID: 100 + rank,
+				gpusemconv.AttrCommunicatorRank: rank, gpusemconv.AttrCommunicatorSize: 8, gpusemconv.AttrCommunicatorNodes: 1,
+			} {
+				a.PutInt(key, n)
+			}
+			return p
+		})
+	}
+	return md
+}
+
+// sentences are the lines about episodes.
+func (r *gatewayRig) sentences() (all []string) {
+	for _, e := range r.logs.TakeAll() {
+		if e.ContextMap()["episode"] != nil {
+			all = append(all, e.Message)
+		}
+	}
+	return all
+}
+
+func TestTheSlowRankOfAJobIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newGatewayRig(t, nil, nil)
+		r.g.publisher = r.ext
+		play := func(ticks int, each func(rank int64, add func(string, string) pmetric.NumberDataPoint)) []string {
+			for range ticks {
+				time.Sleep(10 * time.Second)
+				r.push(rankReport(each))
+				r.tick()
+			}
+			return r.sentences()
+		}
+		told := play(6, func(rank int64, add func(string, string) pmetric.NumberDataPoint) {
+			share := 0.172
+			if rank == 3 {
+				share = 0.089
+			}
+			add(gpusemconv.MetricCollectiveTimeShare, "1").SetDoubleValue(share + 0.0005*float64(rank%3))
+			p := add(gpusemconv.MetricCommunicatorBandwidth, "By/s")
+			p.SetDoubleValue(30e9)
+			p.Attributes().PutStr(gpusemconv.AttrCollectiveOperation, "AllReduce")
+		})
+		require.Len(t, told, 1)
+		assert.Contains(t, told[0], "STRAGGLER rank 3 (GPU-3) of node-17: takes 10.1 % longer between collectives since")
+		assert.Contains(t, told[0], "; 7 ranks wait 8.3 % of their time for it")
+		assert.Contains(t, told[0], "the job loses 0.58")
+		assert.Len(t, r.ext.snap.Clusters["prod"].Groups["default"].Verdicts.List(), 1, "the node learns of it")
+
+		told = play(40, func(rank int64, add func(string, string) pmetric.NumberDataPoint) {
+			p := add(gpusemconv.MetricCommunicatorBandwidth, "By/s")
+			p.SetDoubleValue(30e9)
+			p.Attributes().PutStr(gpusemconv.AttrCollectiveOperation, "AllReduce")
+			add(gpusemconv.MetricCollectiveTimeShare, "1").SetDoubleValue(0.172 + 0.0005*float64(rank%3))
+		})
+		require.Len(t, told, 1)
+		assert.Contains(t, told[0], "rank 3 (GPU-3) of node-17 is no straggler any more: recovered")
+
+		told = play(8, func(rank int64, add func(string, string) pmetric.NumberDataPoint) {
+			p := add(gpusemconv.MetricCommunicatorBandwidth, "By/s")
+			p.SetDoubleValue(15e9)
+			p.Attributes().PutStr(gpusemconv.AttrCollectiveOperation, "AllReduce")
+			add(gpusemconv.MetricCollectiveTimeShare, "1").SetDoubleValue(0.3 + 0.0005*float64(rank%3))
+		})
+		require.Len(t, told, 1)
+		assert.Contains(t, told[0], "slow communication in dp:0 (0xdd281344136a3a) of job 42 since")
+		assert.Contains(t, told[0], ": 15 GB/s, 50.0 % below its usual 30 GB/s.")
+
+		since := time.Now().Unix()
+		told = play(3, func(rank int64, add func(string, string) pmetric.NumberDataPoint) {
+			add(gpusemconv.MetricCollectiveStalled, "s").SetIntValue(since)
+			if rank == 5 {
+				p := add(gpusemconv.MetricCollectiveLaggard, "")
+				p.SetIntValue(1)
+				p.Attributes().PutStr(gpusemconv.AttrState, "behind")
+				p.Attributes().PutStr(gpusemconv.AttrServerAddress, "10.0.0.1")
+			}
+		})
+		require.Len(t, told, 1)
+		assert.Contains(t, told[0], "STALLED: job 42: no operation of its 8 ranks has ended since")
+		assert.Contains(t, told[0], `; the others wait for "rank 5 of dp:0 (0xdd281344136a3a) on node-17"`)
+
+		told = play(1, func(_ int64, add func(string, string) pmetric.NumberDataPoint) {
+			add(gpusemconv.MetricCollectiveStalled, "s").SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+		})
+		require.Len(t, told, 1)
+		assert.Contains(t, told[0], "job 42 stands still no more: idle")
+	})
+}
+
+// The wall times of a real job in lockstep, of which rank 3 takes 10 % longer, tell
+// nobody: eight nodes of one GPU, as their agents measure them each second.
+func TestWallTimesAloneEndInLockstep(t *testing.T) {
+	f, err := os.Open("testdata/steps-slow.csv.gz")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close()) }()
+	text, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	rows, err := csv.NewReader(text).ReadAll()
+	require.NoError(t, err)
+	type sum struct{ seconds, steps float64 }
+	var told [10][8]sum
+	began := 0.0
+	for _, row := range rows[1:] {
+		at, _ := strconv.ParseFloat(row[0], 64)
+		rank, _ := strconv.Atoi(row[1])
+		wall, _ := strconv.ParseFloat(row[3], 64)
+		if began == 0 {
+			began = at
+		}
+		s := &told[min(int(at-began), 9)][rank]
+		s.seconds, s.steps = s.seconds+wall/1e3, s.steps+1
+	}
+	cfg := createDefaultConfig().(*Config)
+	cfg.Mode, cfg.PushInterval = modeAgent, time.Second
+	r := newGatewayRig(t, func(c *Config) { c.PushInterval = time.Second }, nil)
+	var agents [8]*agent
+	for i := range agents {
+		agents[i], err = newAgent(processor.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: componenttest.NewNopTelemetrySettings()}, cfg, consumertest.NewNop())
+		require.NoError(t, err)
+	}
+	for k := range 700 {
+		now := noon.Add(time.Duration(k) * time.Second)
+		for i, a := range agents {
+			md := pmetric.NewMetrics()
+			rm := resource(md, map[string]any{"host.name": fmt.Sprint("n", i), "k8s.cluster.name": "prod", "gpu.job.id": "J", "gpu.job.role": "all"})
+			m := rm.ScopeMetrics().At(0).Metrics().AppendEmpty()
+			m.SetName(gpusemconv.MetricAppStepDuration)
+			m.SetUnit("s")
+			p := m.SetEmptyGauge().DataPoints().AppendEmpty()
+			p.SetTimestamp(pcommon.NewTimestampFromTime(now))
+			s := told[1+k%9][i] // the first second sets up
+			p.SetDoubleValue(s.seconds / s.steps)
+			a.score(t.Context(), md, now)
+			r.g.observer.observe(t.Context(), r.g.engine, md, now)
+		}
+		r.g.tick(t.Context(), now)
+	}
+	report := r.g.engine.Tick(noon.Add(700 * time.Second))
+	require.Len(t, report.Nodes, 8)
+	for _, n := range report.Nodes {
+		assert.Equal(t, unjudged.Lockstep, n.Unjudged, n.Node)
+	}
+	assert.Empty(t, strings.Join(r.sentences(), "\n"))
+}
