@@ -12,35 +12,27 @@ import (
 type Job struct {
 	// TP, DP and PP are the sizes of the tensor-parallel, data-parallel and pipeline
 	// groups, numbered in this order: the GPUs of a node are neighbours.
-	TP, DP, PP int
-	// GPUs of a node.
-	GPUs int
+	TP, DP, PP, GPUs int
 	// Micro batches of a step have so many Blocks, each of which takes Work forward and
 	// twice as long on the way back.
 	Micro, Blocks int
 	Work          float64
-	// Sharded exchanges the weights and gradients of each block, as FSDP does. Else the
-	// gradients are reduced once at the end of a step.
-	Sharded bool
-	// World has all ranks meet at the end of a step.
-	World                                 bool
-	TPBytes, DPBytes, PPBytes, WorldBytes int64
+	// Sharded exchanges weights and gradients of each block, as FSDP does, instead of
+	// reducing gradients at the end of a step. World has all ranks meet there.
+	Sharded, World            bool
+	TPBytes, DPBytes, PPBytes int64
 	// NVLink is the rate within a node, Network that of one rail between nodes.
 	NVLink, Network float64
 	// Noise of each block and Bias of each rank are deviations of Work, Jitter is that of
 	// the logarithm of a transfer.
 	Noise, Bias, Jitter float64
-	// Naming is what siblings are called.
-	Naming Naming
 
-	// Imbalance is the most that a rank works longer by design, as with experts. Which ranks
-	// do changes each ImbalanceEvery.
-	Imbalance, ImbalanceEvery float64
-	// LastStage is how much more the last stage of the pipeline works.
-	LastStage float64
-	// Each PhaseEvery the work of all changes, by Phase at most.
+	// A rank works longer by Imbalance at most by design, as experts do, each
+	// ImbalanceEvery another one. The last stage of the pipeline works more by LastStage.
+	Imbalance, ImbalanceEvery, LastStage float64
+	// The work of all changes by Phase at most each PhaseEvery.
 	Phase, PhaseEvery float64
-	// Each CheckpointEvery all ranks write for Checkpoint, or the first alone.
+	// All ranks write for Checkpoint each CheckpointEvery, or the first alone.
 	Checkpoint, CheckpointEvery float64
 	FirstWrites                 bool
 	// StartUp is what the first step takes a rank longer on average, the next half of that.
@@ -49,20 +41,10 @@ type Job struct {
 	Faults []Fault
 }
 
-// Naming of communicators.
-type Naming uint8
-
-// Namings: siblings have one name, each has its own, or none has any.
-const (
-	SharedNames Naming = iota
-	OwnNames
-	NoNames
-)
-
 // Kind of a fault.
 type Kind uint8
 
-// Kinds of faults.
+// The kinds.
 const (
 	GPU    Kind = iota // rank At computes slower by the part By; 1 stops it
 	Host               // so do all ranks of node At
@@ -77,8 +59,6 @@ type Fault struct {
 	At              int
 	By, From, Until float64
 }
-
-func (f *Fault) there(now float64) bool { return now >= f.From && (f.Until == 0 || now < f.Until) }
 
 // Ranks is how many there are.
 func (j *Job) Ranks() int { return j.TP * j.DP * j.PP }
@@ -108,7 +88,6 @@ func (j *Job) take(step, blocks, gradients float64) {
 	if j.Sharded {
 		j.DPBytes = size(step*(blocks+gradients)/(2*n), j.Network*float64(j.GPUs)/float64(j.DP))
 	}
-	j.WorldBytes = 64 << 10
 }
 
 // Draw draws a healthy job of 8 to 256 ranks.
@@ -119,7 +98,7 @@ func Draw(rng *rand.Rand) Job {
 	j := Job{
 		TP: 8, DP: nodes, PP: 1, GPUs: 8, Micro: 2 + rng.IntN(3), Blocks: 1 + rng.IntN(3), World: odds(0.5),
 		NVLink: between(200e9, 400e9), Network: between(20e9, 50e9),
-		Noise: between(0.01, 0.06), Bias: between(0.003, 0.015), Jitter: between(0.03, 0.3), Naming: Naming(rng.IntN(3)),
+		Noise: between(0.01, 0.06), Bias: between(0.003, 0.015), Jitter: between(0.03, 0.3),
 	}
 	switch rng.IntN(4) {
 	case 0:

@@ -24,26 +24,23 @@ type Play struct {
 
 	job  *Job
 	rng  *rand.Rand
-	rank []clock
+	rank []state
 	all  [numOps][]*Communicator
 	held []Operation // which end after the tick
 	// until is the tick's end, now where the first rank was as the step began.
-	until, now                          float64
-	steps                               int
-	phase                               float64
-	nextPhase, nextLoad, nextCheckpoint float64
+	until, now, phase, nextPhase, nextLoad, nextCheckpoint float64
+	steps                                                  int
 }
 
-// clock is where a rank is in time.
-type clock struct {
-	at, bias, load float64
-	slot           [numOps]int // in the rank's Traffic, of those it does
+// state of a rank: where it is in time, and how fast.
+type state struct {
+	at, bias, load, speed float64
+	slot                  [numOps]int // in its Traffic
 }
 
-// Rank is what one did in a tick.
+// Rank is what one did in a tick: Seconds are in operations, summed over its communicators.
 type Rank struct {
-	Node int
-	// Seconds in operations, summed over its communicators.
+	Node    int
 	Seconds float64
 	Traffic []Traffic
 }
@@ -51,33 +48,28 @@ type Rank struct {
 // Traffic is what a rank did in one communicator by one function in a tick.
 type Traffic struct {
 	*Communicator
-	// Place is the rank's number within the communicator.
-	Place    int
+	Place    int // the rank's number within the communicator
 	Function string
-	// Bytes of each message.
-	Bytes int64
-	// Count of operations and Seconds in them, which hold the waiting.
-	Count   int
-	Seconds float64
-	// Bandwidth is the greatest bus bandwidth, in bytes per second.
-	Bandwidth float64
+	Bytes    int64 // of each message
+	// Count of operations, Seconds in them with the waiting, and the greatest bus bandwidth
+	// in bytes per second.
+	Count              int
+	Seconds, Bandwidth float64
 }
 
-// Communicator is a group of ranks.
+// Communicator is a group of ranks. ID is as NCCL's Inspector writes it, the same on all.
 type Communicator struct {
-	// ID is as NCCL's Inspector writes it, the same on all ranks.
-	ID, Name    string
-	Size, Nodes int
-
-	first, apart int
-	slow         float64 // of its transfers, now
+	ID, Name string
+	Members  []int
+	Nodes    int
+	slow     float64 // of its transfers, now
 }
 
 // Operation is one that a rank has done.
 type Operation struct {
 	Rank         int
 	Began, Ended float64
-	slot         int
+	slot, peer   int
 }
 
 // Of is what the operation belongs to.
@@ -107,84 +99,55 @@ const latency = 20e-6
 func New(job *Job, seed uint64) *Play {
 	n := job.Ranks()
 	p := &Play{
-		Ranks: make([]Rank, n), Speed: slices.Repeat([]float64{1}, n), rank: make([]clock, n),
+		Ranks: make([]Rank, n), Speed: slices.Repeat([]float64{1}, n), rank: make([]state, n),
 		job: job, rng: rand.New(rand.NewPCG(seed, 0x72616e6b73)), phase: 1,
 		nextPhase: job.PhaseEvery, nextCheckpoint: job.CheckpointEvery,
 	}
 	for r := range p.rank {
-		p.rank[r] = clock{bias: 1 + job.Bias*p.rng.NormFloat64(), load: 1}
+		p.rank[r] = state{bias: 1 + job.Bias*p.rng.NormFloat64(), load: 1}
 		p.Ranks[r].Node = r / job.GPUs
 	}
 	stage := job.TP * job.DP
-	tp := p.groups("tp", job.TP, 1, job.TP, n)
-	p.join(tp, job.TPBytes, tensor)
-	dp := p.groups("dp", job.DP, job.TP, stage, n)
+	p.join("tp:0", job.TP, job.TPBytes, func(r int) int { return r / job.TP }, tensor)
+	gradients := []int{reduce}
 	if job.Sharded {
-		p.join(dp, job.DPBytes, gather, scatter)
-	} else {
-		p.join(dp, job.DPBytes, reduce)
+		gradients = []int{gather, scatter}
 	}
-	p.join(p.groups("pp", job.PP, stage, n, n), job.PPBytes, send, receive)
+	p.join("dp:0", job.DP, job.DPBytes, func(r int) int { return r/stage*job.TP + r%job.TP }, gradients...)
+	p.join("pp:0", job.PP, job.PPBytes, func(r int) int { return r % stage }, send, receive)
 	if job.World {
-		p.join(p.groups("world", n, 1, n, n), job.WorldBytes, world)
+		p.join("world:0", n, 64<<10, func(int) int { return 0 }, world)
 	}
 	return p
 }
 
-// groups makes the communicators of so many ranks so far apart, which repeat each period.
-func (p *Play) groups(name string, size, apart, period, ranks int) (all []*Communicator) {
-	for first := 0; first < ranks && size > 1; first++ {
-		if first%period >= apart {
-			continue
-		}
-		c := &Communicator{ID: fmt.Sprintf("0x%014x", p.rng.Uint64()>>8), Size: size, first: first, apart: apart, slow: 1}
-		switch p.job.Naming {
-		case SharedNames:
-			c.Name = name + ":0"
-		case OwnNames:
-			c.Name = fmt.Sprintf("%s:%d", name, len(all))
-		case NoNames:
-			c.Name = "unknown"
-		}
-		last := -1
-		for r := range c.members() {
-			if node := p.Ranks[r].Node; node != last {
-				c.Nodes, last = c.Nodes+1, node
+// join makes communicators of so many ranks each, whose members do operations there.
+func (p *Play) join(name string, size int, bytes int64, group func(rank int) int, ops ...int) {
+	of := map[int]*Communicator{}
+	for r := 0; r < len(p.Ranks) && size > 1; r++ {
+		k, c := &p.Ranks[r], of[group(r)]
+		if c == nil {
+			c = &Communicator{ID: fmt.Sprintf("0x%014x", p.rng.Uint64()>>8), Name: name}
+			of[group(r)] = c
+			for _, op := range ops {
+				p.all[op] = append(p.all[op], c)
 			}
 		}
-		all = append(all, c)
-	}
-	return all
-}
-
-// members are the ranks of the communicator.
-func (c *Communicator) members() func(func(rank, place int) bool) {
-	return func(yield func(int, int) bool) {
-		for i := range c.Size {
-			if !yield(c.first+i*c.apart, i) {
-				return
-			}
+		if len(c.Members) == 0 || p.Ranks[c.Members[len(c.Members)-1]].Node != k.Node {
+			c.Nodes++
 		}
-	}
-}
-
-// join has the members of communicators do operations in them.
-func (p *Play) join(all []*Communicator, bytes int64, ops ...int) {
-	for _, op := range ops {
-		p.all[op] = all
-		for _, c := range all {
-			for r, place := range c.members() {
-				p.rank[r].slot[op] = len(p.Ranks[r].Traffic)
-				p.Ranks[r].Traffic = append(p.Ranks[r].Traffic, Traffic{Communicator: c, Place: place, Function: functions[op], Bytes: bytes})
-			}
+		for _, op := range ops {
+			p.rank[r].slot[op] = len(k.Traffic)
+			k.Traffic = append(k.Traffic, Traffic{Communicator: c, Place: len(c.Members), Function: functions[op], Bytes: bytes})
 		}
+		c.Members = append(c.Members, r)
 	}
 }
 
 // busBytes are the bytes that a message's bus bandwidth and its algorithm bandwidth are of,
 // by the factors of nccl-tests.
 func (t *Traffic) busBytes() (bus, algorithm float64) {
-	n, bytes := float64(t.Size), float64(t.Bytes)
+	n, bytes := float64(len(t.Members)), float64(t.Bytes)
 	switch t.Function {
 	case "AllReduce":
 		return bytes * 2 * (n - 1) / n, bytes
@@ -279,6 +242,7 @@ func (p *Play) begin() {
 	}
 	for r := range p.rank {
 		k := &p.rank[r]
+		k.speed = p.Speed[r]
 		if loads {
 			k.load = 1 + j.Imbalance*rng.Float64()
 		}
@@ -295,24 +259,32 @@ func (p *Play) begin() {
 		}
 	}
 	for i := range j.Faults {
-		if f := &j.Faults[i]; f.there(p.now) {
+		if f := &j.Faults[i]; p.now >= f.From && (f.Until == 0 || p.now < f.Until) {
 			p.hit(f)
 		}
 	}
 }
 
-// hit has a fault act on links, and on the input. The computing asks for the others.
+// hit has a fault act in this step.
 func (p *Play) hit(f *Fault) {
-	if f.Kind == Input {
-		p.rank[f.At].at += f.By
-	}
-	seen := map[*Communicator]bool{}
-	for _, all := range p.all {
-		for _, c := range all {
-			for r := range c.members() {
-				if c.Nodes > 1 && !seen[c] && (f.Kind == Fabric || f.Kind == Rail && r%p.job.GPUs == f.At) {
-					seen[c] = true
-					c.slow /= 1 - f.By
+	for r := range p.rank {
+		k, at := &p.rank[r], r
+		switch f.Kind {
+		case Host:
+			at = p.Ranks[r].Node
+			fallthrough
+		case GPU:
+			if at == f.At {
+				k.speed *= 1 - f.By
+			}
+		case Input:
+			if at == f.At {
+				k.at += f.By
+			}
+		case Rail, Fabric:
+			for _, t := range p.Ranks[r].Traffic {
+				if t.Nodes > 1 && (f.Kind == Fabric || r%p.job.GPUs == f.At) {
+					t.slow = 1 / (1 - f.By)
 				}
 			}
 		}
@@ -323,48 +295,33 @@ func (p *Play) hit(f *Fault) {
 func (p *Play) pass(s, from int, times float64, exchange int) {
 	j := p.job
 	n := j.TP * j.DP
-	first := s * n
-	if from >= 0 && from < j.PP {
-		for r := first; r < first+n; r++ {
-			p.hand(r+(from-s)*n, r)
-		}
+	ranks := p.rank[s*n : (s+1)*n]
+	for r := s * n; from >= 0 && from < j.PP && r < (s+1)*n; r++ {
+		p.hand(r+(from-s)*n, r)
 	}
 	work := times * j.Work * p.phase
 	if s > 0 && s == j.PP-1 {
 		work *= 1 + j.LastStage
 	}
 	for range j.Blocks {
-		for r := first; r < first+n; r++ {
-			k := &p.rank[r]
-			k.at += work * k.bias * k.load * max(0.1, 1+j.Noise*p.rng.NormFloat64()) / p.speed(r)
+		for r := range ranks {
+			k := &ranks[r]
+			k.at += work * k.bias * k.load * max(0.1, 1+j.Noise*p.rng.NormFloat64()) / k.speed
 		}
 		for _, op := range [...]int{tensor, exchange} {
-			stage := len(p.all[op]) / j.PP
-			for _, c := range p.all[op][s*stage : (s+1)*stage] {
+			n := len(p.all[op]) / j.PP
+			for _, c := range p.all[op][s*n : (s+1)*n] {
 				p.meet(op, c)
 			}
 		}
 	}
 }
 
-// speed of a rank now.
-func (p *Play) speed(r int) float64 {
-	v := p.Speed[r]
-	for i := range p.job.Faults {
-		f := &p.job.Faults[i]
-		if f.there(p.now) && (f.Kind == GPU && f.At == r || f.Kind == Host && f.At == p.Ranks[r].Node) {
-			v *= 1 - f.By
-		}
-	}
-	return v
-}
-
 // takes is how long a transfer takes once all have entered it.
 func (p *Play) takes(t *Traffic) float64 {
 	rate := p.job.NVLink
-	if t.Nodes > 1 {
-		// A communicator with several GPUs of a node uses the links of all of them.
-		rate = p.job.Network * float64(t.Size) / float64(t.Nodes)
+	if t.Nodes > 1 { // by the links of all of its GPUs of a node
+		rate = p.job.Network * float64(len(t.Members)) / float64(t.Nodes)
 	}
 	bus, _ := t.busBytes()
 	return (latency + bus/rate) * t.slow * math.Exp(p.job.Jitter*p.rng.NormFloat64())
@@ -374,24 +331,25 @@ func (p *Play) takes(t *Traffic) float64 {
 // has come.
 func (p *Play) meet(op int, c *Communicator) {
 	end := 0.0
-	for r := range c.members() {
+	for _, r := range c.Members {
 		end = max(end, p.rank[r].at)
 	}
-	end += p.takes(&p.Ranks[c.first].Traffic[p.rank[c.first].slot[op]])
-	for r := range c.members() {
-		p.leave(r, op, end)
+	end += p.takes(&p.Ranks[c.Members[0]].Traffic[p.rank[c.Members[0]].slot[op]])
+	for _, r := range c.Members {
+		p.leave(r, op, 0, end)
 	}
 }
 
 // hand is a message of a rank to the same rank of another stage. Both wait for each other.
 func (p *Play) hand(from, to int) {
 	end := max(p.rank[from].at, p.rank[to].at) + p.takes(&p.Ranks[to].Traffic[p.rank[to].slot[receive]])
-	p.leave(from, send, end)
-	p.leave(to, receive, end)
+	n := p.job.TP * p.job.DP // the places of a pipeline are its stages
+	p.leave(from, send, to/n, end)
+	p.leave(to, receive, from/n, end)
 }
 
-func (p *Play) leave(r, op int, end float64) {
+func (p *Play) leave(r, op, peer int, end float64) {
 	k := &p.rank[r]
-	p.done(Operation{Rank: r, Began: k.at, Ended: end, slot: k.slot[op]})
+	p.done(Operation{Rank: r, Began: k.at, Ended: end, slot: k.slot[op], peer: peer})
 	k.at = end
 }

