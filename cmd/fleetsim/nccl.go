@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
@@ -36,12 +35,21 @@ func newNCCLJob(c *fleetpush.Config, folder string) (*ncclJob, error) {
 		}
 	}
 	j.inspector = j.play.Inspect(ranks.Inspector{Start: c.Start}, 1)
-	err := os.MkdirAll(folder, 0o750)
-	for _, i := range j.inspector {
-		f, bad := os.Create(filepath.Join(folder, i.File()))
-		j.files, err = append(j.files, f), errors.Join(err, bad)
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		return nil, err
 	}
-	return j, err
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range j.inspector {
+		f, err := root.Create(i.File())
+		if err != nil {
+			return nil, err
+		}
+		j.files = append(j.files, f)
+	}
+	return j, nil
 }
 
 // tick moves the job on to a time, and has its processes write.

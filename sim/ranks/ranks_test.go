@@ -51,8 +51,12 @@ func TestTheTimeOfAStep(t *testing.T) {
 func TestTheLateOneWaitsLeast(t *testing.T) {
 	for name, j := range lookalikes() {
 		for _, f := range []Fault{
-			{Kind: GPU, At: 5, By: 0.2, From: 1e9}, {Kind: Host, At: 1, By: 0.5, Until: 50},
-			{Kind: GPU, At: 5, By: 0.1}, {Kind: GPU, At: 5, By: 0.3, From: 59}, {Kind: Host, At: 1, By: 0.1}, {Kind: Input, At: 5, By: 0.08},
+			{Kind: GPU, At: 5, By: 0.2, From: 1e9},
+			{Kind: Host, At: 1, By: 0.5, Until: 50},
+			{Kind: GPU, At: 5, By: 0.1},
+			{Kind: GPU, At: 5, By: 0.3, From: 59},
+			{Kind: Host, At: 1, By: 0.1},
+			{Kind: Input, At: 5, By: 0.08},
 		} {
 			t.Run(fmt.Sprintf("%s %+v", name, f), func(t *testing.T) {
 				p, shares := ran(&j, f)
@@ -76,7 +80,7 @@ func TestTheLateOneWaitsLeast(t *testing.T) {
 // Slow links take all ranks' time alike, and show in the bandwidth of whom they carry.
 func TestSlowLinks(t *testing.T) {
 	for _, f := range []Fault{{Kind: Rail, At: 3, By: 0.5}, {Kind: Fabric, By: 0.5}} {
-		j := Typical(4, 8)
+		j := lookalikes()["pipeline"]
 		j.Jitter = 0
 		p, shares := ran(&j, f)
 		for r := range p.Ranks {
@@ -85,7 +89,7 @@ func TestSlowLinks(t *testing.T) {
 			if f.Kind == Fabric || r%8 == 3 {
 				takes *= 2
 			}
-			assert.InEpsilon(t, (512<<20)*1.5/takes, p.Ranks[r].Traffic[1].Bandwidth, 0.01, "rank %d", r)
+			assert.InEpsilon(t, (512<<20)/takes, p.Ranks[r].Traffic[1].Bandwidth, 0.01, "rank %d", r)
 			assert.InEpsilon(t, (16<<20)*1.75/j.TPTime, p.Ranks[r].Traffic[0].Bandwidth, 0.01, "rank %d", r)
 		}
 	}
@@ -167,14 +171,4 @@ func TestDrawnJobs(t *testing.T) {
 		assert.Positive(t, all, "%+v", j)
 	}
 	assert.Len(t, kinds, 5, "%v", kinds)
-}
-
-func BenchmarkTenMinutes(b *testing.B) {
-	j := Typical(32, 8)
-	for b.Loop() {
-		p := New(&j, 1)
-		for range 60 {
-			p.Advance(10)
-		}
-	}
 }
