@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ras
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/ras/rastest"
+)
+
+// real returns the JSON form and the text form of a recording of NCCL 2.30.7.
+func real(t testing.TB, name string) (jsonForm, textForm string) {
+	t.Helper()
+	all, err := os.ReadFile("testdata/" + name)
+	require.NoError(t, err)
+	text, jsonForm, found := strings.Cut(string(all), "\n---  'CLIENT PROTOCOL 3")
+	require.True(t, found)
+	return jsonForm[strings.Index(jsonForm, "{\n"):], text[strings.LastIndex(text, "NCCL version"):]
+}
+
+func ask(t *testing.T, jsonForm, textForm string) *Report {
+	t.Helper()
+	r, err := Ask(t.Context(), rastest.Serve(t, jsonForm, textForm).Endpoint)
+	require.NoError(t, err)
+	return r
+}
+
+var ids = []string{"0xddd3726b78da14", "0xe99215468d7f05", "0xfd68d50b0a7290"}
+
+func TestRealHang(t *testing.T) {
+	jsonForm, textForm := real(t, "ras-hang.txt")
+	for name, r := range map[string]*Report{
+		"JSON":    ask(t, jsonForm, textForm),
+		"text":    ask(t, "", textForm),
+		"carried": ask(t, "", strings.ReplaceAll(textForm, "\n", "\r\n")),
+		"2.26":    ask(t, "", strings.ReplaceAll(textForm, "AllReduce operation", "collective operation")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, []Laggard{{"0xfd68d50b0a7290", 5, 14780, 8, "127.0.0.1", false}}, r.Laggards(ids))
+			assert.True(t, r.Has("0xFD68D50B0A7290"))
+			assert.False(t, r.Has("0xfd68d50b0a7291"))
+			assert.Empty(t, r.Laggards([]string{"0x12345678901234"}), "another job")
+			// One that shares the process is named by RAS's own hash.
+			assert.Equal(t, "0xfd68d50b0a729056", r.Laggards(ids[1:2])[0].Communicator)
+		})
+	}
+	jsonForm, textForm = real(t, "ras-run.txt")
+	assert.Empty(t, ask(t, jsonForm, textForm).Laggards(ids))
+	assert.Empty(t, ask(t, "", textForm).Laggards(ids))
+}
+
+func TestConversation(t *testing.T) {
+	jsonForm, textForm := real(t, "ras-run.txt")
+	s := rastest.Serve(t, jsonForm, textForm)
+	_, err := Ask(t.Context(), s.Endpoint)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"MONITOR", "CLIENT PROTOCOL 2", "TIMEOUT 3", "SET FORMAT json", "VERBOSE STATUS"}, s.Sent())
+
+	s = rastest.Serve(t, "", "")
+	_, err = Ask(t.Context(), s.Endpoint)
+	require.ErrorContains(t, err, "2.29.2 or later")
+	assert.Equal(t, []string{"MONITOR"}, s.Sent(), "an old NCCL may crash")
+}
+
+// member of a communicator; state is "", FINALIZE, NOCOMM (it has left) or DEAD.
+type member struct {
+	pid   int
+	begun int64
+	state string
+}
+
+// forms writes communicators as NCCL does, in both forms.
+func forms(communicators map[uint64][]member) (jsonForm, textForm string) {
+	type object = map[string]any
+	var all []object
+	var summary, errs, warnings strings.Builder
+	for h, members := range communicators {
+		ranks, missing := []object{}, []object{}
+		by, process, dead, left := map[int64][]int{}, make([]string, len(members)), "", ""
+		for i, m := range members {
+			r := object{"rank": i, "host": "10.0.0.1", "pid": m.pid, "cuda_dev": m.pid % 8, "nvml_dev": m.pid % 8}
+			process[i] = fmt.Sprintf(" -- GPU %d managed by process %d on node 10.0.0.1\n", m.pid%8, m.pid)
+			switch m.state {
+			case "DEAD", "NOCOMM":
+				r["status"] = object{"unresponsive": m.state == "DEAD", "considered_dead": false}
+				missing = append(missing, r)
+			default:
+				r["status"] = object{"init_state": 0, "finalize_called": m.state == "FINALIZE", "abort_flag": false}
+				r["collective_counts"] = object{"AllGather": 7, "AllReduce": m.begun}
+				ranks = append(ranks, r)
+				by[m.begun] = append(by[m.begun], i)
+			}
+			if m.state == "DEAD" {
+				dead += fmt.Sprintf("  Rank %d%s", i, process[i])
+			} else if m.state != "" {
+				left += fmt.Sprintf("  Rank %d has status %s%s", i, m.state, process[i])
+			}
+		}
+		all = append(all, object{"hash": fmt.Sprintf("0x%x", h), "size": len(members), "ranks": ranks, "missing_ranks": missing})
+		g := len(all)
+		fmt.Fprintf(&summary, "%5d  %8d  %8d  %8s  %8d  %8d  %8s  %6s\n", g, 1, 1, "1-8", len(members), 8, "RUNNING", "MISMATCH")
+		if dead != "" {
+			fmt.Fprintf(&errs, "#%d-0 (%016x) INCOMPLETE\n  Missing communicator data from 1 rank\n%s\n", g, h, dead)
+		}
+		if len(by) < 2 && left == "" {
+			continue
+		}
+		fmt.Fprintf(&warnings, "#%d-0 (%016x) MISMATCH\n%s", g, h, left)
+		groups := slices.SortedFunc(maps.Keys(by), func(a, b int64) int { return len(by[b]) - len(by[a]) })
+		if len(by) > 1 {
+			warnings.WriteString("  Communicator ranks have different AllReduce operation counts\n")
+		}
+		for _, n := range groups {
+			ops := map[bool]string{true: "not launched any operations", false: fmt.Sprint("launched up to operation ", n)}[n == 0]
+			if k := len(by[n]); k == 1 {
+				fmt.Fprintf(&warnings, "  Rank %d has %s%s", by[n][0], ops, process[by[n][0]])
+			} else {
+				fmt.Fprintf(&warnings, "  %d ranks have %s\n", k, ops)
+				for _, i := range by[n] {
+					if 2*k < len(members) {
+						fmt.Fprintf(&warnings, "  Rank %d%s", i, process[i])
+					}
+				}
+			}
+		}
+		warnings.WriteString("\n")
+	}
+	text, _ := json.MarshalIndent(object{"nccl_version": "2.30.7", "communicators": all, "ras": object{}}, "", "  ")
+	return string(text), "NCCL version 2.30.7\n\n" + summary.String() + "\nErrors\n======\n\n" + errs.String() + "Warnings\n========\n\n" + warnings.String()
+}
+
+// tensors is a job of eight nodes of eight GPUs, a process for each: a group for each node
+// (1 to 8) and one for each GPU over all nodes (11 to 18). change edits them.
+func tensors(change func(node, gpu int, tp, dp *member)) map[uint64][]member {
+	job := map[uint64][]member{}
+	for node := range 8 {
+		for gpu := range 8 {
+			pid := 1000 + 8*node + gpu
+			tp, dp := member{pid, 656, ""}, member{pid, 328, ""}
+			change(node, gpu, &tp, &dp)
+			job[uint64(1+node)<<56] = append(job[uint64(1+node)<<56], tp)
+			job[uint64(11+gpu)<<56] = append(job[uint64(11+gpu)<<56], dp)
+		}
+	}
+	return job
+}
+
+func TestLaggards(t *testing.T) {
+	one := func(members ...member) map[uint64][]member { return map[uint64][]member{0xabc: members} }
+	for name, tt := range map[string]struct {
+		job  map[uint64][]member
+		ids  string
+		want []Laggard
+	}{
+		"equal":           {one(member{1, 9, ""}, member{2, 9, ""}, member{3, 9, ""}), "0xabc", nil},
+		"half is behind":  {one(member{1, 9, ""}, member{2, 9, ""}, member{3, 8, ""}, member{4, 8, ""}), "0xabc", nil},
+		"most are behind": {one(member{1, 9, ""}, member{2, 8, ""}, member{3, 8, ""}), "0xabc", nil},
+		"never began":     {one(member{1, 9, ""}, member{2, 0, ""}, member{3, 9, ""}), "0xABC", []Laggard{{"0xABC", 1, 2, 3, "10.0.0.1", false}}},
+		"three counts": {one(member{1, 9, ""}, member{2, 8, ""}, member{3, 9, ""}, member{4, 7, ""}, member{5, 9, ""}), "0xabc",
+			[]Laggard{{"0xabc", 1, 2, 5, "10.0.0.1", false}, {"0xabc", 3, 4, 5, "10.0.0.1", false}}},
+		"one finalises": {one(member{1, 9, "FINALIZE"}, member{2, 8, ""}, member{3, 9, ""}), "0xabc", nil},
+		"one has left":  {one(member{1, 9, "NOCOMM"}, member{2, 8, ""}, member{3, 9, ""}, member{4, 9, ""}), "0xabc", nil},
+		"one is dead":   {one(member{1, 9, ""}, member{2, 9, "DEAD"}), "0xabc", []Laggard{{"0xabc", 1, 2, 2, "10.0.0.1", true}}},
+		// Its seven mates wait in the node's group: they come late to the outer groups.
+		"an inner hang, asked from another node": {tensors(func(node, gpu int, tp, dp *member) {
+			if node == 0 {
+				dp.begun--
+				if gpu == 3 {
+					tp.begun -= 2
+				}
+			}
+		}), "0xe0000000000000", []Laggard{{"0x100000000000000", 3, 1003, 8, "10.0.0.1", false}}},
+		"a dead process in it": {tensors(func(node, gpu int, tp, dp *member) {
+			if node == 0 {
+				dp.begun--
+				if gpu == 3 {
+					tp.state, dp.state = "DEAD", "DEAD"
+				}
+			}
+		}), "0x10000000000000", []Laggard{{"0x10000000000000", 3, 1003, 8, "10.0.0.1", true}}},
+	} {
+		jsonForm, textForm := forms(tt.job)
+		t.Run("JSON, "+name, func(t *testing.T) { assert.Equal(t, tt.want, ask(t, jsonForm, "").Laggards([]string{tt.ids})) })
+		t.Run("text, "+name, func(t *testing.T) { assert.Equal(t, tt.want, ask(t, "", textForm).Laggards([]string{tt.ids})) })
+	}
+}
+
+// The Inspector writes no leading zeros and keeps 14 digits; RAS keeps all, with leading
+// zeros in its text form.
+func TestHas(t *testing.T) {
+	for ras, ids := range map[string][]string{
+		`"0xfd68d50b0a729056"`: {"0xfd68d50b0a7290", "0xFD68D50B0A729056"},
+		`"FD68D50B0A729056"`:   {"0xfd68d50b0a7290"},
+		`18260078932570312790`: {"0xfd68d50b0a7290"},
+		`"0x68d50b0a729056"`:   {"0x68d50b0a729056", "0x0068d50b0a7290"},
+		`"0x0068d50b0a729056"`: {"0x68d50b0a729056", "0x0068d50b0a729056"},
+		`"0x8d50b0a72905612"`:  {"0x8d50b0a7290561", "0x08d50b0a729056"},
+		`"0xabc"`:              {"0xabc", "abc"},
+	} {
+		r := ask(t, `{"communicators":[{"hash":`+ras+`}]}`, "")
+		for _, id := range append(ids, "", "0x", "0xdeadbeef") {
+			assert.Equal(t, slices.Contains(ids, id), r.Has(id), "%s, %s", ras, id)
+		}
+	}
+}
+
+func TestBadAnswers(t *testing.T) {
+	jsonForm, textForm := real(t, "ras-hang.txt")
+	for name, tt := range map[string][2]string{
+		"half of the JSON": {jsonForm[:len(jsonForm)/2], ""},
+		"half of the text": {"", textForm[:len(textForm)/2]},
+		"half a line":      {"", textForm[:strings.Index(textForm, " -- GPU")]},
+		"a long line":      {"", strings.Repeat("x", maxLine+1) + textForm},
+		"a long value":     {`{"communicators":[{"hash":"` + strings.Repeat("0", 2*maxValue) + `"}]}`, ""},
+		"many ranks":       {`{"communicators":[{"ranks":[` + strings.Repeat("{},", maxRanks) + `{}]}]}`, ""},
+		"an array":         {"[]", ""},
+		"a page":           {"<html>", ""},
+		"a strange hash":   {`{"communicators":[{"hash":{}}]}`, ""},
+		"a strange rank":   {`{"communicators":[{"ranks":["5"]}]}`, ""},
+	} {
+		_, err := Ask(t.Context(), rastest.Serve(t, tt[0], tt[1]).Endpoint)
+		assert.Error(t, err, name)
+	}
+}
+
+// A service that answers other things, or nothing, ends with the caller's time.
+func TestStrangers(t *testing.T) {
+	for name, tt := range map[string]struct{ say, want string }{
+		"silence":     {"", "in time"},
+		"another":     {"HTTP/1.1 400 Bad Request\r\n", "it is not NCCL's RAS"},
+		"without end": {strings.Repeat("x", maxLine+1), "no answer of RAS"},
+		"only OK":     {"OK\n", "it is not NCCL's RAS"},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				_, _ = bufio.NewReader(c).ReadString('\n')
+				if _, _ = fmt.Fprint(c, tt.say); tt.say == "" {
+					cancel()
+				}
+			}
+		}()
+		_, err = Ask(ctx, l.Addr().String())
+		assert.ErrorContains(t, err, tt.want, name)
+		assert.ErrorContains(t, err, l.Addr().String())
+		cancel()
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	for _, name := range []string{"ras-hang.txt", "ras-run.txt"} {
+		jsonForm, textForm := real(f, name)
+		f.Add(jsonForm)
+		f.Add(textForm)
+	}
+	f.Fuzz(func(t *testing.T, answer string) {
+		for _, parse := range []func(*Report, *bufio.Reader) error{(*Report).parseJSON, (*Report).parseText} {
+			r := &Report{}
+			if parse(r, bufio.NewReaderSize(strings.NewReader(answer), maxLine)) != nil {
+				continue
+			}
+			for _, l := range r.Laggards(ids) {
+				assert.True(t, utf8.ValidString(l.Host) && l.PID >= 0)
+			}
+		}
+	})
+}
