@@ -15,58 +15,53 @@ import (
 	"time"
 )
 
-// Bounds: the service listens where any process of the node can, so none of it is trusted.
+// Bounds: any process of the node may be the one that listens there.
 const (
 	wait      = 5 * time.Second // for the whole conversation
-	maxAnswer = 64 << 20        // bytes: 620 for each rank and communicator, 10,000 ranks in ten
-	maxValue  = 1 << 20         // bytes of one JSON value
-	maxLine   = 4 << 10         // bytes of one line of text
-	maxRanks  = 1 << 17         // of all communicators
+	maxAnswer = 64 << 20        // bytes: 620 for each rank and communicator
+	maxValue  = 1 << 20         // bytes of a JSON value
+	maxLine   = 4 << 10         // bytes of a line of text
+	maxParts  = 1 << 18         // keys, ranks and communicators, or lines
 	maxNamed  = 256             // laggards
 )
 
-// Ask returns what the service tells about its job. It asks for a version first, on a
-// connection of its own: NCCL before 2.29.2 may crash the job when it is asked for a status.
+// Ask returns what the service tells about its job. It asks for MONITOR first, on a
+// connection of its own: NCCL before 2.29.2 does not know it, and a status may crash it.
 func Ask(ctx context.Context, endpoint string) (*Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	report := &Report{}
+	r := &Report{}
 	err := talk(ctx, endpoint, func(c *conversation) error {
-		answer, err := c.say("MONITOR")
-		if strings.HasPrefix(answer, "ERROR") {
-			return fmt.Errorf("the job's NCCL answered %q to MONITOR: it is older than 2.29.2, and a status may crash it; the job needs NCCL 2.29.2 or later", answer)
+		ok, err := c.say("MONITOR", "OK")
+		if err == nil && !ok {
+			err = errors.New("the job's NCCL does not know MONITOR: it is older than 2.29.2, and a status may crash it; the job needs NCCL 2.29.2 or later")
 		}
-		return expect(answer, "OK", err)
+		return err
 	})
 	if err == nil {
-		err = talk(ctx, endpoint, report.ask)
+		err = talk(ctx, endpoint, r.ask)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("RAS at %s: %w", endpoint, err)
 	}
-	return report, nil
+	return r, nil
 }
 
 func (r *Report) ask(c *conversation) error {
-	answer, err := c.say("CLIENT PROTOCOL 2")
-	if err := expect(answer, "SERVER PROTOCOL ", err); err != nil {
-		return err
-	}
-	answer, err = c.say("TIMEOUT 3")
-	if err := expect(answer, "OK", err); err != nil {
-		return err
-	}
-	answer, err = c.say("SET FORMAT json")
-	parse := r.parseJSON
-	if strings.HasPrefix(answer, "ERROR") {
-		parse = r.parseText
-	} else if err := expect(answer, "OK", err); err != nil {
-		return err
+	inJSON := false
+	for _, l := range [][2]string{{"CLIENT PROTOCOL 2", "SERVER PROTOCOL "}, {"TIMEOUT 3", "OK"}, {"SET FORMAT json", "OK"}} {
+		var err error
+		if inJSON, err = c.say(l[0], l[1]); err != nil {
+			return err
+		}
 	}
 	if _, err := io.WriteString(c.to, "VERBOSE STATUS\n"); err != nil {
 		return err
 	}
-	return parse(c.from)
+	if inJSON {
+		return r.parseJSON(c.from)
+	}
+	return r.parseText(c.from)
 }
 
 // conversation is one connection.
@@ -84,36 +79,29 @@ func talk(ctx context.Context, endpoint string, say func(*conversation) error) e
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	err = say(&conversation{conn, bufio.NewReaderSize(io.LimitReader(conn, maxAnswer), maxLine)})
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("no whole answer in time: %w", ctx.Err())
+		err = fmt.Errorf("no whole answer in time: %w", ctx.Err())
 	}
 	return err
 }
 
-// say sends a line, and returns the line of the answer.
-func (c *conversation) say(line string) (string, error) {
+// say sends a line, and tells whether the answer begins as wanted; ERROR is a no.
+func (c *conversation) say(line, want string) (bool, error) {
 	if _, err := io.WriteString(c.to, line+"\n"); err != nil {
-		return "", err
+		return false, err
 	}
-	return readLine(c.from)
+	answer, err := readLine(c.from)
+	ok := strings.HasPrefix(answer, want)
+	if err == nil && !ok && !strings.HasPrefix(answer, "ERROR") {
+		err = fmt.Errorf("the service answers %s with %.80q, NCCL's RAS with %q", line, answer, want)
+	}
+	return ok, err
 }
 
 // readLine returns io.EOF after the last line; half a line is an error.
 func readLine(from *bufio.Reader) (string, error) {
 	line, err := from.ReadSlice('\n')
-	switch {
-	case errors.Is(err, bufio.ErrBufferFull):
-		return "", fmt.Errorf("a line of more than %d bytes is no answer of RAS", maxLine)
-	case errors.Is(err, io.EOF) && len(line) > 0:
-		return "", io.ErrUnexpectedEOF
-	case err != nil:
-		return "", err
+	if errors.Is(err, bufio.ErrBufferFull) || errors.Is(err, io.EOF) && len(line) > 0 {
+		return "", fmt.Errorf("half a line, or one of more than %d bytes: %.80q", maxLine, line)
 	}
-	return strings.TrimRight(string(line), "\r\n"), nil
-}
-
-func expect(answer, want string, err error) error {
-	if err == nil && !strings.HasPrefix(answer, want) {
-		return fmt.Errorf("the service answered %.80q, not %q: it is not NCCL's RAS", answer, want)
-	}
-	return err
+	return strings.TrimRight(string(line), "\r\n"), err
 }

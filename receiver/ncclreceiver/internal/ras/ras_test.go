@@ -5,7 +5,6 @@ package ras
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net"
@@ -28,7 +27,8 @@ func real(t testing.TB, name string) (jsonForm, textForm string) {
 	require.NoError(t, err)
 	text, jsonForm, found := strings.Cut(string(all), "\n---  'CLIENT PROTOCOL 3")
 	require.True(t, found)
-	return jsonForm[strings.Index(jsonForm, "{\n"):], text[strings.LastIndex(text, "NCCL version"):]
+	_, jsonForm, _ = strings.Cut(jsonForm, "OK\nOK\n")
+	return jsonForm, text[strings.LastIndex(text, "\nOK\n")+4:]
 }
 
 func ask(t *testing.T, jsonForm, textForm string) *Report {
@@ -38,7 +38,7 @@ func ask(t *testing.T, jsonForm, textForm string) *Report {
 	return r
 }
 
-var ids = []string{"0xddd3726b78da14", "0xe99215468d7f05", "0xfd68d50b0a7290"}
+var known = []string{"0xddd3726b78da14", "0xe99215468d7f05", "0xfd68d50b0a7290"}
 
 func TestRealHang(t *testing.T) {
 	jsonForm, textForm := real(t, "ras-hang.txt")
@@ -49,17 +49,17 @@ func TestRealHang(t *testing.T) {
 		"2.26":    ask(t, "", strings.ReplaceAll(textForm, "AllReduce operation", "collective operation")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, []Laggard{{"0xfd68d50b0a7290", 5, 14780, 8, "127.0.0.1", false}}, r.Laggards(ids))
+			assert.Equal(t, []Laggard{{"0xfd68d50b0a7290", 5, 14780, 8, "127.0.0.1", false}}, r.Laggards(known))
 			assert.True(t, r.Has("0xFD68D50B0A7290"))
 			assert.False(t, r.Has("0xfd68d50b0a7291"))
 			assert.Empty(t, r.Laggards([]string{"0x12345678901234"}), "another job")
 			// One that shares the process is named by RAS's own hash.
-			assert.Equal(t, "0xfd68d50b0a729056", r.Laggards(ids[1:2])[0].Communicator)
+			assert.Equal(t, "0xfd68d50b0a729056", r.Laggards(known[1:2])[0].Communicator)
 		})
 	}
 	jsonForm, textForm = real(t, "ras-run.txt")
-	assert.Empty(t, ask(t, jsonForm, textForm).Laggards(ids))
-	assert.Empty(t, ask(t, "", textForm).Laggards(ids))
+	assert.Empty(t, ask(t, jsonForm, textForm).Laggards(known))
+	assert.Empty(t, ask(t, "", textForm).Laggards(known))
 }
 
 func TestConversation(t *testing.T) {
@@ -67,12 +67,16 @@ func TestConversation(t *testing.T) {
 	s := rastest.Serve(t, jsonForm, textForm)
 	_, err := Ask(t.Context(), s.Endpoint)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"MONITOR", "CLIENT PROTOCOL 2", "TIMEOUT 3", "SET FORMAT json", "VERBOSE STATUS"}, s.Sent())
+	for _, line := range []string{"MONITOR", "CLIENT PROTOCOL 2", "TIMEOUT 3", "SET FORMAT json", "VERBOSE STATUS"} {
+		assert.Equal(t, line, <-s.Sent)
+	}
+	assert.Equal(t, int64(1), s.Asked.Load())
 
 	s = rastest.Serve(t, "", "")
 	_, err = Ask(t.Context(), s.Endpoint)
 	require.ErrorContains(t, err, "2.29.2 or later")
-	assert.Equal(t, []string{"MONITOR"}, s.Sent(), "an old NCCL may crash")
+	assert.Equal(t, "MONITOR", <-s.Sent)
+	assert.Empty(t, s.Sent, "an old NCCL may crash")
 }
 
 // member of a communicator; state is "", FINALIZE, NOCOMM (it has left) or DEAD.
@@ -83,63 +87,59 @@ type member struct {
 }
 
 // forms writes communicators as NCCL does, in both forms.
-func forms(communicators map[uint64][]member) (jsonForm, textForm string) {
-	type object = map[string]any
-	var all []object
+func forms(job map[uint64][]member) (jsonForm, textForm string) {
+	var all []string
 	var summary, errs, warnings strings.Builder
-	for h, members := range communicators {
-		ranks, missing := []object{}, []object{}
-		by, process, dead, left := map[int64][]int{}, make([]string, len(members)), "", ""
+	for h, members := range job {
+		var lists [2][]string
+		var dead, left strings.Builder
+		by, process := map[int64][]int{}, make([]string, len(members))
 		for i, m := range members {
-			r := object{"rank": i, "host": "10.0.0.1", "pid": m.pid, "cuda_dev": m.pid % 8, "nvml_dev": m.pid % 8}
 			process[i] = fmt.Sprintf(" -- GPU %d managed by process %d on node 10.0.0.1\n", m.pid%8, m.pid)
+			gone := 0
 			switch m.state {
-			case "DEAD", "NOCOMM":
-				r["status"] = object{"unresponsive": m.state == "DEAD", "considered_dead": false}
-				missing = append(missing, r)
-			default:
-				r["status"] = object{"init_state": 0, "finalize_called": m.state == "FINALIZE", "abort_flag": false}
-				r["collective_counts"] = object{"AllGather": 7, "AllReduce": m.begun}
-				ranks = append(ranks, r)
+			case "DEAD":
+				gone = 1
+				fmt.Fprint(&dead, "  Rank ", i, process[i])
+			case "NOCOMM":
+				gone = 1
+				fallthrough
+			case "FINALIZE":
+				fmt.Fprint(&left, "  Rank ", i, " has status ", m.state, process[i])
+			}
+			if gone == 0 {
 				by[m.begun] = append(by[m.begun], i)
 			}
-			if m.state == "DEAD" {
-				dead += fmt.Sprintf("  Rank %d%s", i, process[i])
-			} else if m.state != "" {
-				left += fmt.Sprintf("  Rank %d has status %s%s", i, m.state, process[i])
-			}
+			lists[gone] = append(lists[gone], fmt.Sprintf(`{"rank":%d,"host":"10.0.0.1","pid":%d,"cuda_dev":%d,"status":{"init_state":0,"finalize_called":%t,"unresponsive":%t},"collective_counts":{"AllGather":7,"AllReduce":%d}}`,
+				i, m.pid, m.pid%8, m.state == "FINALIZE", m.state == "DEAD", m.begun))
 		}
-		all = append(all, object{"hash": fmt.Sprintf("0x%x", h), "size": len(members), "ranks": ranks, "missing_ranks": missing})
-		g := len(all)
-		fmt.Fprintf(&summary, "%5d  %8d  %8d  %8s  %8d  %8d  %8s  %6s\n", g, 1, 1, "1-8", len(members), 8, "RUNNING", "MISMATCH")
-		if dead != "" {
-			fmt.Fprintf(&errs, "#%d-0 (%016x) INCOMPLETE\n  Missing communicator data from 1 rank\n%s\n", g, h, dead)
+		all = append(all, fmt.Sprintf(`{"hash":"0x%x","size":%d,"ranks":[%s],"missing_ranks":[%s]}`, h, len(members), strings.Join(lists[0], ","), strings.Join(lists[1], ",")))
+		fmt.Fprintf(&summary, "%5d  %8d  %8d  %8s  %8d  %8d  %8s  %6s\n", len(all), 1, 1, "1-8", len(members), 8, "RUNNING", "MISMATCH")
+		head := fmt.Sprintf("#%d-0 (%016x) ", len(all), h)
+		if dead.Len() > 0 {
+			fmt.Fprintf(&errs, "%sINCOMPLETE\n  Missing communicator data from 1 rank\n%s\n", head, &dead)
 		}
-		if len(by) < 2 && left == "" {
-			continue
-		}
-		fmt.Fprintf(&warnings, "#%d-0 (%016x) MISMATCH\n%s", g, h, left)
-		groups := slices.SortedFunc(maps.Keys(by), func(a, b int64) int { return len(by[b]) - len(by[a]) })
-		if len(by) > 1 {
+		if fmt.Fprintf(&warnings, "%sMISMATCH\n%s", head, &left); len(by) > 1 {
 			warnings.WriteString("  Communicator ranks have different AllReduce operation counts\n")
 		}
-		for _, n := range groups {
-			ops := map[bool]string{true: "not launched any operations", false: fmt.Sprint("launched up to operation ", n)}[n == 0]
-			if k := len(by[n]); k == 1 {
-				fmt.Fprintf(&warnings, "  Rank %d has %s%s", by[n][0], ops, process[by[n][0]])
-			} else {
-				fmt.Fprintf(&warnings, "  %d ranks have %s\n", k, ops)
-				for _, i := range by[n] {
-					if 2*k < len(members) {
-						fmt.Fprintf(&warnings, "  Rank %d%s", i, process[i])
-					}
+		for _, n := range slices.SortedFunc(maps.Keys(by), func(a, b int64) int { return len(by[b]) - len(by[a]) }) {
+			operations := strings.Replace(fmt.Sprint("launched up to operation ", n), "launched up to operation 0", "not launched any operations", 1)
+			for at, i := range by[n] {
+				switch k := len(by[n]); {
+				case k == 1:
+					fmt.Fprint(&warnings, "  Rank ", i, " has ", operations, process[i])
+					continue
+				case at == 0:
+					fmt.Fprintf(&warnings, "  %d ranks have %s\n", k, operations)
+				}
+				if 2*len(by[n]) < len(members) {
+					fmt.Fprint(&warnings, "  Rank ", i, process[i])
 				}
 			}
 		}
-		warnings.WriteString("\n")
 	}
-	text, _ := json.MarshalIndent(object{"nccl_version": "2.30.7", "communicators": all, "ras": object{}}, "", "  ")
-	return string(text), "NCCL version 2.30.7\n\n" + summary.String() + "\nErrors\n======\n\n" + errs.String() + "Warnings\n========\n\n" + warnings.String()
+	return `{"nccl_version":"2.30.7","communicators":[` + strings.Join(all, ",") + `],"ras":{"timeouts_count":0}}`,
+		summary.String() + "\nErrors\n======\n\n" + errs.String() + "Warnings\n========\n\n" + warnings.String()
 }
 
 // tensors is a job of eight nodes of eight GPUs, a process for each: a group for each node
@@ -169,8 +169,10 @@ func TestLaggards(t *testing.T) {
 		"half is behind":  {one(member{1, 9, ""}, member{2, 9, ""}, member{3, 8, ""}, member{4, 8, ""}), "0xabc", nil},
 		"most are behind": {one(member{1, 9, ""}, member{2, 8, ""}, member{3, 8, ""}), "0xabc", nil},
 		"never began":     {one(member{1, 9, ""}, member{2, 0, ""}, member{3, 9, ""}), "0xABC", []Laggard{{"0xABC", 1, 2, 3, "10.0.0.1", false}}},
-		"three counts": {one(member{1, 9, ""}, member{2, 8, ""}, member{3, 9, ""}, member{4, 7, ""}, member{5, 9, ""}), "0xabc",
-			[]Laggard{{"0xabc", 1, 2, 5, "10.0.0.1", false}, {"0xabc", 3, 4, 5, "10.0.0.1", false}}},
+		"three counts": {
+			one(member{1, 9, ""}, member{2, 8, ""}, member{3, 9, ""}, member{4, 7, ""}, member{5, 9, ""}), "0xabc",
+			[]Laggard{{"0xabc", 1, 2, 5, "10.0.0.1", false}, {"0xabc", 3, 4, 5, "10.0.0.1", false}},
+		},
 		"one finalises": {one(member{1, 9, "FINALIZE"}, member{2, 8, ""}, member{3, 9, ""}), "0xabc", nil},
 		"one has left":  {one(member{1, 9, "NOCOMM"}, member{2, 8, ""}, member{3, 9, ""}, member{4, 9, ""}), "0xabc", nil},
 		"one is dead":   {one(member{1, 9, ""}, member{2, 9, "DEAD"}), "0xabc", []Laggard{{"0xabc", 1, 2, 2, "10.0.0.1", true}}},
@@ -222,10 +224,10 @@ func TestBadAnswers(t *testing.T) {
 	for name, tt := range map[string][2]string{
 		"half of the JSON": {jsonForm[:len(jsonForm)/2], ""},
 		"half of the text": {"", textForm[:len(textForm)/2]},
-		"half a line":      {"", textForm[:strings.Index(textForm, " -- GPU")]},
+		"half a line":      {"", strings.TrimRight(textForm, "\n")},
 		"a long line":      {"", strings.Repeat("x", maxLine+1) + textForm},
 		"a long value":     {`{"communicators":[{"hash":"` + strings.Repeat("0", 2*maxValue) + `"}]}`, ""},
-		"many ranks":       {`{"communicators":[{"ranks":[` + strings.Repeat("{},", maxRanks) + `{}]}]}`, ""},
+		"many ranks":       {`{"communicators":[{"ranks":[` + strings.Repeat("{},", 2*maxParts) + `{}]}]}`, ""},
 		"an array":         {"[]", ""},
 		"a page":           {"<html>", ""},
 		"a strange hash":   {`{"communicators":[{"hash":{}}]}`, ""},
@@ -240,9 +242,9 @@ func TestBadAnswers(t *testing.T) {
 func TestStrangers(t *testing.T) {
 	for name, tt := range map[string]struct{ say, want string }{
 		"silence":     {"", "in time"},
-		"another":     {"HTTP/1.1 400 Bad Request\r\n", "it is not NCCL's RAS"},
-		"without end": {strings.Repeat("x", maxLine+1), "no answer of RAS"},
-		"only OK":     {"OK\n", "it is not NCCL's RAS"},
+		"another":     {"HTTP/1.1 400 Bad Request\r\n", "NCCL's RAS with"},
+		"without end": {strings.Repeat("x", maxLine+1), "of more than"},
+		"only OK":     {"OK\n", "NCCL's RAS with"},
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -257,8 +259,8 @@ func TestStrangers(t *testing.T) {
 			}
 		}()
 		_, err = Ask(ctx, l.Addr().String())
-		assert.ErrorContains(t, err, tt.want, name)
-		assert.ErrorContains(t, err, l.Addr().String())
+		require.ErrorContains(t, err, "RAS at "+l.Addr().String(), name)
+		require.ErrorContains(t, err, tt.want, name)
 		cancel()
 	}
 }
@@ -275,7 +277,7 @@ func FuzzAnswer(f *testing.F) {
 			if parse(r, bufio.NewReaderSize(strings.NewReader(answer), maxLine)) != nil {
 				continue
 			}
-			for _, l := range r.Laggards(ids) {
+			for _, l := range r.Laggards(known) {
 				assert.True(t, utf8.ValidString(l.Host) && l.PID >= 0)
 			}
 		}

@@ -10,28 +10,26 @@ import (
 	"strings"
 )
 
-// Report is what the ranks of one job told.
+// Report is what the ranks of one job told. The text form has a communicator several times:
+// for its missing ranks, and for each function of unequal counts.
 type Report struct {
 	communicators []*communicator
-	kept          int
 }
 
-// communicator as RAS knows it. In the text form ranks has only those that differ.
 type communicator struct {
 	hash           hash
 	size           int64
 	ranks, missing []rank
-	// ending: ranks have left it or are leaving, so counts differ for good reason.
+	// ending: ranks have left or are leaving, so counts differ for good reason.
 	ending bool
-	// told is how many ranks have a count, 0 where ranks has them all; unlisted is how many
-	// of them are neither in ranks nor at the usual count.
-	told, unlisted int64
+	// told is how many ranks have a count: those that are not in ranks have the usual one.
+	told, usual int64
 }
 
 type rank struct {
 	number int64
 	place
-	begun int64 // operations, of all functions
+	begun int64 // operations
 }
 
 // place is who a rank is in all of its communicators.
@@ -40,6 +38,9 @@ type place struct {
 	pid  int64
 	gpu  string
 }
+
+// nowhere is of ranks whose process RAS does not know.
+var nowhere place
 
 // Laggard is a rank that the others of its communicator wait for.
 type Laggard struct {
@@ -51,71 +52,52 @@ type Laggard struct {
 	Missing bool
 }
 
-func (r *Report) add() (*communicator, error) {
-	c := &communicator{}
-	r.communicators = append(r.communicators, c)
-	r.kept++
-	return c, r.bounded()
-}
+// hash is a number that NCCL writes in hexadecimal.
+type hash uint64
 
-func (r *Report) keep(c *communicator, k rank, missing bool) error {
-	if missing {
-		c.missing = append(c.missing, k)
-	} else {
-		c.ranks = append(c.ranks, k)
+// UnmarshalJSON takes "0x1f" and 31.
+func (h *hash) UnmarshalJSON(text []byte) error {
+	digits, quoted := strings.CutPrefix(strings.ToLower(strings.TrimSuffix(string(text), `"`)), `"`)
+	base := 10
+	if quoted {
+		digits, base = strings.TrimPrefix(digits, "0x"), 16
 	}
-	r.kept++
-	return r.bounded()
+	n, err := strconv.ParseUint(digits, base, 64)
+	*h = hash(n)
+	return err
 }
 
-func (r *Report) bounded() error {
-	if r.kept > maxRanks {
-		return fmt.Errorf("the answer has more than %d ranks", maxRanks)
-	}
-	return nil
-}
+// ids holds ids of the Inspector by the 14 digits for which it has room.
+type ids map[string]string
 
-// short is what the Inspector keeps of a hash: it has room for 14 digits.
 func short(digits string) string { return digits[:min(len(digits), 14)] }
 
-// idIn finds the communicator's id among ids by their short form. The Inspector writes no
-// leading zeros; RAS does in the text form only.
-func (c *communicator) idIn(ids map[string]string) (id string, found bool) {
-	if id, found = ids[short(strconv.FormatUint(uint64(c.hash), 16))]; !found {
-		id, found = ids[short(fmt.Sprintf("%016x", uint64(c.hash)))]
+func newIDs(all ...string) ids {
+	m := make(ids, len(all))
+	for _, id := range all {
+		m[short(strings.TrimPrefix(strings.ToLower(id), "0x"))] = id
 	}
-	return id, found
+	return m
 }
 
-func byShort(ids ...string) map[string]string {
-	all := make(map[string]string, len(ids))
-	for _, id := range ids {
-		all[short(strings.TrimPrefix(strings.ToLower(id), "0x"))] = id
-	}
-	return all
+// of returns the id of h. The Inspector writes no leading zeros; RAS's text form does.
+func (m ids) of(h hash) string {
+	return cmp.Or(m[short(strconv.FormatUint(uint64(h), 16))], m[short(fmt.Sprintf("%016x", uint64(h)))])
 }
 
 // Has tells whether the job has the communicator with that id of the Inspector.
 func (r *Report) Has(inspectorID string) bool {
-	ids := byShort(inspectorID)
-	return slices.ContainsFunc(r.communicators, func(c *communicator) bool {
-		_, found := c.idIn(ids)
-		return found
-	})
+	m := newIDs(inspectorID)
+	return slices.ContainsFunc(r.communicators, func(c *communicator) bool { return m.of(c.hash) != "" })
 }
 
 // split parts the ranks into those behind, where they are fewer than half, and those that
 // wait. Nobody waits where all counts are equal and no rank is missing.
 func (c *communicator) split() (behind, waiting []rank) {
-	if c.ending || c.unlisted != 0 {
-		return nil, nil
-	}
-	others := max(c.told-int64(len(c.ranks)), 0) // at 0, the usual count
-	greatest, late := int64(0), int64(0)
-	for i, k := range c.ranks {
-		if i == 0 && others == 0 || k.begun > greatest {
-			greatest = k.begun
-		}
+	others := max(c.told-int64(len(c.ranks)), 0)
+	greatest, late := c.usual, int64(0)
+	for _, k := range c.ranks {
+		greatest = max(greatest, k.begun)
 	}
 	for _, k := range c.ranks {
 		if k.begun < greatest {
@@ -124,10 +106,10 @@ func (c *communicator) split() (behind, waiting []rank) {
 			waiting = append(waiting, k)
 		}
 	}
-	if late = int64(len(behind)); greatest > 0 {
+	if late = int64(len(behind)); c.usual < greatest {
 		late += others
 	}
-	if late == 0 && len(c.missing) == 0 {
+	if c.ending || late == 0 && len(c.missing) == 0 {
 		return nil, nil
 	}
 	if 2*late >= int64(len(c.ranks))+others {
@@ -136,79 +118,85 @@ func (c *communicator) split() (behind, waiting []rank) {
 	return behind, waiting
 }
 
-// suspects are the ranks of a communicator that its others wait for.
-type suspects struct {
-	of      *communicator
-	ranks   []rank
-	missing bool
-}
-
 // Laggards names the ranks that the others wait for, among the communicators of these
 // Inspector ids and those that share a process with them.
 //
 // Ranks that wait for one in an inner group are late in their outer groups. So who waits
-// in any group is no laggard, and of the others those count that are late in the most:
-// the culprit is late wherever its victims are, and in the inner group too. A rank with
-// the same process and GPU as another of its group cannot be told apart across groups.
-func (r *Report) Laggards(ids []string) (all []Laggard) {
-	wanted, names, own := byShort(ids...), map[*communicator]string{}, map[place]bool{}
+// in any group is no laggard, and of the others those count that are late in the most
+// groups: the culprit is late wherever its victims are, and in the inner one too. Ranks of
+// one group that share process and GPU cannot be found in another: they are nowhere.
+func (r *Report) Laggards(inspectorIDs []string) (all []Laggard) {
+	given, own := newIDs(inspectorIDs...), map[place]bool{}
 	for _, c := range r.communicators {
-		id, found := c.idIn(wanted)
-		if !found {
-			continue
-		}
-		names[c] = id
 		for _, k := range slices.Concat(c.ranks, c.missing) {
-			own[place{k.host, k.pid, ""}] = k.pid > 0
+			if k.pid > 0 && given.of(c.hash) != "" {
+				own[place{k.host, k.pid, ""}] = true
+			}
 		}
 	}
-	var found []suspects
-	waits, twice, times := map[place]bool{}, map[place]bool{}, map[place]int{}
+	type group struct {
+		*communicator
+		late    []rank
+		missing bool
+	}
+	var groups []group
+	waits, twice, times, most := map[place]bool{}, map[place]bool{}, map[place]int{}, 0
 	for _, c := range r.communicators {
+		here, related := map[place]bool{}, given.of(c.hash) != ""
 		members := slices.Concat(c.ranks, c.missing)
-		if names[c] == "" && !slices.ContainsFunc(members, func(k rank) bool { return own[place{k.host, k.pid, ""}] }) {
+		for _, k := range members {
+			related = related || own[place{k.host, k.pid, ""}]
+		}
+		if !related {
 			continue
 		}
+		for _, k := range members {
+			twice[k.place] = twice[k.place] || here[k.place]
+			here[k.place] = true
+		}
 		behind, waiting := c.split()
-		found = append(found, suspects{c, c.missing, true}, suspects{c, behind, false})
 		for _, k := range waiting {
 			waits[k.place] = true
 		}
-		here := map[place]bool{}
-		for _, k := range members {
-			twice[k.place] = twice[k.place] || here[k.place] || k.pid == 0
-			here[k.place] = true
-		}
+		groups = append(groups, group{c, c.missing, true}, group{c, behind, false})
 	}
-	most := 0
-	for _, s := range found {
-		for _, k := range s.ranks {
-			if k.pid > 0 && (s.missing || twice[k.place] || !waits[k.place]) {
-				times[k.place]++
-				most = max(most, times[k.place])
+	delete(waits, nowhere)
+	at := func(k rank) place {
+		if twice[k.place] {
+			return nowhere
+		}
+		return k.place
+	}
+	for _, g := range groups {
+		for _, k := range g.late {
+			if p := at(k); p != nowhere && (g.missing || !waits[p]) {
+				times[p]++
+				most = max(most, times[p])
 			}
 		}
 	}
-	// A process is named once: where the fewest are late with it, in the widest of these.
-	slices.SortStableFunc(found, func(a, b suspects) int {
-		return cmp.Or(cmp.Compare(len(a.ranks), len(b.ranks)), cmp.Compare(b.of.size, a.of.size), cmp.Compare(a.of.hash, b.of.hash))
+	// A place is named once: where the fewest are late with it, in the widest of these.
+	slices.SortStableFunc(groups, func(a, b group) int {
+		return cmp.Or(cmp.Compare(len(a.late), len(b.late)), cmp.Compare(b.size, a.size), cmp.Compare(a.hash, b.hash))
 	})
-	named := map[place]*communicator{}
-	for _, s := range found {
-		for _, k := range s.ranks {
-			if !s.missing && (times[k.place] < most || waits[k.place] && !twice[k.place]) {
+	named := map[place]hash{}
+	for _, g := range groups {
+		for _, k := range g.late {
+			p := at(k)
+			if !g.missing && (waits[p] || times[p] < most) {
 				continue
 			}
-			if named[k.place] == nil {
-				named[k.place] = s.of
+			if _, known := named[p]; !known {
+				named[p] = g.hash
 			}
-			if named[k.place] == s.of {
-				all = append(all, Laggard{cmp.Or(names[s.of], fmt.Sprintf("%#x", uint64(s.of.hash))), k.number, k.pid, s.of.size, k.host, s.missing})
+			if named[p] == g.hash {
+				all = append(all, Laggard{cmp.Or(given.of(g.hash), fmt.Sprintf("%#x", uint64(g.hash))), k.number, k.pid, g.size, k.host, g.missing})
 			}
 		}
 	}
 	slices.SortFunc(all, func(a, b Laggard) int {
 		return cmp.Or(strings.Compare(a.Communicator, b.Communicator), cmp.Compare(a.Rank, b.Rank))
 	})
+	all = slices.Compact(all)
 	return all[:min(len(all), maxNamed)]
 }

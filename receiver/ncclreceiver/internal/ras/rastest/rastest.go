@@ -7,17 +7,15 @@ import (
 	"bufio"
 	"fmt"
 	"net"
-	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 )
 
-// Server is a RAS service.
+// Server is a RAS service. Sent are the lines that it was sent, Asked counts its reports.
 type Server struct {
-	Endpoint   string
-	mu         sync.Mutex
-	sent       []string
-	json, text string
+	Endpoint string
+	Sent     chan string
+	Asked    atomic.Int64
 }
 
 // Serve answers in the JSON form where that is asked for and given, else in the text form.
@@ -28,44 +26,33 @@ func Serve(t testing.TB, jsonForm, textForm string) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	s := &Server{Endpoint: l.Addr().String(), json: jsonForm, text: textForm}
+	s := &Server{Endpoint: l.Addr().String(), Sent: make(chan string, 1<<16)}
 	go func() {
 		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
-			go s.talk(c)
+			go s.talk(c, jsonForm, textForm)
 		}
 	}()
 	return s
 }
 
-func (s *Server) talk(c net.Conn) {
+func (s *Server) talk(c net.Conn, jsonForm, textForm string) {
 	defer func() { _ = c.Close() }()
-	report := s.text
+	report := textForm
 	for lines := bufio.NewScanner(c); lines.Scan(); {
-		line, answer := lines.Text(), "OK"
-		s.mu.Lock()
-		s.sent = append(s.sent, line)
-		s.mu.Unlock()
-		switch {
+		answer := "OK"
+		s.Sent <- lines.Text()
+		switch line := lines.Text(); {
 		case line == "VERBOSE STATUS":
+			s.Asked.Add(1)
 			_, _ = fmt.Fprint(c, report)
 			return
-		case strings.HasPrefix(line, "CLIENT PROTOCOL "):
+		case line == "CLIENT PROTOCOL 2":
 			answer = "SERVER PROTOCOL 2"
-		case line == "MONITOR" && s.json+s.text == "", line == "SET FORMAT json" && s.json == "":
+		case line == "MONITOR" && jsonForm+textForm == "", line == "SET FORMAT json" && jsonForm == "":
 			answer = "ERROR: Unknown command " + line
 		case line == "SET FORMAT json":
-			report = s.json
+			report = jsonForm
 		}
 		_, _ = fmt.Fprintln(c, answer)
 	}
 }
-
-// Sent returns the lines that the service was sent.
-func (s *Server) Sent() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return append([]string{}, s.sent...)
-}
-
-// Asked is how often a status was asked for.
-func (s *Server) Asked() int { return strings.Count(strings.Join(s.Sent(), "\n"), "STATUS") }
