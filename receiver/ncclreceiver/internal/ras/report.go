@@ -57,12 +57,7 @@ type hash uint64
 
 // UnmarshalJSON takes "0x1f" and 31.
 func (h *hash) UnmarshalJSON(text []byte) error {
-	digits, quoted := strings.CutPrefix(strings.ToLower(strings.TrimSuffix(string(text), `"`)), `"`)
-	base := 10
-	if quoted {
-		digits, base = strings.TrimPrefix(digits, "0x"), 16
-	}
-	n, err := strconv.ParseUint(digits, base, 64)
+	n, err := strconv.ParseUint(strings.Trim(string(text), `"`), 0, 64)
 	*h = hash(n)
 	return err
 }
