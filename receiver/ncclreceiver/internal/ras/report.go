@@ -123,10 +123,11 @@ func (c *communicator) split() (behind, waiting []rank) {
 func (r *Report) Laggards(inspectorIDs []string) (all []Laggard) {
 	given, own := newIDs(inspectorIDs...), map[place]bool{}
 	for _, c := range r.communicators {
+		if given.of(c.hash) == "" {
+			continue
+		}
 		for _, k := range slices.Concat(c.ranks, c.missing) {
-			if k.pid > 0 && given.of(c.hash) != "" {
-				own[place{k.host, k.pid, ""}] = true
-			}
+			own[place{k.host, k.pid, ""}] = k.pid > 0
 		}
 	}
 	type group struct {
