@@ -24,6 +24,7 @@ type options struct {
 	push     fleetpush.PushConfig
 	duration time.Duration
 	json     string
+	nccl     string
 }
 
 const usage = `fleetsim pushes the reports of simulated GPU nodes, as the nodes' agents would.
@@ -63,6 +64,8 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	})
 	fs.Uint64Var(&o.fleet.Seed, "seed", 1, "the same seed gives the same readings")
 	fs.BoolVar(&o.fleet.Raw, "raw", false, "without scores and verdicts, for pushing to an agent")
+	fs.BoolVar(&o.fleet.Ranks, "ranks", false, "with what the nodes' jobs tell of their ranks")
+	fs.StringVar(&o.nccl, "nccl", "", "`folder` for the files of NCCL's Inspector of one job on all nodes, in place of pushing")
 	fs.StringVar(&o.json, "json", "", "`file` for the report as JSON, - for standard output")
 	ca := fs.String("ca", "", "`file` of the CA's certificates in PEM")
 	cert := fs.String("cert", "", "`file` of the client's certificate in PEM")

@@ -38,7 +38,12 @@ func run(args []string, out, diagnostics io.Writer) int {
 		ctx, cancel = context.WithTimeout(ctx, o.duration)
 		defer cancel()
 	}
-	if err := push(ctx, o, out, diagnostics); err != nil {
+	if o.nccl != "" {
+		err = writeNCCL(ctx, o)
+	} else {
+		err = push(ctx, o, out, diagnostics)
+	}
+	if err != nil {
 		_, _ = fmt.Fprintf(diagnostics, "fleetsim: %v\n", err)
 		return exitFailed
 	}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +44,7 @@ func TestBadFlagsSayWhatIsRight(t *testing.T) {
 		"-fault slow_node:0%":          `share is "0%"`,
 		"-fault lost_gpu:30%:8":        "-fault lost_gpu of 30 % of nodes: gpu is 8, must be below the 8 of the node",
 		"-fault lost_gpu:1:8":          "must be below the 8 of the node",
+		"-ranks -load idle":            "-ranks is set, but they need the load training",
 		"-ca /nowhere":                 "failed to load CA CertPool",
 		"-ca " + empty:                 "failed to parse cert",
 		"-cert a":                      "provide both certificate and key, or neither",
@@ -113,6 +116,43 @@ func TestNothingAccepted(t *testing.T) {
 	require.Len(t, r.Faults, 1)
 	assert.Equal(t, 2, r.Faults[0].Nodes)
 	assert.Positive(t, r.Refusals["Unavailable"])
+}
+
+// The files of a job tell of the GPU that a fault slows down, and end with one that is lost.
+func TestNCCLFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	o, err := parse(strings.Fields("-nodes 2 -gpus 2 -fault neighbour:1:1@20s=0.4 -fault lost_gpu:0:1@60s -nccl "+dir), io.Discard)
+	require.NoError(t, err)
+	j, err := newNCCLJob(&o.fleet, o.nccl)
+	require.NoError(t, err)
+	to := 0
+	seconds := func(until int) (all []float64) {
+		begin := make([]int64, 4)
+		for i, f := range j.files {
+			begin[i], _ = f.Seek(0, io.SeekEnd)
+		}
+		for ; to < until; to++ {
+			require.NoError(t, j.tick(o.fleet.Start.Add(time.Duration(to+1)*time.Second)))
+		}
+		for i, name := range []string{"node-000000-pid1000.log", "node-000000-pid1001.log", "node-000001-pid1002.log", "node-000001-pid1003.log"} {
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			require.NoError(t, err)
+			all = append(all, 0)
+			for _, micros := range regexp.MustCompile(`"coll_exec_time_us":(\d+)`).FindAllSubmatch(text[begin[i]:], -1) {
+				s, err := strconv.ParseFloat(string(micros[1]), 64)
+				require.NoError(t, err)
+				all[i] += s / 1e6
+			}
+		}
+		return all
+	}
+	well, slow := seconds(20), seconds(60)
+	for r := range 3 {
+		assert.InEpsilon(t, well[3], well[r], 0.15)
+		assert.Greater(t, slow[r], slow[3]*3/2)
+	}
+	seconds(65)
+	assert.Equal(t, make([]float64, 4), seconds(70), "the lost GPU stops all")
 }
 
 func TestHelp(t *testing.T) {

@@ -50,6 +50,8 @@ type Config struct {
 	Step time.Duration
 	// Raw leaves out what an agent adds to its node's readings.
 	Raw bool
+	// Ranks adds what the nodes' jobs tell of their ranks by NCCL's Inspector.
+	Ranks bool
 	// Start is when the counters began.
 	Start time.Time
 }
@@ -116,6 +118,9 @@ func (c *Config) Validate() error {
 		if v < 0 {
 			errs = append(errs, fmt.Errorf("%s is %s, must be 0s or more", name, v))
 		}
+	}
+	if d.Ranks && d.Load != fleetsim.Training {
+		errs = append(errs, errors.New("ranks is set, but they need the load training"))
 	}
 	if d.Step < 0 {
 		errs = append(errs, fmt.Errorf("step is %s, must be more than 0s", d.Step))
@@ -211,6 +216,7 @@ func (n *node) began(at, step time.Duration) {
 type group struct {
 	cluster, job, name string
 	list               string // the name as a gpu-group header has it
+	first, nodes       int    // of all
 	heard              atomic.Pointer[heard]
 
 	// A training job moves all of its nodes at once.
@@ -264,19 +270,14 @@ func New(cfg Config) (*Fleet, error) {
 func (f *Fleet) populate() {
 	c := &f.cfg
 	if c.Load == fleetsim.Training {
-		for from := 0; from < len(f.nodes); {
-			to := from
-			for to < len(f.nodes) && f.nodes[to].group == f.nodes[from].group {
-				to++
-			}
-			g := &f.groups[f.nodes[from].group]
-			g.sim = fleetsim.NewJob(f.spec, to-from, c.GPUs, fleetsim.JobConfig{
-				Runs: c.Runs, Pause: c.Pause, Seed: c.Seed*maxJobs + uint64(from),
+		for i := range f.groups {
+			g := &f.groups[i]
+			g.sim = fleetsim.NewJob(f.spec, g.nodes, c.GPUs, fleetsim.JobConfig{
+				Runs: c.Runs, Pause: c.Pause, Seed: c.Seed*maxJobs + uint64(g.first),
 			})
 			for i, sim := range g.sim.Nodes() {
-				f.nodes[from+i].sim = sim
+				f.nodes[g.first+i].sim = sim
 			}
-			from = to
 		}
 	}
 	for i := range f.nodes {
@@ -318,7 +319,12 @@ func (f *Fleet) deal() {
 		}
 	}
 	for i := range f.nodes {
-		f.nodes[i].group = int32(int64(i) * int64(len(f.groups)) / int64(len(f.nodes)))
+		at := int32(int64(i) * int64(len(f.groups)) / int64(len(f.nodes)))
+		g := &f.groups[at]
+		if g.nodes++; g.nodes == 1 {
+			g.first = i
+		}
+		f.nodes[i].group = at
 	}
 }
 
@@ -380,7 +386,7 @@ func (f *Fleet) Next(i, steps int, now time.Time, dst []byte) ([]byte, error) {
 	if n.score != nil {
 		f.evaluate(n, s)
 	}
-	b, err := pmetricotlp.NewExportRequestFromMetrics(f.metrics(n, s)).MarshalProto()
+	b, err := pmetricotlp.NewExportRequestFromMetrics(f.metrics(i, s)).MarshalProto()
 	return append(dst, b...), err
 }
 
@@ -406,6 +412,7 @@ func (f *Fleet) advance(n *node, steps int, s *scratch) {
 		v := &s.values[gpu]
 		r := n.sim.Reading(gpu)
 		v.read(&r, f.spec, n.had[gpu])
+		v.v[inCollectives] = n.sim.Waits(gpu)
 		if n.health == nil {
 			v.judge(&healthy)
 		} else {
@@ -449,8 +456,8 @@ func (f *Fleet) evaluate(n *node, s *scratch) {
 }
 
 // metrics returns the report of a node. It is good until s is used again.
-func (f *Fleet) metrics(n *node, s *scratch) pmetric.Metrics {
-	to, v := s.sheet, s.values
+func (f *Fleet) metrics(i int, s *scratch) pmetric.Metrics {
+	n, to, v := &f.nodes[i], s.sheet, s.values
 	if usual := ordinary(v[:f.cfg.GPUs]); to == nil || !usual {
 		if to = f.layout.sheet(v); usual {
 			s.sheet = to
@@ -459,6 +466,9 @@ func (f *Fleet) metrics(n *node, s *scratch) pmetric.Metrics {
 	to.fill(&s.id, n.at, f.cfg.Start, v)
 	if seconds := v[f.cfg.GPUs].v[stepSeconds]; f.step != nil && seconds > 0 {
 		addStep(to.md, &s.id, n.at, seconds)
+		if f.cfg.Ranks {
+			f.addRanks(to.md, i, &s.id, v)
+		}
 	}
 	if n.score != nil {
 		addVerdict(to.md, &s.id, f.model, n.at, &n.res, n.told)

@@ -19,6 +19,7 @@ type Node struct {
 	at       time.Duration
 	gpus     []gpu
 	effects  []effect
+	pace     float64 // of the job in its last step, 0 at rest
 	faults   []Fault
 	host     host
 }
@@ -73,12 +74,33 @@ func (n *Node) slowest(speed func(*gpu) float64) float64 {
 // the speed pace.
 func (n *Node) step(d demand, pace float64, dt time.Duration) {
 	n.at += dt
+	if n.pace = pace; n.schedule.load != Training || d.busy != 1 {
+		n.pace = 0
+	}
 	whole := n.effect(dt)
 	for i := range n.gpus {
 		g := &n.gpus[i]
 		g.step(n.schedule.waiting(d, pace, g.speed, whole.starved), &n.effects[i], dt)
 	}
 	n.host.step(n, d, &whole, dt)
+}
+
+// Speed is what its faults leave of a GPU's speed, 0 for one that is lost.
+func (n *Node) Speed(gpu int) float64 {
+	if g := &n.gpus[gpu]; g.now.Up {
+		return g.speed
+	}
+	return 0
+}
+
+// Waits is the share of time that a GPU is in collectives of its job, which hold the waiting
+// for the slowest GPU. It is 0 for a GPU that does not train now.
+func (n *Node) Waits(gpu int) float64 {
+	speed := n.Speed(gpu)
+	if n.pace == 0 || speed == 0 {
+		return 0
+	}
+	return 1 - (1-exchangePart)*min(1, n.pace/speed)
 }
 
 // Reading returns what a poll of a GPU gives now.

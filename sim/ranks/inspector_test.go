@@ -5,6 +5,7 @@ package ranks
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -12,8 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A line has the fields of its release, in their order; the first is of a real file of 2.30.7
-// but for its values.
+// A line has the fields of its release; the first is as in a real file of 2.30.7.
 func TestLines(t *testing.T) {
 	const (
 		meta  = `"metadata":{"inspector_output_format_version":"v4.0","git_rev":"unknown","rec_mechanism":"nccl_profiler_interface","dump_timestamp_us":2000000,"hostname":"n1","pid":7},`
@@ -27,8 +27,8 @@ func TestLines(t *testing.T) {
 		i.Start, i.Host, i.PID, i.sn = time.Unix(1, 0), "n1", 7, map[*Traffic]int{t: 5}
 		return string(i.line(nil, &o, t, 2000000))
 	}
-	assert.Equal(t, `{"header":{"id":"0x14a586f79c44f0","comm_name":"dp:0","rank":1,"n_ranks":4,"nnodes":2},`+meta+coll+"}}\n", line(Inspector{}, of))
-	assert.Equal(t, `{"header":{"id":"0x14a586f79c44f0","rank":1,"n_ranks":4,"nnodes":2},`+meta+coll+trace+"}}\n", line(Inspector{Old: true, Verbose: true}, of))
+	assert.JSONEq(t, `{"header":{"id":"0x14a586f79c44f0","comm_name":"dp:0","rank":1,"n_ranks":4,"nnodes":2},`+meta+coll+"}}", line(Inspector{}, of))
+	assert.JSONEq(t, `{"header":{"id":"0x14a586f79c44f0","rank":1,"n_ranks":4,"nnodes":2},`+meta+coll+trace+"}}", line(Inspector{Old: true, Verbose: true}, of))
 	of.Function = "Recv"
 	assert.Contains(t, line(Inspector{}, of), `"p2p_perf":{"p2p":"Recv","p2p_peer":3,"p2p_sn":4,"p2p_msg_size_bytes":1048576,"p2p_exec_time_us":250,"p2p_timing_source":"kernel_gpu","p2p_algobw_gbs":4.194304,"p2p_busbw_gbs":4.194304}}`)
 }
@@ -55,6 +55,7 @@ func TestFiles(t *testing.T) {
 				for _, f := range files {
 					var b bytes.Buffer
 					require.NoError(t, f.Dump(&b, at))
+					last := ""
 					for line := range bytes.Lines(b.Bytes()) {
 						var r record
 						require.NoError(t, json.Unmarshal(line, &r), "%s", line)
@@ -65,12 +66,16 @@ func TestFiles(t *testing.T) {
 						}
 						got[r.Header.ID+of.Function] += float64(of.Micros) / 1e6
 						key := [3]any{r.Header.ID, r.Header.Rank, of.Function}
+						place := fmt.Sprintf("%s %03d", r.Header.ID, r.Header.Rank)
+						assert.GreaterOrEqual(t, place, last, "one communicator after the other")
 						if old {
+							assert.NotEqual(t, place, last, "the last operation of each")
 							assert.GreaterOrEqual(t, of.Number, next[key])
 							assert.Empty(t, r.P2P.Function+r.Header.Name)
 						} else {
 							assert.Equal(t, next[key], of.Number)
 						}
+						last = place
 						next[key] = of.Number + 1
 						assert.GreaterOrEqual(t, r.Metadata.At, at.UnixMicro())
 					}

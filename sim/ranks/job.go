@@ -8,7 +8,7 @@ import (
 )
 
 // Job is how a job is laid out, what its operations take, and what is peculiar about it.
-// Times are in seconds, sizes in bytes, rates in bytes per second of bus bandwidth.
+// Times are in seconds.
 type Job struct {
 	// TP, DP and PP are the sizes of the tensor-parallel, data-parallel and pipeline
 	// groups, numbered in this order: the GPUs of a node are neighbours.
@@ -19,10 +19,9 @@ type Job struct {
 	Work          float64
 	// Sharded exchanges weights and gradients of each block, as FSDP does, instead of
 	// reducing gradients at the end of a step. World has all ranks meet there.
-	Sharded, World            bool
-	TPBytes, DPBytes, PPBytes int64
-	// NVLink is the rate within a node, Network that of one rail between nodes.
-	NVLink, Network float64
+	Sharded, World bool
+	// TPTime, DPTime and PPTime are what an operation takes once all have entered it.
+	TPTime, DPTime, PPTime float64
 	// Noise of each block and Bias of each rank are deviations of Work, Jitter is that of
 	// the logarithm of a transfer.
 	Noise, Bias, Jitter float64
@@ -63,30 +62,12 @@ type Fault struct {
 // Ranks is how many there are.
 func (j *Job) Ranks() int { return j.TP * j.DP * j.PP }
 
-// Typical returns a job of so many nodes: each is a tensor-parallel group.
+// Typical returns a job of so many nodes with steps of about half a second: each node is a
+// tensor-parallel group.
 func Typical(nodes, gpus int) Job {
-	j := Job{
+	return Job{
 		TP: gpus, DP: nodes, PP: 1, GPUs: gpus, Micro: 2, Blocks: 2, World: true,
-		NVLink: 350e9, Network: 40e9, Noise: 0.04, Bias: 0.01, Jitter: 0.1,
-	}
-	j.take(0.5, 0.1, 0.15)
-	return j
-}
-
-// take sets work and sizes by what a step takes, and what part of it the operations of
-// blocks and those of the gradients do.
-func (j *Job) take(step, blocks, gradients float64) {
-	const passes = 3 // forward, and twice that back
-	n := float64(j.Micro * j.Blocks)
-	j.Work = step * (1 - blocks - gradients) / (passes * n)
-	size := func(seconds, rate float64) int64 {
-		return max(1, int64(seconds*rate)>>20) << 20
-	}
-	j.TPBytes = size(step*blocks/(2*n), j.NVLink/2)
-	j.PPBytes = size(step*blocks/(2*n)/4, j.Network)
-	j.DPBytes = size(step*gradients, j.Network/2)
-	if j.Sharded {
-		j.DPBytes = size(step*(blocks+gradients)/(2*n), j.Network*float64(j.GPUs)/float64(j.DP))
+		Work: 0.03, TPTime: 0.006, DPTime: 0.08, PPTime: 0.002, Noise: 0.04, Bias: 0.01, Jitter: 0.1,
 	}
 }
 
@@ -94,28 +75,27 @@ func (j *Job) take(step, blocks, gradients float64) {
 func Draw(rng *rand.Rand) Job {
 	between := func(a, b float64) float64 { return a * math.Exp(rng.Float64()*math.Log(b/a)) }
 	odds := func(p float64) bool { return rng.Float64() < p }
-	nodes := 1 << rng.IntN(6)
-	j := Job{
-		TP: 8, DP: nodes, PP: 1, GPUs: 8, Micro: 2 + rng.IntN(3), Blocks: 1 + rng.IntN(3), World: odds(0.5),
-		NVLink: between(200e9, 400e9), Network: between(20e9, 50e9),
-		Noise: between(0.01, 0.06), Bias: between(0.003, 0.015), Jitter: between(0.03, 0.3),
+	j := Typical(1<<rng.IntN(6), 8)
+	j.Micro, j.Blocks, j.World = 2+rng.IntN(3), 1+rng.IntN(3), odds(0.5)
+	j.Noise, j.Bias, j.Jitter = between(0.01, 0.06), between(0.003, 0.015), between(0.03, 0.3)
+	// A step, and the parts of it that blocks and gradients communicate.
+	step, blocks, gradients := between(0.3, 4), between(0.03, 0.2), between(0.05, 0.3)
+	passes := 2 * float64(j.Micro*j.Blocks)
+	j.Work, j.TPTime, j.DPTime = step*(1-blocks-gradients)/passes/1.5, step*blocks/passes, step*gradients
+	j.PPTime = j.TPTime / 4
+	switch layout := rng.IntN(4); {
+	case layout == 0:
+		j.TP, j.DP, j.Sharded, j.DPTime = 1, j.DP*j.TP, true, step*(blocks+gradients)/passes
+	case layout == 1:
+		j.TP, j.DP = j.TP/2, 2*j.DP
+	case layout == 2 && j.DP >= 4:
+		j.PP = 2 << rng.IntN(2)
+		j.DP /= j.PP
 	}
-	switch rng.IntN(4) {
-	case 0:
-		j.TP, j.DP, j.Sharded = 1, 8*nodes, true
-	case 1:
-		j.TP, j.DP = 4, 2*nodes
-	case 2:
-		if nodes >= 4 {
-			j.PP = 2 << rng.IntN(2)
-			j.DP /= j.PP
-		}
-	}
-	j.take(between(0.3, 4), between(0.03, 0.2), between(0.05, 0.3))
 	if odds(0.25) {
 		j.Imbalance, j.ImbalanceEvery = between(0.05, 0.3), between(1, 60)
 	}
-	if j.PP > 1 && odds(0.5) {
+	if odds(0.5) {
 		j.LastStage = 0.05
 	}
 	if odds(0.3) {

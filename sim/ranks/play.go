@@ -7,6 +7,7 @@
 package ranks // import "github.com/gpu-collector/gpu-collector/sim/ranks"
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -62,10 +63,11 @@ type Communicator struct {
 	ID, Name string
 	Members  []int
 	Nodes    int
-	slow     float64 // of its transfers, now
+	takes    float64 // once all have entered an operation
+	slow     float64 // times that, now
 }
 
-// Operation is one that a rank has done.
+// Operation is one that a rank has done, in seconds since the job's start.
 type Operation struct {
 	Rank         int
 	Began, Ended float64
@@ -87,47 +89,45 @@ const (
 	numOps
 )
 
-// functions are the operations' names as NCCL has them.
-var functions = [numOps]string{
-	tensor: "AllReduce", gather: "AllGather", scatter: "ReduceScatter", reduce: "AllReduce", send: "Send", receive: "Recv", world: "AllReduce",
+var operations = [numOps]struct {
+	function string
+	bytes    int64
+}{
+	tensor: {"AllReduce", 16 << 20}, gather: {"AllGather", 8 << 20}, scatter: {"ReduceScatter", 8 << 20}, reduce: {"AllReduce", 512 << 20},
+	send: {"Send", 2 << 20}, receive: {"Recv", 2 << 20}, world: {"AllReduce", 64 << 10},
 }
-
-// latency is what the shortest transfer takes.
-const latency = 20e-6
 
 // New starts a job.
 func New(job *Job, seed uint64) *Play {
-	n := job.Ranks()
+	n, stage := job.Ranks(), job.TP*job.DP
 	p := &Play{
 		Ranks: make([]Rank, n), Speed: slices.Repeat([]float64{1}, n), rank: make([]state, n),
-		job: job, rng: rand.New(rand.NewPCG(seed, 0x72616e6b73)), phase: 1,
-		nextPhase: job.PhaseEvery, nextCheckpoint: job.CheckpointEvery,
+		job: job, rng: rand.New(rand.NewPCG(seed, 0x72616e6b73)), phase: 1, nextPhase: job.PhaseEvery, nextCheckpoint: job.CheckpointEvery,
 	}
 	for r := range p.rank {
 		p.rank[r] = state{bias: 1 + job.Bias*p.rng.NormFloat64(), load: 1}
 		p.Ranks[r].Node = r / job.GPUs
 	}
-	stage := job.TP * job.DP
-	p.join("tp:0", job.TP, job.TPBytes, func(r int) int { return r / job.TP }, tensor)
+	p.join("tp:0", job.TP, job.TPTime, func(r int) int { return r / job.TP }, tensor)
 	gradients := []int{reduce}
 	if job.Sharded {
 		gradients = []int{gather, scatter}
 	}
-	p.join("dp:0", job.DP, job.DPBytes, func(r int) int { return r/stage*job.TP + r%job.TP }, gradients...)
-	p.join("pp:0", job.PP, job.PPBytes, func(r int) int { return r % stage }, send, receive)
+	p.join("dp:0", job.DP, job.DPTime, func(r int) int { return r/stage*job.TP + r%job.TP }, gradients...)
+	p.join("pp:0", job.PP, job.PPTime, func(r int) int { return r % stage }, send, receive)
 	if job.World {
-		p.join("world:0", n, 64<<10, func(int) int { return 0 }, world)
+		p.join("world:0", n, 1e-3, func(int) int { return 0 }, world)
 	}
 	return p
 }
 
 // join makes communicators of so many ranks each, whose members do operations there.
-func (p *Play) join(name string, size int, bytes int64, group func(rank int) int, ops ...int) {
+func (p *Play) join(name string, size int, takes float64, group func(rank int) int, ops ...int) {
 	of := map[int]*Communicator{}
 	for r := 0; r < len(p.Ranks) && size > 1; r++ {
 		k, c := &p.Ranks[r], of[group(r)]
 		if c == nil {
-			c = &Communicator{ID: fmt.Sprintf("0x%014x", p.rng.Uint64()>>8), Name: name}
+			c = &Communicator{ID: fmt.Sprintf("0x%014x", p.rng.Uint64()>>8), Name: name, takes: takes}
 			of[group(r)] = c
 			for _, op := range ops {
 				p.all[op] = append(p.all[op], c)
@@ -138,7 +138,7 @@ func (p *Play) join(name string, size int, bytes int64, group func(rank int) int
 		}
 		for _, op := range ops {
 			p.rank[r].slot[op] = len(k.Traffic)
-			k.Traffic = append(k.Traffic, Traffic{Communicator: c, Place: len(c.Members), Function: functions[op], Bytes: bytes})
+			k.Traffic = append(k.Traffic, Traffic{Communicator: c, Place: len(c.Members), Function: operations[op].function, Bytes: operations[op].bytes})
 		}
 		c.Members = append(c.Members, r)
 	}
@@ -174,14 +174,10 @@ func (p *Play) Advance(dt float64) {
 		p.done(o)
 	}
 	for {
-		first := math.Inf(1)
-		for r := range p.rank {
-			first = min(first, p.rank[r].at)
-		}
-		if first >= p.until {
+		first := slices.MinFunc(p.rank, func(a, b state) int { return cmp.Compare(a.at, b.at) })
+		if p.now = first.at; p.now >= p.until {
 			return
 		}
-		p.now = first
 		p.step()
 	}
 }
@@ -206,43 +202,42 @@ func (p *Play) done(o Operation) {
 
 // step plays one step of the job.
 func (p *Play) step() {
-	j := p.job
 	p.begin()
-	for range j.Micro {
-		for s := range j.PP {
+	for range p.job.Micro {
+		for s := range p.job.PP {
 			p.pass(s, s-1, 1, gather)
 		}
 	}
-	for range j.Micro {
-		for s := j.PP - 1; s >= 0; s-- {
+	for range p.job.Micro {
+		for s := p.job.PP - 1; s >= 0; s-- {
 			p.pass(s, s+1, 2, scatter)
 		}
 	}
-	for _, op := range [...]int{reduce, world} {
-		for _, c := range p.all[op] {
-			p.meet(op, c)
-		}
-	}
+	p.meet(reduce, p.all[reduce])
+	p.meet(world, p.all[world])
 	p.steps++
 }
 
 // begin is what comes before a step, and what changes with it.
 func (p *Play) begin() {
 	j, rng := p.job, p.rng
-	for now := p.now; j.Phase > 0 && now >= p.nextPhase; p.nextPhase += j.PhaseEvery {
+	due := func(amount, every float64, next *float64) bool {
+		if amount == 0 || p.now < *next {
+			return false
+		}
+		*next = p.now + every
+		return true
+	}
+	if due(j.Phase, j.PhaseEvery, &p.nextPhase) {
 		p.phase = 1 + j.Phase*(2*rng.Float64()-1)
 	}
-	loads := j.Imbalance > 0 && p.now >= p.nextLoad
-	if loads {
-		p.nextLoad = p.now + j.ImbalanceEvery
-	}
-	checkpoint := j.Checkpoint > 0 && p.now >= p.nextCheckpoint
-	if checkpoint {
-		p.nextCheckpoint = p.now + j.CheckpointEvery
-	}
+	loads, checkpoint := due(j.Imbalance, j.ImbalanceEvery, &p.nextLoad), due(j.Checkpoint, j.CheckpointEvery, &p.nextCheckpoint)
 	for r := range p.rank {
 		k := &p.rank[r]
 		k.speed = p.Speed[r]
+		for i := range p.Ranks[r].Traffic {
+			p.Ranks[r].Traffic[i].slow = 1
+		}
 		if loads {
 			k.load = 1 + j.Imbalance*rng.Float64()
 		}
@@ -253,39 +248,27 @@ func (p *Play) begin() {
 			k.at += j.StartUp * (0.5 + rng.Float64()) / float64(int(1)<<p.steps)
 		}
 	}
-	for _, all := range p.all {
-		for _, c := range all {
-			c.slow = 1
-		}
-	}
 	for i := range j.Faults {
 		if f := &j.Faults[i]; p.now >= f.From && (f.Until == 0 || p.now < f.Until) {
-			p.hit(f)
+			for r := range p.rank {
+				p.hit(f, r)
+			}
 		}
 	}
 }
 
-// hit has a fault act in this step.
-func (p *Play) hit(f *Fault) {
-	for r := range p.rank {
-		k, at := &p.rank[r], r
-		switch f.Kind {
-		case Host:
-			at = p.Ranks[r].Node
-			fallthrough
-		case GPU:
-			if at == f.At {
-				k.speed *= 1 - f.By
-			}
-		case Input:
-			if at == f.At {
-				k.at += f.By
-			}
-		case Rail, Fabric:
-			for _, t := range p.Ranks[r].Traffic {
-				if t.Nodes > 1 && (f.Kind == Fabric || r%p.job.GPUs == f.At) {
-					t.slow = 1 / (1 - f.By)
-				}
+// hit has a fault act on a rank in this step.
+func (p *Play) hit(f *Fault, r int) {
+	k := &p.rank[r]
+	switch {
+	case f.Kind == GPU && r == f.At, f.Kind == Host && p.Ranks[r].Node == f.At:
+		k.speed *= 1 - f.By
+	case f.Kind == Input && r == f.At:
+		k.at += f.By
+	case f.Kind == Fabric, f.Kind == Rail && r%p.job.GPUs == f.At:
+		for _, t := range p.Ranks[r].Traffic {
+			if t.Nodes > 1 {
+				t.slow = 1 / (1 - f.By)
 			}
 		}
 	}
@@ -295,7 +278,6 @@ func (p *Play) hit(f *Fault) {
 func (p *Play) pass(s, from int, times float64, exchange int) {
 	j := p.job
 	n := j.TP * j.DP
-	ranks := p.rank[s*n : (s+1)*n]
 	for r := s * n; from >= 0 && from < j.PP && r < (s+1)*n; r++ {
 		p.hand(r+(from-s)*n, r)
 	}
@@ -304,46 +286,40 @@ func (p *Play) pass(s, from int, times float64, exchange int) {
 		work *= 1 + j.LastStage
 	}
 	for range j.Blocks {
-		for r := range ranks {
-			k := &ranks[r]
+		for r := s * n; r < (s+1)*n; r++ {
+			k := &p.rank[r]
 			k.at += work * k.bias * k.load * max(0.1, 1+j.Noise*p.rng.NormFloat64()) / k.speed
 		}
 		for _, op := range [...]int{tensor, exchange} {
 			n := len(p.all[op]) / j.PP
-			for _, c := range p.all[op][s*n : (s+1)*n] {
-				p.meet(op, c)
-			}
+			p.meet(op, p.all[op][s*n:(s+1)*n])
 		}
 	}
 }
 
-// takes is how long a transfer takes once all have entered it.
-func (p *Play) takes(t *Traffic) float64 {
-	rate := p.job.NVLink
-	if t.Nodes > 1 { // by the links of all of its GPUs of a node
-		rate = p.job.Network * float64(len(t.Members)) / float64(t.Nodes)
-	}
-	bus, _ := t.busBytes()
-	return (latency + bus/rate) * t.slow * math.Exp(p.job.Jitter*p.rng.NormFloat64())
+func (p *Play) takes(c *Communicator) float64 {
+	return c.takes * c.slow * math.Exp(p.job.Jitter*p.rng.NormFloat64())
 }
 
-// meet is one operation of a communicator. All leave it together, so much after the last
-// has come.
-func (p *Play) meet(op int, c *Communicator) {
-	end := 0.0
-	for _, r := range c.Members {
-		end = max(end, p.rank[r].at)
-	}
-	end += p.takes(&p.Ranks[c.Members[0]].Traffic[p.rank[c.Members[0]].slot[op]])
-	for _, r := range c.Members {
-		p.leave(r, op, 0, end)
+// meet is one operation of each communicator. All members leave it together, so much after
+// the last has come.
+func (p *Play) meet(op int, all []*Communicator) {
+	for _, c := range all {
+		end := 0.0
+		for _, r := range c.Members {
+			end = max(end, p.rank[r].at)
+		}
+		end += p.takes(c)
+		for _, r := range c.Members {
+			p.leave(r, op, 0, end)
+		}
 	}
 }
 
 // hand is a message of a rank to the same rank of another stage. Both wait for each other.
 func (p *Play) hand(from, to int) {
-	end := max(p.rank[from].at, p.rank[to].at) + p.takes(&p.Ranks[to].Traffic[p.rank[to].slot[receive]])
 	n := p.job.TP * p.job.DP // the places of a pipeline are its stages
+	end := max(p.rank[from].at, p.rank[to].at) + p.takes(p.all[send][to%n])
 	p.leave(from, send, to/n, end)
 	p.leave(to, receive, from/n, end)
 }

@@ -64,6 +64,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		"tenant-agent.yaml": {"configs/agent.yaml"},
 		"remote-write.yaml": {"configs/gateway.yaml"},
 		"otlp-push.yaml":    {"configs/gateway.yaml"},
+		"nccl.yaml":         {"configs/agent.yaml"},
 		"nvidia-smi.yaml":   {"configs/demo.yaml", "configs/all-in-one.yaml"},
 	}
 	require.Len(t, below, len(overlays), "what each overlay goes over")
@@ -83,6 +84,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		require.NoError(t, err)
 		valid(t, binary, "configs/agent.yaml")
 		valid(t, binary, "configs/agent.yaml", "configs/overlays/mtls-agent.yaml", "configs/overlays/tenant-agent.yaml")
+		valid(t, binary, "configs/agent.yaml", "configs/overlays/nccl.yaml")
 	})
 }
 

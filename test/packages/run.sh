@@ -27,7 +27,7 @@ dpkg_root() { dpkg --root="$root" --force-depends --force-script-chrootless --lo
 
 step "install"
 dpkg_root -i "$gateway" "$agent"
-for file in usr/bin/gpu-collector usr/bin/gpu-collector-agent etc/default/gpu-collector-{agent,gateway} etc/gpu-collector/{agent,gateway,shard}.yaml; do
+for file in usr/bin/gpu-collector usr/bin/gpu-collector-agent etc/default/gpu-collector-{agent,gateway} etc/gpu-collector/{agent,nccl,gateway,shard}.yaml; do
 	[ -s "$root/$file" ] || fail "$file is not installed"
 done
 [ "$(dpkg-deb -f "$agent" Depends)" = 'libc6 (>= 2.34)' ] || fail "the agent depends on $(dpkg-deb -f "$agent" Depends)"
@@ -36,6 +36,7 @@ newest_glibc=$(objdump -T "$root/usr/bin/gpu-collector-agent" | grep -o 'GLIBC_[
 
 step "what is installed takes its configuration"
 "$root/usr/bin/gpu-collector-agent" validate --config="$root/etc/gpu-collector/agent.yaml"
+"$root/usr/bin/gpu-collector-agent" validate --config="$root/etc/gpu-collector/agent.yaml" --config="$root/etc/gpu-collector/nccl.yaml"
 "$root/usr/bin/gpu-collector" validate --config="$root/etc/gpu-collector/gateway.yaml"
 "$root/usr/bin/gpu-collector" validate --config="$root/etc/gpu-collector/shard.yaml"
 for name in gpu-collector gpu-collector-agent; do
@@ -81,10 +82,24 @@ grep -q '"4711"' "$root/job.yaml" || fail "prolog.sh takes what is no job's numb
 PATH=$root/bin:$PATH SLURM_JOB_ID=4711 "$slurm/epilog.sh"
 if grep -q 4711 "$root/job.yaml"; then fail "epilog.sh leaves the job"; fi
 validate "epilog.sh"
-[ "$(grep -cx 'reload gpu-collector-agent.service' "$root/systemctl")" = 2 ] || fail "prolog.sh and epilog.sh do not reload the agent once each"
+[ "$(grep -cx 'reload gpu-collector-agent.service' "$root/systemctl")" = 3 ] || fail "prolog.sh, twice, and epilog.sh do not reload the agent once each"
 GPU_COLLECTOR_JOB_FILE=/nonexistent/job.yaml SLURM_JOB_ID=1 "$slurm/prolog.sh" 2>/dev/null || fail "prolog.sh fails, which drains the node"
 [ "$(SLURM_JOB_ID=7 OTEL_RESOURCE_ATTRIBUTES=a=b "$slurm/task-prolog.sh")" = 'export OTEL_RESOURCE_ATTRIBUTES=a=b,gpu.job.id=7' ] || fail "task-prolog.sh"
 [ "$(SLURM_JOB_ID=8 SLURM_HET_JOB_ID=7 "$slurm/task-prolog.sh")" = 'export OTEL_RESOURCE_ATTRIBUTES=gpu.job.id=7' ] || fail "task-prolog.sh of a heterogeneous job"
+nccl=$root/nccl
+mkdir "$nccl"
+task() { env -u NCCL_PROFILER_PLUGIN SLURM_JOB_ID=7 GPU_COLLECTOR_NCCL_DIR="$nccl" "$@" "$slurm/task-prolog.sh" | tail -n +2; }
+told="export NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so
+export NCCL_INSPECTOR_ENABLE=1
+export NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS=500000
+export NCCL_INSPECTOR_DUMP_DIR=$nccl/7"
+[ "$(umask 077 && task env)" = "$told" ] || fail "task-prolog.sh sets $(task env)"
+[ "$(stat -c %a "$nccl/7")" = 755 ] || fail "task-prolog.sh makes a directory that the agent cannot read"
+[ "$(task env NCCL_PROFILER_PLUGIN='/a b/$c')" = "${told#*$'\n'}" ] || fail "task-prolog.sh does not leave the job its plug-in"
+mkdir "$root/precious" && ln -s "$root/precious" "$nccl/8"
+task env SLURM_JOB_ID=8 | grep -q '^print .* is not a directory of this user' || fail "task-prolog.sh follows a link that another user may have made"
+for job in 7 8 '' . ../precious; do SLURM_JOB_ID=$job GPU_COLLECTOR_NCCL_DIR=$nccl "$slurm/nccl-epilog.sh"; done
+rmdir "$nccl" "$root/precious" || fail "nccl-epilog.sh leaves a job's files, or removes others"
 
 step "an upgrade keeps what was changed, a removal leaves it, a purge does not"
 echo "# mine" >>"$root/etc/gpu-collector/agent.yaml"

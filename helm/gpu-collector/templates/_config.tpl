@@ -228,6 +228,14 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $_ := mustMergeOverwrite $config.receivers.nvml (dict
   "release_file" "/run/gpu-collector/release" "acknowledge_file" "/run/gpu-collector/acknowledge") -}}
 {{- end -}}
+{{- if $values.nccl.enabled -}}
+{{- $_ := mustMergeOverwrite $config (include "gpu-collector.config.base" (dict "root" . "file" "nccl") | fromYaml) (dict "receivers" (dict "nccl" (dict
+  "collection_interval" .Values.pushInterval
+  "directories" (list (printf "%s/*" (trimSuffix "/" $values.nccl.directory)))))) -}}
+{{- if $values.nccl.ras -}}
+{{- $_ := set $config.receivers.nccl "ras" (dict "endpoint" "127.0.0.1:28028") -}}
+{{- end -}}
+{{- end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy ($values.config | default dict))) -}}
 {{- end -}}
 

@@ -4,7 +4,8 @@
 pod: the pod template of a tier, what differs being arguments:
 root, tier, config (its configuration, as text), image (the section), env,
 ports, volumes, volumeMounts, containers (lists), podSecurityContext, and
-apiToken for a tier that asks the API server.
+apiToken for a tier that asks the API server. The agents' nccl has hostPID,
+hostNetwork and securityContext besides.
 */}}
 {{- define "gpu-collector.pod" -}}
 {{- $values := get .root.Values .tier -}}
@@ -50,8 +51,12 @@ spec:
   {{- with $values.runtimeClassName }}
   runtimeClassName: {{ . }}
   {{- end }}
-  {{- if $values.hostPID }}
+  {{- if or $values.hostPID .hostPID }}
   hostPID: true
+  {{- end }}
+  {{- if .hostNetwork }}
+  hostNetwork: true
+  dnsPolicy: ClusterFirstWithHostNet
   {{- end }}
   terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
   securityContext:
@@ -79,7 +84,7 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       securityContext:
-        {{- toYaml $values.securityContext | nindent 8 }}
+        {{- toYaml (.securityContext | default $values.securityContext) | nindent 8 }}
       volumeMounts:
         - {name: config, mountPath: /etc/gpu-collector, readOnly: true}
         {{- with concat $mounts ($values.extraVolumeMounts | default list) }}

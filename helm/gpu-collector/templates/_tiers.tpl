@@ -121,7 +121,13 @@ nothing else. Without them it is nobody in particular.
 */}}
 {{- define "gpu-collector.agent.podSecurityContext" -}}
 {{- $agent := .Values.agent -}}
-{{- $user := ternary 0 65532 (or $agent.podResources.enabled $agent.state.enabled $agent.control.enabled) -}}
+{{- $user := ternary 0 65532 (or $agent.podResources.enabled $agent.state.enabled $agent.control.enabled $agent.nccl.enabled) -}}
 {{- $default := dict "runAsUser" $user "runAsGroup" $user "runAsNonRoot" (ne (int $user) 0) "seccompProfile" (dict "type" "RuntimeDefault") -}}
 {{- toYaml (mustMergeOverwrite $default (deepCopy ($agent.podSecurityContext | default dict))) -}}
+{{- end -}}
+
+{{/* The kernel shows the open files and the environment of others' processes to SYS_PTRACE only, to root too. */}}
+{{- define "gpu-collector.agent.securityContext" -}}
+{{- $default := ternary (dict "capabilities" (dict "add" (list "SYS_PTRACE"))) (dict) .Values.agent.nccl.enabled -}}
+{{- toYaml (mustMergeOverwrite $default (deepCopy (.Values.agent.securityContext | default dict))) -}}
 {{- end -}}
