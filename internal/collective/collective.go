@@ -49,9 +49,6 @@ func (c *Communicator) Label() string {
 	return c.Name + " (" + c.ID + ")"
 }
 
-// job is what a rank is of. Without its name, the communicator is all that is known.
-func (r *Rank) job() string { return cmp.Or(r.Job, r.Label()) }
-
 // name is a rank's in the engine, whose nodes are ranks. nodeOf is the way back.
 func (r *Rank) name() string {
 	return r.Node + "#" + strconv.FormatInt(r.PID, 10) + "." + strconv.FormatInt(r.Place, 10)
@@ -88,6 +85,12 @@ type Book struct {
 	// laggards are the ranks that RAS named, by cluster, communicator and place.
 	laggards map[laggard]Rank
 	held     map[string]int // places by cluster
+	// all are the communicators by their jobs, parts by who does the same in them; moved
+	// says that their ranks are others.
+	all, parts part
+	moved      bool
+	// Refused counts ranks that the bounds have no room for, since the last tick.
+	Refused int64
 
 	ticked time.Time
 	dt     float64 // seconds
@@ -153,6 +156,11 @@ func (b *Book) Tick(to *straggler.Engine, now time.Time) []episode.Event {
 		b.dt = min(now.Sub(b.ticked), b.cfg.TTL).Seconds()
 	}
 	b.ticked, b.events = now, b.events[:0]
+	b.Refused = 0
+	if b.moved {
+		b.arrange()
+		b.moved = false
+	}
 	b.compare(to, now)
 	b.follow(now)
 	b.stand()

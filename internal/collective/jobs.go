@@ -3,7 +3,6 @@
 package collective
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,10 +59,10 @@ func (b *Book) stand() {
 		ranks, stalled int
 		since          time.Time
 	}
-	states, names := make(map[key]state), b.unnamed()
+	states := make(map[key]state)
 	for at, n := range b.nodes {
 		for _, r := range n.ranks {
-			k := key{at.cluster, names.of(&r.Rank)}
+			k := key{at.cluster, b.jobOf(&r.Rank)}
 			s := states[k]
 			s.ranks++
 			if !r.stalled.IsZero() {
@@ -97,7 +96,7 @@ func (b *Book) stand() {
 			b.jobs[k] = j
 		}
 		if !j.named {
-			j.named = b.name(&j.event, k, names)
+			j.named = b.name(&j.event, k)
 		}
 		if kind == episode.EventOnset || j.named && !j.updated {
 			b.tell(&j.event, kind, "")
@@ -107,10 +106,10 @@ func (b *Book) stand() {
 }
 
 // name adds those whom a job waits for to its event, and reports whether there are any.
-func (b *Book) name(ev *episode.Event, k key, names unnamed) bool {
+func (b *Book) name(ev *episode.Event, k key) bool {
 	var lines []string
 	for at, lag := range b.laggards {
-		if at.cluster != k.cluster || names.of(&lag) != k.name {
+		if at.cluster != k.cluster || b.jobOf(&lag) != k.name {
 			continue
 		}
 		node, whom := b.locate(&lag)
@@ -153,58 +152,4 @@ func (b *Book) locate(lag *Rank) (node string, whom nodesignal.Subject) {
 		}
 	}
 	return lag.Node, nodesignal.Subject{}
-}
-
-// unnamed are the names of jobs that nobody names: the label of the widest of their
-// communicators, which a process has in common with the others.
-type unnamed struct {
-	parent map[key]key // of communicators
-	widest map[key]*Rank
-}
-
-func (b *Book) unnamed() unnamed {
-	u := unnamed{make(map[key]key), make(map[key]*Rank)}
-	first := make(map[key]key) // communicator of a process
-	join := func(r *Rank, node string, pid int64) {
-		c, p := key{r.Cluster, r.ID}, key{r.Cluster, node + "#" + strconv.FormatInt(pid, 10)}
-		if f, known := first[p]; known {
-			u.parent[u.root(c)] = u.root(f)
-		} else {
-			first[p] = c
-		}
-	}
-	for _, l := range b.links {
-		if l.of.Job == "" {
-			for m := range l.members {
-				join(&l.of, m.node, m.pid)
-			}
-		}
-	}
-	for _, l := range b.links {
-		at := u.root(key{l.of.Cluster, l.of.ID})
-		if w := u.widest[at]; w == nil || cmp.Or(cmp.Compare(l.of.Size, w.Size), cmp.Compare(w.Label(), l.of.Label())) > 0 {
-			u.widest[at] = &l.of
-		}
-	}
-	return u
-}
-
-func (u unnamed) root(c key) key {
-	for {
-		p, known := u.parent[c]
-		if !known || p == c {
-			return c
-		}
-		c = p
-	}
-}
-
-// of is the name of a rank's job.
-func (u unnamed) of(r *Rank) string {
-	if r.Job == "" {
-		if w := u.widest[u.root(key{r.Cluster, r.ID})]; w != nil {
-			return w.Label()
-		}
-	}
-	return r.job()
 }

@@ -67,6 +67,7 @@ func (b *Book) Bandwidth(of *Rank, class Class, bandwidth float64, now time.Time
 		l.of = of.own()
 		m.node = l.of.Node
 		b.links[key{l.of.Cluster, l.of.ID}] = l
+		b.moved = true
 	}
 	l.members[m] = now
 	f := l.flows[class]
@@ -79,6 +80,16 @@ func (b *Book) Bandwidth(of *Rank, class Class, bandwidth float64, now time.Time
 	}
 	f.now = max(f.now, bandwidth)
 	return nil
+}
+
+// pipe reports whether ranks only send messages to one another.
+func (l *link) pipe() bool {
+	for c := range l.flows {
+		if c.Operation != "Send" && c.Operation != "Recv" {
+			return false
+		}
+	}
+	return true
 }
 
 // kind are the communicators that are alike.
@@ -96,6 +107,7 @@ func (b *Book) follow(now time.Time) {
 			if !b.fresh(told, now) {
 				delete(l.members, m)
 				b.free(k.cluster, 1)
+				b.moved = true
 			}
 		}
 		if len(l.members) == 0 {
@@ -125,7 +137,7 @@ func (b *Book) follow(now time.Time) {
 			l.calm = 0
 			if l.event == nil {
 				l.event = &episode.Event{
-					Subject: episode.SubjectLink, Cluster: k.cluster, Group: l.of.job(), Detail: l.of.Label(),
+					Subject: episode.SubjectLink, Cluster: k.cluster, Group: b.jobOf(&l.of), Detail: l.of.Label(),
 					Severity: episode.SeverityOf(-math.Expm1(-f.fall)), Since: now, Confidence: 1,
 					Gap: -math.Expm1(-f.fall), Value: math.Exp(f.usual - f.fall), Median: math.Exp(f.usual), Ranks: int(l.of.Size),
 				}

@@ -16,6 +16,7 @@ type rank struct {
 	Rank
 	told    time.Time // last by itself
 	share   float64
+	news    bool      // the share is of this tick
 	stalled time.Time // zero while its operations end
 }
 
@@ -48,19 +49,17 @@ func (b *Book) Share(of *Rank, share float64, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	r.share = share
-	o := straggler.Observation{Cluster: r.Cluster, Node: r.name(), Peers: r.peers(), State: nodesignal.StateActive, HasState: true}
-	o.Values.Set(nodesignal.Communication, share)
-	return b.engine.Observe(&o, now)
+	r.share, r.news = share, true
+	return nil
 }
 
 // peers names those with whom a rank is compared: who does the same part of the same job,
-// else the ranks of its communicator. These end each operation together.
-func (r *rank) peers() []string {
+// else those with whom it ends operations together.
+func (b *Book) peers(r *rank) []string {
 	if r.Job != "" && r.Role != "" {
 		return []string{r.Job, r.Role}
 	}
-	return []string{r.job(), r.Label()}
+	return []string{b.jobOf(&r.Rank), b.parts.name(&r.Rank)}
 }
 
 // Gone forgets a rank whose process has ended.
@@ -80,6 +79,13 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 			if now.Sub(r.told) > b.cfg.Retention || !b.fresh(n.told, now) {
 				delete(n.ranks, name)
 				b.free(at.cluster, 1)
+			} else if r.news {
+				r.news = false
+				o := straggler.Observation{Cluster: r.Cluster, Node: name, Peers: b.peers(r), State: nodesignal.StateActive, HasState: true}
+				o.Values.Set(nodesignal.Communication, r.share)
+				if b.engine.Observe(&o, r.told) != nil {
+					b.Refused++
+				}
 			}
 		}
 		if len(n.ranks) == 0 {

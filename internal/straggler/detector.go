@@ -31,6 +31,12 @@ const (
 	warmTicks, lateAge, settled = 6, 5 * 60, 15 * 60
 	// rankTicks are enough for a rank, whose tick is a mean of its operations.
 	rankTicks = 3
+	// rankNature is by how much healthy ranks' shares of time differ at most: Not All GPUs
+	// Are Created Equal (SC '22) finds some percent. The first minutes of a job tell it.
+	rankNature, rankYoung = 0.03, 5 * 60
+	// oddTicks at most in which ranks differ by much more than usual, as they do while a
+	// checkpoint is written, tell nothing of who is slow.
+	oddTicks = 6
 )
 
 var (
@@ -99,6 +105,7 @@ type normal struct {
 	Age       float64          // seconds
 	Lacks     float64          // seconds with too few nodes
 	Ticks     int              //
+	Odd       uint8            // ticks running that were left out
 	D, Filled [windows]float64 // mean spread of equally smoothed deviations, and the seconds in it
 	U         [windows]float64 // level that one of a thousand exceeds
 	Limit     [windows]float64
@@ -164,7 +171,20 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	}
 	l.Centre = e.sample.Level(e.values)
 	small := robust.MADToSigma * robust.SmallSample(len(ref))
+	if s == nodesignal.Communication { // by what ranks always differ is soon known
+		for k, i := range ref {
+			e.values[k] = tracks[i].Y + float64(tracks[i].E[nature])
+		}
+	}
 	tick := small * e.sample.MAD(e.values, l.Centre)
+	if s == nodesignal.Communication && l.Ticks > warmTicks && l.Odd < oddTicks && tick > surge*max(l.S, floor*gap) {
+		l.Odd++
+		for _, i := range e.slots {
+			e.stands(g, int(i), s)
+		}
+		return
+	}
+	l.Odd = 0
 	l.Ticks++
 	l.Age += e.dt
 	weight := max(e.dt/1800, 1/float64(l.Ticks)) // half an hour
@@ -179,29 +199,37 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 		t := &tracks[i]
 		r := l.Centre - t.Y
 		t.R = float32(r)
+		known := 0.0 // of its nature
+		if s == nodesignal.Communication {
+			known = float64(t.E[nature])
+		}
 		for w := range windows {
 			if w == nature && t.Flagged {
 				continue // a loss is not the node's nature
 			}
 			bound := max(clip*spread, 2*leastLoss[w]*gap)
+			weight := e.weight[w]
 			if w == nature { // which one tick of all does not change
 				bound = min(bound, max(clip*surge*max(l.S, floor*gap), 2*leastLoss[w]*gap))
+				if s == nodesignal.Communication && t.Age < rankYoung {
+					weight, bound, known = e.dt/max(float64(t.Age), e.dt), rankNature, 0
+				}
 			}
-			t.E[w] += float32(e.weight[w] * (clamp(r, -bound, bound) - float64(t.E[w])))
+			t.E[w] += float32(weight * (clamp(r-known, -bound, bound) + known - float64(t.E[w])))
 		}
 		t.Fast += float32(e.weight[1] * (clamp(r, -3, 3) - float64(t.Fast)))
 	}
 	for w := range windows {
-		e.limit(l, tracks, ref, w, small, gap)
+		e.limit(l, s, tracks, ref, w, small, gap)
 	}
 	for _, i := range e.slots {
 		e.judge(g, int(i), s, l, spread)
 	}
-	e.follow(&l.Part, tracks, l.Centre, gap)
+	e.follow(&l.Part, s, tracks, l.Centre, gap)
 }
 
 // limit learns what the peers' equally smoothed deviations do, and what exceeds them.
-func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap float64) {
+func (e *Engine) limit(l *normal, s nodesignal.Signal, tracks []track, ref []int32, w int, small, gap float64) {
 	e.values = e.values[:0]
 	over := 0.0
 	for _, i := range ref {
@@ -227,6 +255,9 @@ func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap
 		l.D[w] += e.dt / clamp(l.Filled[w], 60, max(3600, 6*window[w])) * (min(d, surge*l.D[w]) - l.D[w])
 		excess := clamp(over/float64(len(ref))/tailShare-1, -1, 30)
 		l.U[w] *= math.Exp(min(1, e.dt/clamp(l.Age, 3600, 6*3600)) * excess)
+		if s == nodesignal.Communication && l.Filled[w] < 2*rankYoung {
+			l.U[w] = normalTail * l.D[w] // a job's first minutes are uneven
+		}
 	}
 	l.U[w] = max(l.U[w], 2*l.D[w])
 	tail := clamp(1.6+(l.U[w]/l.D[w]-normalTail)/4, 1.5, 2.5) // heavier tails go further beyond u

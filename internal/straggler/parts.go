@@ -26,13 +26,13 @@ const (
 	leastSide, mostSide = 0.3, 0.75
 )
 
-func (e *Engine) follow(p *part, tracks []track, centre, gap float64) {
+func (e *Engine) follow(p *part, s nodesignal.Signal, tracks []track, centre, gap float64) {
 	if p.Looked += e.dt; p.Looked < lookEach {
 		return
 	}
 	step := p.Looked
 	p.Looked = 0
-	two := e.sides(p, tracks, gap)
+	two := e.sides(p, s, tracks, gap)
 	if two {
 		p.Parted += step
 	} else {
@@ -50,7 +50,7 @@ func (e *Engine) follow(p *part, tracks []track, centre, gap float64) {
 // sides cuts the nodes' 2 min means where the variance between the sides is greatest. It
 // reports whether these are two, of which the upper stayed: a side of less than half that
 // became faster is no fault of the rest.
-func (e *Engine) sides(p *part, tracks []track, gap float64) bool {
+func (e *Engine) sides(p *part, s nodesignal.Signal, tracks []track, gap float64) bool {
 	v := e.values[:0]
 	for _, i := range e.slots {
 		v = append(v, float64(tracks[i].Fast))
@@ -69,7 +69,8 @@ func (e *Engine) sides(p *part, tracks []track, gap float64) bool {
 	edge := (upper[cut-1] + lower[0]) / 2
 	up, low := e.middle(tracks, edge, true), e.middle(tracks, edge, false)
 	p.Cut = (up + low) / 2
-	return !p.Known || math.Abs(up-p.Usual) < math.Abs(low-p.Usual)/2
+	// Of ranks the lower side computes longer, and it is the other that changes: it waits.
+	return s == nodesignal.Communication || !p.Known || math.Abs(up-p.Usual) < math.Abs(low-p.Usual)/2
 }
 
 // middle is the median level of one side.

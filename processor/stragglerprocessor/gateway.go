@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/collective"
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
@@ -172,6 +173,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	began := time.Now()
 	g.mu.Lock()
 	events := g.observer.book.Tick(g.engine, now)
+	g.observer.rejects.addN(ctx, collective.ErrTooMany, g.observer.book.Refused)
 	report := g.engine.Tick(now)
 	g.ticks.Add(1)
 	g.observer.facts.store.Sweep(now)

@@ -133,7 +133,7 @@ func Defaults() [Count]Spec {
 		Power:        {Direction: Low, Relative: true, MinGap: 0.20},
 		Memory:       {Direction: Low, MinGap: 0.20},
 		// A rank that is 5 % slower waits for 3 % less of its time.
-		Communication: {Decides: true, Direction: Low, MinGap: 0.03},
+		Communication: {Decides: true, Direction: Low, MinGap: 0.02},
 		Score:         {Decides: true, Direction: Low, MinGap: 0.05},
 	}
 }
