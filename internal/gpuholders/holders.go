@@ -18,14 +18,16 @@ type Book struct {
 var OfProcess Book
 
 // Tell replaces what the teller has told: the pids on each GPU or MIG slice by its UUID.
-// The teller keeps its hands off them from here on.
+// The teller keeps its hands off them from here on, and takes them back with nil.
 func (b *Book) Tell(teller any, gpus map[string][]uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.all == nil {
 		b.all = map[any]map[string][]uint32{}
 	}
-	b.all[teller] = gpus
+	if b.all[teller] = gpus; gpus == nil {
+		delete(b.all, teller)
+	}
 }
 
 // GPU returns the one that a process computes on, empty where nobody knows. A process may
