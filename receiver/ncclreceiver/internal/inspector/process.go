@@ -66,6 +66,7 @@ type member struct {
 	operations []operation
 	share      float64 // microseconds since the last report
 	total      float64 // since the set-up
+	done       int64   // operations
 }
 
 type operation struct {
@@ -121,6 +122,7 @@ func (p *Process) Add(r *Record) bool {
 		return false
 	}
 	m.last = max(m.last, r.Dumped)
+	m.done++
 	op := m.operation(r)
 	if op == nil {
 		return false
