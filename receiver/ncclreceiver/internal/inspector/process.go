@@ -111,6 +111,9 @@ func (p *Process) Add(r *Record) bool {
 	if p.first == 0 {
 		p.first = r.Dumped
 	}
+	if r.Dumped < p.last-minute { // the clock was set
+		p.last, p.from = r.Dumped, r.Dumped
+	}
 	if r.Dumped > p.last {
 		if p.last > 0 {
 			p.paused(r.Dumped, r.Dumped-p.last)
@@ -163,7 +166,7 @@ func (p *Process) paused(until, micros int64) {
 func (p *Process) Stalled(since, now time.Time) bool {
 	longest := int64(0)
 	for _, at := range p.pauses {
-		if at.minute > p.last/minute-int64(len(p.pauses)) {
+		if now := p.last / minute; at.minute > now-int64(len(p.pauses)) && at.minute <= now {
 			longest = max(longest, at.longest)
 		}
 	}
