@@ -8,6 +8,7 @@ import (
 	clientidentityprocessor "github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor"
 	diffprocessor "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	stragglerprocessor "github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
+	ncclreceiver "github.com/gpu-collector/gpu-collector/receiver/ncclreceiver"
 	nvmlreceiver "github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver"
 	basicauthextension "github.com/open-telemetry/opentelemetry-collector-contrib/extension/basicauthextension"
 	bearertokenauthextension "github.com/open-telemetry/opentelemetry-collector-contrib/extension/bearertokenauthextension"
@@ -70,6 +71,7 @@ func components() (otelcol.Factories, error) {
 
 	factories.Receivers, err = otelcol.MakeFactoryMap[receiver.Factory](
 		otlpreceiver.NewFactory(),
+		ncclreceiver.NewFactory(),
 		nvmlreceiver.NewFactory(),
 	)
 	if err != nil {
@@ -77,6 +79,7 @@ func components() (otelcol.Factories, error) {
 	}
 	factories.ReceiverModules = makeModulesMap(factories.Receivers, map[component.Type]string{
 		otlpreceiver.NewFactory().Type(): "go.opentelemetry.io/collector/receiver/otlpreceiver v0.155.0",
+		ncclreceiver.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
 		nvmlreceiver.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 

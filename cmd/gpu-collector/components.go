@@ -13,6 +13,7 @@ import (
 	diffprocessor "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	stragglerprocessor "github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 	csvreplayreceiver "github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver"
+	ncclreceiver "github.com/gpu-collector/gpu-collector/receiver/ncclreceiver"
 	nvmlreceiver "github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver"
 	kafkaexporter "github.com/open-telemetry/opentelemetry-collector-contrib/exporter/kafkaexporter"
 	prometheusexporter "github.com/open-telemetry/opentelemetry-collector-contrib/exporter/prometheusexporter"
@@ -100,6 +101,7 @@ func components() (otelcol.Factories, error) {
 		otlpreceiver.NewFactory(),
 		nopreceiver.NewFactory(),
 		kafkareceiver.NewFactory(),
+		ncclreceiver.NewFactory(),
 		nvmlreceiver.NewFactory(),
 		csvreplayreceiver.NewFactory(),
 	)
@@ -110,6 +112,7 @@ func components() (otelcol.Factories, error) {
 		otlpreceiver.NewFactory().Type():      "go.opentelemetry.io/collector/receiver/otlpreceiver v0.155.0",
 		nopreceiver.NewFactory().Type():       "go.opentelemetry.io/collector/receiver/nopreceiver v0.155.0",
 		kafkareceiver.NewFactory().Type():     "github.com/open-telemetry/opentelemetry-collector-contrib/receiver/kafkareceiver v0.155.0",
+		ncclreceiver.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 		nvmlreceiver.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 		csvreplayreceiver.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
 	})

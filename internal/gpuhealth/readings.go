@@ -330,7 +330,9 @@ type Readings struct {
 	Fabric Fabric
 	// Processes counts processes; their names are private.
 	Processes [NumProcessTypes]Opt[uint64]
-	Modes     [NumModes]Opt[bool]
+	// PIDs are of compute processes. They leave the receiver by no metric of a GPU.
+	PIDs  []uint32
+	Modes [NumModes]Opt[bool]
 	// Places is how many slices the GPU may be cut into.
 	Places Opt[uint32]
 }

@@ -90,7 +90,7 @@ func TestValidateReportsEveryMistake(t *testing.T) {
 }
 
 func TestNodeResource(t *testing.T) {
-	t.Setenv(nodeNameEnv, "from-the-environment")
+	t.Setenv("K8S_NODE_NAME", "from-the-environment")
 	cfg := loadConfig(t, "nvml")
 	attributes := nodeResource(cfg).Attributes().AsRaw()
 	assert.NotEmpty(t, attributes["host.name"])
@@ -102,6 +102,6 @@ func TestNodeResource(t *testing.T) {
 	assert.Equal(t, "node-7", attributes["k8s.node.name"])
 	assert.Equal(t, "lab", attributes["k8s.cluster.name"])
 
-	t.Setenv(nodeNameEnv, "")
+	t.Setenv("K8S_NODE_NAME", "")
 	assert.NotContains(t, nodeResource(cfg).Attributes().AsRaw(), "k8s.node.name")
 }

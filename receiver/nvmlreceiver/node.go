@@ -3,7 +3,6 @@
 package nvmlreceiver
 
 import (
-	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/ownnode"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
@@ -180,28 +180,10 @@ func (p *cpuPressure) some() (float64, error) {
 	return stats.Some.Avg10 / 100, nil
 }
 
-const (
-	nodeNameEnv   = "K8S_NODE_NAME"
-	machineIDPath = "/etc/machine-id"
-)
-
 // nodeResource describes the node, without what is unknown. It is made once: a node
 // does not change its name while it runs.
 func nodeResource(cfg *Config) pcommon.Resource {
 	rb := metadata.NewResourceBuilder(cfg.ResourceAttributes)
-	if name, err := os.Hostname(); err == nil && name != "" {
-		rb.SetHostName(name)
-	}
-	if id, err := os.ReadFile(machineIDPath); err == nil {
-		if text := strings.TrimSpace(string(id)); text != "" {
-			rb.SetHostID(text)
-		}
-	}
-	if name := cmp.Or(cfg.NodeName, os.Getenv(nodeNameEnv)); name != "" {
-		rb.SetK8sNodeName(name)
-	}
-	if cfg.Cluster != "" {
-		rb.SetK8sClusterName(cfg.Cluster)
-	}
+	ownnode.Describe(rb, cfg.NodeName, cfg.Cluster)
 	return rb.Emit()
 }

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpuholders"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/podresources"
 	"github.com/gpu-collector/gpu-collector/internal/statefile"
@@ -158,6 +159,7 @@ func (s *gpuScraper) shutdown(ctx context.Context) error {
 		s.logs.sink.Shutdown(limited)
 	}
 	s.keeper.Shutdown()
+	gpuholders.OfProcess.Tell(s, nil)
 	s.telemetry.Shutdown()
 	if err != nil {
 		// Nothing that anyone could do, and no reason to fail the shutdown.
@@ -207,6 +209,7 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		acknowledged = s.acknowledge(samples)
 	}
 	samples = s.end(samples, now)
+	gpuholders.OfProcess.Tell(s, holders(samples))
 	for i := range samples {
 		sample := &samples[i]
 		verdict := s.monitor.Observe(sample, now)
@@ -242,6 +245,18 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		return pmetric.NewMetrics(), nil
 	}
 	return metrics, nil
+}
+
+// holders are the processes of each GPU. One that is cut into slices has those of them.
+func holders(samples []gpuhealth.Sample) map[string][]uint32 {
+	gpus := map[string][]uint32{}
+	for i := range samples {
+		gpus[samples[i].UUID] = samples[i].PIDs
+	}
+	for i := range samples {
+		delete(gpus, samples[i].Parent)
+	}
+	return gpus
 }
 
 // valid takes out of the samples what cannot be true, and the samples that

@@ -29,7 +29,7 @@ const (
 var heavy = map[string][]string{
 	"github.com/NVIDIA/go-nvml":           {"receiver/nvmlreceiver"},
 	"k8s.io/kubelet":                      {"receiver/nvmlreceiver"},
-	"github.com/prometheus/procfs":        {"extension/expositionextension", "receiver/nvmlreceiver"},
+	"github.com/prometheus/procfs":        {"extension/expositionextension", "receiver/ncclreceiver", "receiver/nvmlreceiver"},
 	"modernc.org/sqlite":                  {"extension/fleetviewextension"},
 	"github.com/danielgtaylor/huma/v2":    {"extension/fleetviewextension"},
 	"github.com/prometheus/client_golang": {"extension/expositionextension", "extension/fleetviewextension"},
@@ -41,7 +41,8 @@ var heavy = map[string][]string{
 // rooms are the internal packages that a component takes along; those that all
 // may use are left out.
 var rooms = map[string][]string{
-	"receiver/nvmlreceiver":             {"gpuhealth", "logsink", "podresources", "statefile"},
+	"receiver/ncclreceiver":             {"gpuholders", "ownnode"},
+	"receiver/nvmlreceiver":             {"gpuhealth", "gpuholders", "logsink", "ownnode", "podresources", "statefile"},
 	"receiver/csvreplayreceiver":        {},
 	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "reading/identity", "reading/metricreading"},
 	"processor/stragglerprocessor":      {"collective", "delta/resync", "episode", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "peergroup", "reading/identity", "reading/metricreading", "reason", "robust", "statefile", "straggler", "threshold", "threshold/rule"},

@@ -715,10 +715,12 @@ static ret_t processes(void *device, const char *function, const char *key, unsi
     ret_t ret = enter(gpu, function);
     if (ret != OK || (ret = gpu_u32(gpu, key, &there)) != OK) return leave(ret);
     if (*n < there) { *n = there; return leave(INSUFFICIENT_SIZE); }
+    unsigned first;
+    if (gpu_u32(gpu, "processes.first", &first) != OK) first = 1000;
     int v1 = function[strlen(function) - 3] != '_';
     for (unsigned i = 0; i < there; i++) {
-        if (v1) ((process_v1_t *)infos)[i] = (process_v1_t){1000 + i, 1 << 20};
-        else ((process_t *)infos)[i] = (process_t){1000 + i, 1 << 20, 0xFFFFFFFFu, 0xFFFFFFFFu};
+        if (v1) ((process_v1_t *)infos)[i] = (process_v1_t){first + i, 1 << 20};
+        else ((process_t *)infos)[i] = (process_t){first + i, 1 << 20, 0xFFFFFFFFu, 0xFFFFFFFFu};
     }
     *n = there;
     return leave(OK);

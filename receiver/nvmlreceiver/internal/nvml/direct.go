@@ -16,12 +16,27 @@ typedef int (*pages_t)(void *device, int cause, unsigned int *count, unsigned lo
 typedef int (*rows_t)(void *device, unsigned int *corrected, unsigned int *uncorrected, unsigned int *pending, unsigned int *failed);
 
 struct count { int code; unsigned int n; };
+// Of a GPU's processes so many are told by pid, the others are only counted. An entry begins
+// with the pid, and has 16 bytes in the first version, else 24.
+enum { MAX_PIDS = 256 };
+struct pids { struct count all; unsigned int pid[MAX_PIDS]; };
+
 struct rows { int code; unsigned int corrected, uncorrected, pending, failed; };
 
 static struct count count_list(void *f, void *device) {
 	struct count c = {0, 0};
 	c.code = ((list_t)f)(device, &c.n, NULL);
 	return c;
+}
+
+static struct pids list_pids(void *f, void *device, int entry) {
+	unsigned long long list[MAX_PIDS * 3] = {0};
+	struct pids p = {{0, MAX_PIDS}, {0}};
+	p.all.code = ((list_t)f)(device, &p.all.n, list);
+	for (unsigned int i = 0; p.all.code == 0 && i < p.all.n && i < MAX_PIDS; i++) {
+		p.pid[i] = *(unsigned int *)((char *)list + i * entry);
+	}
+	return p;
 }
 
 static struct count count_pages(void *f, void *device, int cause) {
@@ -40,6 +55,7 @@ import "C"
 
 import (
 	"reflect"
+	"strings"
 	"unsafe"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -67,6 +83,7 @@ func (b *binding) look() {
 			b.direct[fn] = C.dlsym(library, symbol)
 			C.free(unsafe.Pointer(symbol))
 			if b.direct[fn] != nil {
+				b.unversioned = b.unversioned || fn == fnCompute && !strings.Contains(name, "_v")
 				break
 			}
 		}
@@ -95,6 +112,32 @@ func direct[T any](d *device, fn function, call func(symbol, handle unsafe.Point
 // countList asks for the length of a list of processes.
 func countList(symbol, handle unsafe.Pointer) (uint32, gonvml.Return) {
 	return counted(C.count_list(symbol, handle))
+}
+
+// processes are how many there are, and the pids of the first ones.
+type processes struct {
+	n    uint32
+	pids []uint32
+}
+
+// listProcesses asks for the pids too, in one call.
+func (b *binding) listProcesses(symbol, handle unsafe.Pointer) (processes, gonvml.Return) {
+	entry := C.int(24)
+	if b.unversioned {
+		entry = 16
+	}
+	p := C.list_pids(symbol, handle, entry)
+	if p.all.n <= C.MAX_PIDS && p.all.code != 0 { // it had room
+		return processes{}, gonvml.Return(p.all.code)
+	}
+	n, code := counted(p.all)
+	list := processes{n: n}
+	for i := 0; p.all.code == 0 && i < min(int(n), C.MAX_PIDS); i++ {
+		if p.pid[i] != 0 {
+			list.pids = append(list.pids, uint32(p.pid[i]))
+		}
+	}
+	return list, code
 }
 
 // countPages asks how many pages were retired for the cause.

@@ -152,6 +152,8 @@ type binding struct {
 	has  []bool // by function
 	// direct are the symbols of the functions that are called directly.
 	direct []unsafe.Pointer
+	// unversioned says that lists of processes are of the first version.
+	unversioned bool
 	// pin keeps the library mapped after nvmlShutdown: symbols that the linker
 	// has bound would otherwise point into nothing.
 	pin *dl.DynamicLibrary

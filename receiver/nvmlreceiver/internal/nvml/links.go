@@ -126,8 +126,9 @@ func fabric(r *gpuhealth.Readings, state uint8, status, mask uint32) {
 }
 
 func readProcesses(d *device, r *gpuhealth.Readings, t *tally) {
-	if n, code := guarded(d.library, fnCompute, func() (uint32, gonvml.Return) { return direct(d, fnCompute, countList) }); t.ok(code) {
-		r.Processes[gpuhealth.ProcessCompute] = gpuhealth.Some(uint64(n))
+	if list, code := guarded(d.library, fnCompute, func() (processes, gonvml.Return) { return direct(d, fnCompute, d.library.binding.listProcesses) }); t.ok(code) {
+		r.Processes[gpuhealth.ProcessCompute] = gpuhealth.Some(uint64(list.n))
+		r.PIDs = list.pids
 	}
 	if n, code := guarded(d.library, fnGraphics, func() (uint32, gonvml.Return) { return direct(d, fnGraphics, countList) }); t.ok(code) {
 		r.Processes[gpuhealth.ProcessGraphics] = gpuhealth.Some(uint64(n))

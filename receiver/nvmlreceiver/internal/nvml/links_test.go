@@ -63,6 +63,7 @@ func TestLinksFabricAndProcessesAtEachPoll(t *testing.T) {
 			assert.Equal(t, gpuhealth.Some(false), s.NVLink.PerLink[5].Up)
 			assert.Equal(t, gpuhealth.Some(gpuhealth.FabricInProgress), s.Fabric.State)
 			assert.Equal(t, gpuhealth.Some[uint64](7), s.Processes[gpuhealth.ProcessCompute])
+			assert.Equal(t, []uint32{1000, 1001, 1002, 1003, 1004, 1005, 1006}, s.PIDs)
 
 			state.SetGPU(0, "nvlink.5.up", 1)
 			a.rewrite()

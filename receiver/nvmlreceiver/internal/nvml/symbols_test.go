@@ -258,7 +258,7 @@ func TestEverySymbolMayBeMissing(t *testing.T) {
 		for name, there := range map[string]bool{
 			"memory": s.MemoryUsed.OK, "temperature": s.Temperature.OK, "power": s.Power.OK, "clock": s.Clocks[0].OK,
 			"utilization": s.Utilization.OK || s.Index == 0, "throttle": s.Throttle.OK, "ecc": s.ECC[1][1].OK, "pcie": s.PCIe.Width.OK,
-			"processes": s.Processes[gpuhealth.ProcessCompute].OK, "address": s.PCIBusID != "",
+			"processes": s.Processes[gpuhealth.ProcessCompute].OK && s.Processes[gpuhealth.ProcessCompute].V == uint64(len(s.PIDs)), "address": s.PCIBusID != "",
 			"links": s.NVLink.Up.OK || s.Parent != "",
 		} {
 			assert.True(t, there, "%s of GPU %d", name, s.Index)

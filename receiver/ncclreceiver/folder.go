@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ncclreceiver
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+)
+
+// maxEntries is how many names of files and folders are looked at in a scrape.
+const maxEntries = 20_000
+
+// The files that plug-ins write: <host>-pid<pid>.log and nccl_inspector_metrics_<UUID>.prom.
+var (
+	jsonName = regexp.MustCompile(`^([A-Za-z0-9._-]{1,253})-pid([1-9][0-9]{0,8})\.log$`)
+	textName = regexp.MustCompile(`^nccl_inspector_metrics_([0-9A-Fa-f-]{8,64})\.prom$`)
+)
+
+// found is a file in a folder.
+type found struct {
+	in   *os.Root
+	name string
+	path string
+	info fs.FileInfo // as it lies there
+}
+
+// fileID stays when a file is renamed, and tells another of its name.
+type fileID struct{ device, inode uint64 }
+
+func idOf(info fs.FileInfo) (id fileID, uid uint64) {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return fileID{uint64(stat.Dev), stat.Ino}, uint64(stat.Uid) //nolint:unconvert // not a uint64 everywhere
+	}
+	return fileID{}, 0
+}
+
+// listing looks for the files of plug-ins. It follows no link that a job may have made.
+type listing struct {
+	files []found
+	roots []*os.Root
+	left  int // of maxEntries
+	fail  func(path string, err error)
+}
+
+// look lists the folders that a pattern names.
+func (l *listing) look(pattern string) {
+	parts := strings.Split(strings.Trim(filepath.Clean(pattern), "/"), "/")
+	n := 0
+	for n < len(parts) && !strings.ContainsAny(parts[n], `*?[\`) {
+		n++
+	}
+	base := "/" + path.Join(parts[:n]...)
+	root, err := os.OpenRoot(base) // the operator's own links count
+	l.walk(root, base, parts[n:], err)
+}
+
+func (l *listing) walk(root *os.Root, at string, parts []string, err error) {
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) { // no job has run yet
+			l.fail(at, err)
+		}
+		return
+	}
+	l.roots = append(l.roots, root)
+	dir, err := root.Open(".")
+	if err != nil {
+		l.fail(at, err)
+		return
+	}
+	defer func() { _ = dir.Close() }()
+	for l.left > 0 {
+		entries, err := dir.ReadDir(min(l.left, 256))
+		for _, e := range entries {
+			name, where := e.Name(), path.Join(at, e.Name())
+			if l.left--; len(parts) > 0 {
+				if matched, _ := path.Match(parts[0], name); matched && e.IsDir() { // Validate has seen to the pattern
+					sub, err := root.OpenRoot(name)
+					l.walk(sub, where, parts[1:], err)
+				}
+			} else if jsonName.MatchString(name) || textName.MatchString(name) {
+				if info, err := root.Lstat(name); err == nil {
+					l.files = append(l.files, found{root, name, where, info})
+				}
+			}
+		}
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				l.fail(at, err)
+			}
+			return
+		}
+	}
+	l.fail(at, errTooMany)
+}
+
+func (l *listing) close() {
+	for _, root := range l.roots {
+		_ = root.Close()
+	}
+}
+
+var (
+	errTooMany = errors.New("the folders have too many files: `max_files`, or 20000 names, are looked at")
+	errNoFile  = errors.New("it is no regular file, or leads elsewhere")
+)
+
+// open opens the very file that was listed.
+func (f *found) open() (*os.File, fs.FileInfo, error) {
+	if !f.info.Mode().IsRegular() {
+		return nil, nil, errNoFile
+	}
+	// A pipe in its place would wait for a writer.
+	file, err := f.in.OpenFile(f.name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !os.SameFile(info, f.info) {
+		err = errNoFile
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, nil, err
+	}
+	return file, info, nil
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inspector
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const begin = int64(1_800_000_000_000_000)
+
+// rec is an all-reduce of a millisecond so many seconds after the begin.
+func rec(id, name string, rank, ranks int64, second float64, change ...func(*Record)) *Record {
+	r := &Record{
+		Communicator: []byte(id), Name: []byte(name), Operation: []byte("AllReduce"), Collective: true, Rank: rank, Ranks: ranks,
+		Nodes: 1, Sequence: -1, Bytes: 1 << 20, Micros: 1000, Bandwidth: 1e9, Dumped: begin + int64(second*1e6),
+	}
+	for _, c := range change {
+		c(r)
+	}
+	return r
+}
+
+// started has told of the first second of a communicator.
+func started(id string) *Process {
+	p := NewProcess(&Room{Left: 8})
+	p.Add(rec(id, "", 0, 8, 0))
+	p.Add(rec(id, "", 0, 8, 1))
+	p.Report()
+	return p
+}
+
+func TestShare(t *testing.T) {
+	p := started("a")
+	p.Add(rec("a", "", 0, 8, 2))
+	p.Add(rec("a", "", 0, 8, 3, func(r *Record) { r.Bytes, r.Micros, r.Bandwidth = 16<<20, 3000, 3e9 }))
+	p.Add(rec("a", "", 0, 8, 3, func(r *Record) { r.Operation = []byte("Broadcast") }))
+	p.Add(rec("b", "b", 0, 4, 4)) // connects
+	p.Add(rec("b", "b", 0, 4, 5, func(r *Record) { r.Operation, r.Collective = []byte("Send"), false }))
+	units, parts, shared := p.Report()
+	assert.True(t, shared)
+	require.Len(t, units, 1)
+	assert.Equal(t, Membership{ID: "a", Size: 8, Nodes: 1}, units[0].Group)
+	assert.InDelta(t, 0.005/4, units[0].Share, 1e-9)
+	slices.SortFunc(parts, func(a, b Part) int { return int(a.Floor - b.Floor) })
+	assert.Equal(t, Part{Membership: Membership{ID: "a", Size: 8, Nodes: 1}, Operation: "AllReduce", Floor: 16 << 20, Done: 1, Bandwidth: 3e9, Latency: 0.003}, parts[len(parts)-1])
+	_, _, shared = p.Report()
+	assert.False(t, shared, "without a new record")
+	p.Add(rec("b", "b", 0, 4, 70))
+	units, _, _ = p.Report()
+	assert.Equal(t, "b", units[0].Group.ID, "the wider one has had no operation for a minute")
+}
+
+// A ring that ran full, or has one place as before 2.30, tells by its numbers what is lost.
+func TestLostRecordsCount(t *testing.T) {
+	number := func(n int64) func(*Record) { return func(r *Record) { r.Sequence = n } }
+	p := NewProcess(&Room{Left: 8})
+	for i, n := range []int64{0, 50, 150, 100, 250} {
+		p.Add(rec("a", "", 0, 8, 0.8*float64(i), number(n)))
+		if i == 1 {
+			p.Report()
+		}
+	}
+	units, _, _ := p.Report()
+	assert.InDelta(t, 200*0.001/2.4, units[0].Share, 1e-9)
+}
+
+func TestStalled(t *testing.T) {
+	p := started("a")
+	at := func(second int64) time.Time { return time.UnixMicro(begin).Add(time.Duration(second) * time.Second) }
+	assert.False(t, p.Stalled(at(1), at(60)))
+	assert.True(t, p.Stalled(at(1), at(61)))
+	p.Add(rec("a", "", 0, 8, 301)) // a checkpoint
+	assert.False(t, p.Stalled(at(301), at(601)))
+	assert.True(t, p.Stalled(at(301), at(602)))
+	for s := 301; s <= 301+3600; s += 10 {
+		p.Add(rec("a", "", 0, 8, float64(s)))
+	}
+	assert.True(t, p.Stalled(at(3901), at(3961)), "the checkpoint was more than an hour ago")
+	assert.False(t, NewProcess(&Room{}).Stalled(at(0), at(9999)), "it has told nothing")
+}
+
+func TestBounds(t *testing.T) {
+	room := Room{Left: MaxMembers}
+	a, b := NewProcess(&room), NewProcess(&room)
+	added := 0
+	for i := range 2 * MaxMembers {
+		if []*Process{a, b}[i%2].Add(rec(fmt.Sprint(i), "", 0, 8, 0)) {
+			added++
+		}
+	}
+	assert.Equal(t, MaxMembers, added)
+	assert.Len(t, a.communicators, MaxMembers/2)
+	assert.Len(t, b.communicators, MaxMembers/2, "what there was no room for has left nothing")
+	a.Close()
+	assert.Equal(t, MaxMembers/2, room.Left)
+	for rank := range int64(100) {
+		assert.Equal(t, rank < maxRanks, a.Add(rec("wide", "", rank, 128, 0)))
+	}
+	for i := range 10 {
+		assert.Equal(t, i < maxOperations-1, a.Add(rec("wide", "", 0, 128, 0, func(r *Record) { r.Operation = fmt.Append(nil, i) })))
+	}
+	a.Add(rec("late", "", 0, 8, 3601))
+	a.Report()
+	assert.Equal(t, []string{"late"}, a.IDs(), "nobody waits for what was an hour ago")
+	assert.Equal(t, MaxMembers/2-1, room.Left)
+}
+
+// One process has all ranks of communicators that are beside one another, as those of TP, or
+// interleaved, as those of DP and of stages. In lockstep its slowest rank waits least.
+func TestUnits(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // G404: a test's
+	for slow := range int64(8) {
+		p := NewProcess(&Room{Left: MaxMembers})
+		ids := map[string]string{} // drawn, so that their order says nothing
+		id := func(name string, of int64) string {
+			key := fmt.Sprint(name, of)
+			if ids[key] == "" {
+				ids[key] = fmt.Sprintf("%x", random.Uint64())
+			}
+			return ids[key]
+		}
+		add := func(second, wait float64, id, name string, rank, ranks int64) {
+			p.Add(rec(id, name, rank, ranks, second, func(r *Record) { r.Micros = int64(1000 + wait*(0.98+0.04*random.Float64())) }))
+		}
+		for step := range 20 {
+			for unit := range int64(8) {
+				at, one := float64(step)/5, 9000.0
+				// Its pair waits for it in TP, and all others for both in DP.
+				tp, dp := 0.0, 0.0
+				switch {
+				case unit == slow:
+				case unit/2 == slow/2:
+					tp = one / 2
+				default:
+					dp = one
+				}
+				add(at, tp, id("tp", unit/2), "tp", unit%2, 2)
+				add(at, tp, id("tp", unit/2), "tp", unit%2, 2)
+				add(at, dp, id("dp", unit%2), "dp", unit/2, 4)
+				add(at, 0, id("world", 0), "world", unit, 8)
+			}
+			if step == 10 {
+				p.Report()
+			}
+		}
+		p.Add(rec("odd", "odd", 0, 3, 4)) // fits nowhere
+		p.Add(rec("odd", "odd", 2, 3, 4))
+		units, _, shared := p.Report()
+		require.True(t, shared)
+		require.Len(t, units, 8)
+		lowest := slices.MinFunc(units, func(a, b Unit) int { return int(1e6 * (a.Share - b.Share)) })
+		assert.Equal(t, slow, lowest.Group.Rank)
+		for _, u := range units {
+			assert.Equal(t, "world", u.Group.Name)
+			assert.True(t, u.Group.Rank == slow || u.Share > 2*lowest.Share, "rank %d: %v, the slow one has %v", u.Group.Rank, u.Share, lowest.Share)
+		}
+	}
+	// Without a communicator of all, sibling communicators make the units.
+	p := NewProcess(&Room{Left: MaxMembers})
+	for _, r := range []int64{0, 3} {
+		p.Add(rec("a", "tp", r, 4, 0))
+		p.Add(rec("b", "tp", r, 4, 0))
+	}
+	units, _, _ := p.Report()
+	assert.Len(t, units, 4)
+}
+
+func TestParseText(t *testing.T) {
+	want := map[string][]Part{
+		"2.29": {
+			{Membership: Membership{ID: "0x77aa", Rank: 1, Size: 64, Nodes: 8}, Operation: "ReduceScatter", Bandwidth: 3.5e9, Latency: 40e-6},
+			{Membership: Membership{ID: "0x5d1c77a0b3e9f204", Rank: 4, Size: 8, Nodes: 1}, Operation: "AllReduce", Floor: 256 << 20, Bandwidth: 310.25e9, Latency: 12500e-6},
+		},
+		"2.30": {
+			{Membership: Membership{Name: "pp", Rank: -1, Size: 2, Nodes: 2}, Operation: "Send", Floor: 1 << 20, Bandwidth: 42e9, Latency: 900e-6},
+			{Membership: Membership{Name: "tp:3", Rank: -1, Size: 8, Nodes: 1}, Operation: "AllGather", Bandwidth: 12.25e9, Latency: 27.75e-6},
+			{Membership: Membership{Name: "dp:17", Rank: -1, Size: 64, Nodes: 8}, Operation: "AllReduce", Floor: 16 << 20, Bandwidth: 178.02e9, Latency: 11874e-6},
+		},
+	}
+	for version, parts := range want {
+		text, err := os.ReadFile(filepath.Join("testdata", version+".prom"))
+		require.NoError(t, err)
+		got, bad := ParseText(text)
+		assert.Zero(t, bad, version)
+		for i := range got { // microseconds are rounded
+			got[i].Latency = float64(int64(got[i].Latency*1e9+0.5)) / 1e9
+		}
+		assert.ElementsMatch(t, parts, got, version)
+	}
+	for text, lines := range map[string]int64{
+		"# a comment\n\n{}\nx{a=\"}\n\x00\n":                                       3,
+		`nccl_bus_bandwidth_gbs{collective="AllReduce",nranks="8"} NaN` + "\n":     1,
+		`nccl_bus_bandwidth_gbs{collective="AllReduce",nranks="-8"} 1` + "\n":      1,
+		`nccl_bus_bandwidth_gbs{collective="AllReduce",nranks="8"} 1`:              0, // is being written
+		`nccl_algorithm_bandwidth_gbs{collective="AllReduce",nranks="8"} 1` + "\n": 0,
+	} {
+		got, bad := ParseText([]byte(text))
+		assert.Empty(t, got, text)
+		assert.Equal(t, lines, bad, text)
+	}
+}

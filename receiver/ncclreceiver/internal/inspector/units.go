@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inspector
+
+import (
+	"cmp"
+	"slices"
+)
+
+// seat is a unit's place in a communicator.
+type seat struct {
+	*member
+	of *communicator
+}
+
+// family is communicators of one name and size, and where their ranks are among the units:
+// rank r of the i-th is unit firsts[i]+r*stride.
+type family struct {
+	all    []*communicator
+	firsts []int // none where it does not fit
+	stride int
+	usual  int
+}
+
+func (c *family) each(do func(unit int, s seat)) {
+	for i, first := range c.firsts {
+		for r, m := range c.all[i].members {
+			do(first+r*c.stride, seat{m, c.all[i]})
+		}
+	}
+}
+
+// layout joins ranks of communicators that are of one rank of the job, a unit. No file says
+// which are: rank 1 of a communicator may be any rank of the job. A process whose
+// communicators have one rank each has one.
+func layout(all []*communicator) [][]seat {
+	slices.SortFunc(all, func(a, b *communicator) int {
+		return cmp.Or(-cmp.Compare(a.Size, b.Size), -cmp.Compare(a.Nodes, b.Nodes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	var families []*family
+	single := true
+	for _, c := range all {
+		single = single && len(c.members) == 1
+		if n := len(families); n > 0 && families[n-1].all[0].siblings(c) {
+			families[n-1].all = append(families[n-1].all, c)
+		} else {
+			families = append(families, &family{all: []*communicator{c}})
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	if single {
+		units := make([][]seat, 1)
+		for _, c := range all {
+			units[0] = append(units[0], seat{c.members[0], c})
+		}
+		return units
+	}
+	at := max(0, slices.IndexFunc(families, func(c *family) bool { return c.all[0].collective }))
+	base, others := families[at], slices.Delete(slices.Clone(families), at, at+1)
+	n := 0
+	base.stride = 1
+	for _, c := range base.all {
+		base.firsts = append(base.firsts, n)
+		n += len(c.members)
+	}
+	// Who talks most is nearest: neighbours first, then every so-manieth.
+	slices.SortStableFunc(others, func(a, b *family) int { return -cmp.Compare(a.operations(), b.operations()) })
+	usual := 1
+	if len(base.all) > 1 {
+		usual = len(base.all[0].members)
+	}
+	for _, c := range others {
+		c.usual = usual
+		if len(c.all)%usual == 0 {
+			usual *= len(c.all[0].members)
+		}
+	}
+	// Those of few communicators have few places, by which others find theirs.
+	slices.SortStableFunc(others, func(a, b *family) int { return cmp.Compare(len(a.all), len(b.all)) })
+	for round := range 2 {
+		for _, c := range others {
+			sums := make([]float64, n)
+			for _, o := range families {
+				if o != c {
+					o.each(func(unit int, s seat) { sums[unit] += s.total })
+				}
+			}
+			c.place(sums, round == 0)
+		}
+	}
+	units := make([][]seat, n)
+	for _, c := range append([]*family{base}, others...) {
+		c.each(func(unit int, s seat) { units[unit] = append(units[unit], s) })
+	}
+	return units
+}
+
+func (c *communicator) siblings(o *communicator) bool {
+	return c.Size == o.Size && c.Nodes == o.Nodes && c.Name == o.Name
+}
+
+func (c *family) operations() (n int64) {
+	for _, c := range c.all {
+		for _, m := range c.members {
+			n += m.done
+		}
+	}
+	return n
+}
+
+// ambiguous is how much worse the usual stride may be. Pairs often leave several that are
+// equally good, and noise would choose.
+const ambiguous = 1.25
+
+// place finds seats beside units that have sums of time already: the communicators lie one
+// after another, or interleaved by a stride. In lockstep all units' own work is alike, and so
+// is the time that they wait, so that which makes the sums differ least is right. A family
+// that does not fit is left out.
+func (c *family) place(sums []float64, usual bool) {
+	k, s := len(c.all), len(c.all[0].members)
+	if k*s != len(sums) || slices.ContainsFunc(c.all, func(c *communicator) bool { return len(c.members) != s }) {
+		return
+	}
+	// apart is the sum of squares of what the sums differ from their mean, but for what the
+	// seats decide.
+	total, apart := 0.0, 0.0
+	add := func(v float64) { total, apart = total+v, apart+v*v }
+	for _, v := range sums {
+		add(v)
+	}
+	for _, c := range c.all {
+		for _, m := range c.members {
+			add(m.total)
+		}
+	}
+	apart -= total * total / float64(len(sums))
+	// Who waits most is placed first.
+	slices.SortStableFunc(c.all, func(a, b *communicator) int { return -cmp.Compare(a.total(), b.total()) })
+	c.firsts = nil
+	least := 0.0
+	for d := 1; d <= k; d++ {
+		if k%d != 0 || usual && d != c.usual && k%c.usual == 0 {
+			continue
+		}
+		differ, firsts := apart, make([]int, 0, k)
+		for _, o := range c.all {
+			at, lowest := -1, 0.0
+			for j := range k {
+				first := j/d*s*d + j%d
+				if slices.Contains(firsts, first) {
+					continue
+				}
+				product := 0.0
+				for r, m := range o.members {
+					product += 2 * m.total * sums[first+r*d]
+				}
+				if at < 0 || product < lowest {
+					at, lowest = first, product
+				}
+			}
+			firsts, differ = append(firsts, at), differ+lowest
+		}
+		if d == c.usual {
+			differ /= ambiguous
+		}
+		if c.firsts == nil || differ < least {
+			c.firsts, c.stride, least = firsts, d, differ
+		}
+	}
+}
+
+func (c *communicator) total() (sum float64) {
+	for _, m := range c.members {
+		sum += m.total
+	}
+	return sum
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ncclreceiver
+
+import (
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
+
+// writer is the process that writes a file.
+type writer struct {
+	pid   int
+	start uint64 // in clock ticks since boot: another process with the pid has another
+	// Empty for unknown, and a rank of -1.
+	job, role, pod string
+	rank           int64
+}
+
+// processes finds those of the node.
+type processes struct {
+	procfs.FS
+	path, host string // of /proc, and of the node
+	holders    map[fileID]int
+}
+
+// find looks for the process that writes a file: the one that has it open, else the one
+// that its name tells of. stranger says that this one is of another user, or younger than
+// the file.
+func (ps *processes) find(host string, pid int, info fs.FileInfo) (found *writer, stranger bool) {
+	id, uid := idOf(info)
+	if holder, ok := ps.open()[id]; ok {
+		return ps.read(holder), false
+	}
+	short := func(name string) string { name, _, _ = strings.Cut(name, "."); return name }
+	if short(host) != short(ps.host) {
+		return nil, false
+	}
+	w := ps.read(pid)
+	if w == nil {
+		return nil, false
+	}
+	p, err := ps.Proc(pid)
+	if err != nil {
+		return nil, false
+	}
+	status, err := p.NewStatus()
+	if err != nil {
+		return nil, false
+	}
+	stat, err := p.Stat()
+	if err != nil {
+		return nil, false
+	}
+	began, err := stat.StartTime()
+	if err != nil || status.UIDs[1] != uid || time.UnixMilli(int64(began*1000)).After(info.ModTime()) {
+		return nil, true
+	}
+	return w, false
+}
+
+// open returns who has which file of a plug-in open. It reads /proc once a scrape at most.
+func (ps *processes) open() map[fileID]int {
+	if ps.holders != nil {
+		return ps.holders
+	}
+	ps.holders = map[fileID]int{}
+	all, err := ps.AllProcs()
+	if err != nil {
+		return ps.holders
+	}
+	for _, p := range all {
+		dir := filepath.Join(ps.path, strconv.Itoa(p.PID), "fd")
+		links, err := os.ReadDir(dir)
+		if err != nil {
+			continue // of another user
+		}
+		for _, l := range links {
+			at := filepath.Join(dir, l.Name())
+			if to, err := os.Readlink(at); err != nil || !jsonName.MatchString(filepath.Base(to)) {
+				continue
+			}
+			how, err := os.Lstat(at)
+			if err != nil || how.Mode()&0o200 == 0 {
+				continue // a reader, such as a tail
+			}
+			if info, err := os.Stat(at); err == nil {
+				id, _ := idOf(info)
+				ps.holders[id] = p.PID
+			}
+		}
+	}
+	return ps.holders
+}
+
+// alive reports whether it is the same process still.
+func (ps *processes) alive(w *writer) bool {
+	p, err := ps.Proc(w.pid)
+	if err != nil {
+		return false
+	}
+	stat, err := p.Stat()
+	return err == nil && stat.Starttime == w.start && stat.State != "Z" && stat.State != "X"
+}
+
+// read returns what is known of a process, nil for none.
+func (ps *processes) read(pid int) *writer {
+	p, err := ps.Proc(pid)
+	if err != nil {
+		return nil
+	}
+	stat, err := p.Stat()
+	if err != nil {
+		return nil
+	}
+	w := &writer{pid: pid, start: stat.Starttime}
+	environ, _ := p.Environ() // of another user
+	w.environment(environ)
+	groups, _ := p.Cgroups()
+	for _, g := range groups {
+		if m := podUID.FindStringSubmatch(g.Path); m != nil {
+			w.pod = strings.ReplaceAll(m[1], "_", "-")
+		}
+	}
+	return w
+}
+
+// podUID is part of a control group's path: the kubelet writes pod<UID>, with underscores
+// where systemd has the groups. A static pod's is a hash.
+var podUID = regexp.MustCompile(`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?:/|$)`)
+
+// environment reads the variables of our own, Slurm, torchrun, Open MPI and PMIx.
+func (w *writer) environment(environ []string) {
+	env := map[string]string{}
+	for _, text := range environ {
+		if name, value, ok := strings.Cut(text, "="); ok && len(value) <= 4096 {
+			env[name] = strings.ToValidUTF8(value, "\uFFFD")
+		}
+	}
+	for pair := range strings.SplitSeq(env["OTEL_RESOURCE_ATTRIBUTES"], ",") {
+		key, value, _ := strings.Cut(pair, "=")
+		if value, err := url.PathUnescape(strings.TrimSpace(value)); err == nil {
+			env[strings.TrimSpace(key)] = strings.ToValidUTF8(value, "\uFFFD")
+		}
+	}
+	first := func(none string, names ...string) string {
+		for _, name := range names {
+			if v := env[name]; v != "" && v != none && len(v) <= 253 {
+				return v
+			}
+		}
+		return ""
+	}
+	w.job = first("none", semconv.AttrJobID, "GPU_JOB_ID", "SLURM_HET_JOB_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
+	w.role = first("default", semconv.AttrJobRole, "GPU_JOB_ROLE", "ROLE_NAME")
+	rank, err := strconv.ParseInt(first("", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"), 10, 32)
+	if w.rank = rank; err != nil || rank < 0 {
+		w.rank = -1
+	}
+}

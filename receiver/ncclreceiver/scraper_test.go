@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ncclreceiver
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuholders"
+	semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/inspector"
+	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/ras"
+)
+
+const realName = "vm-pid14780.log"
+
+// lineOf is of an all-reduce of a millisecond.
+func lineOf(id, name string, rank, ranks int, at time.Time, second float64) []byte {
+	return fmt.Appendf(nil, `{"header":{"id":%q,"comm_name":%q,"rank":%d,"n_ranks":%d,"nnodes":1},"metadata":{"dump_timestamp_us":%d},"coll_perf":{"coll":"AllReduce","coll_msg_size_bytes":1048576,"coll_exec_time_us":1000,"coll_busbw_gbs":1.5}}`+"\n",
+		id, name, rank, ranks, at.UnixMicro()+int64(second*1e6))
+}
+
+// bench is a node with one folder, a /proc of its own and a clock.
+type bench struct {
+	*ncclScraper
+	t         *testing.T
+	dir       string
+	time      time.Time
+	telemetry *componenttest.Telemetry
+	counted   map[string]int64
+}
+
+func newBench(t *testing.T, change ...func(*Config)) *bench {
+	b := &bench{t: t, dir: t.TempDir(), time: time.Unix(1_800_000_000, 0), telemetry: componenttest.NewTelemetry(), counted: map[string]int64{}}
+	cfg := createDefaultConfig().(*Config)
+	cfg.Directories, cfg.ProcPath = []string{b.dir}, t.TempDir()
+	for _, c := range change {
+		c(cfg)
+	}
+	require.NoError(t, cfg.Validate())
+	require.NoError(t, os.WriteFile(filepath.Join(cfg.ProcPath, "stat"), []byte("btime 1000000000\n"), 0o600))
+	var err error
+	b.ncclScraper, err = newScraper(cfg, metadatatest.NewSettings(b.telemetry))
+	require.NoError(t, err)
+	b.procs.host, b.gpus = "vm", &gpuholders.Book{}
+	b.now = func() time.Time { return b.time }
+	b.ask = func(context.Context, string) (*ras.Report, error) { return nil, errors.New("not asked here") }
+	t.Cleanup(func() {
+		assert.NoError(t, errors.Join(b.shutdown(context.Background()), b.telemetry.Shutdown(context.Background())))
+	}) //nolint:usetesting // the test's context has ended
+	return b
+}
+
+// run makes a process whose start is so many clock ticks after boot.
+func (b *bench) run(pid, start int, environ, cgroup string) {
+	dir := filepath.Join(b.cfg.ProcPath, strconv.Itoa(pid))
+	require.NoError(b.t, os.MkdirAll(filepath.Join(dir, "fd"), 0o700))
+	for name, text := range map[string]string{
+		"stat":    fmt.Sprintf("%d (python) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0", pid, start),
+		"status":  fmt.Sprintf("Name:\tpython\nUid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", os.Getuid()),
+		"environ": environ, "cgroup": cgroup,
+	} {
+		require.NoError(b.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+}
+
+func (b *bench) end(pid int) {
+	require.NoError(b.t, os.RemoveAll(filepath.Join(b.cfg.ProcPath, strconv.Itoa(pid))))
+}
+
+// write adds to a file, at the bench's time.
+func (b *bench) write(name string, text []byte) {
+	path := filepath.Join(b.dir, name)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(b.t, err)
+	_, err = f.Write(text)
+	require.NoError(b.t, errors.Join(err, f.Close()))
+	require.NoError(b.t, os.Chtimes(path, b.time, b.time))
+}
+
+// points of a metric, by an attribute. Those that say that a series has ended are -1.
+func (b *bench) points(md pmetric.Metrics, name, by string) map[string]float64 {
+	all := map[string]float64{}
+	each(md, name, func(dp pmetric.NumberDataPoint) {
+		key := ""
+		if v, ok := dp.Attributes().Get(by); ok {
+			key = v.AsString()
+		}
+		assert.NotContains(b.t, all, key, name)
+		switch {
+		case dp.Flags().NoRecordedValue():
+			all[key] = -1
+		case dp.ValueType() == pmetric.NumberDataPointValueTypeInt:
+			all[key] = float64(dp.IntValue())
+		default:
+			all[key] = dp.DoubleValue()
+		}
+	})
+	return all
+}
+
+func each(md pmetric.Metrics, name string, do func(pmetric.NumberDataPoint)) {
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				if m.Name() != name {
+					continue
+				}
+				points := pmetric.NewNumberDataPointSlice()
+				if m.Type() == pmetric.MetricTypeSum {
+					points = m.Sum().DataPoints()
+				} else {
+					points = m.Gauge().DataPoints()
+				}
+				for _, dp := range points.All() {
+					do(dp)
+				}
+			}
+		}
+	}
+}
+
+// skipped is what was since it was asked last, by reason.
+func (b *bench) skipped() map[string]int64 {
+	all := map[string]int64{}
+	m, err := b.telemetry.GetMetric("otelcol_receiver_nccl_skipped")
+	if err != nil {
+		return all
+	}
+	for _, dp := range m.Data.(metricdata.Sum[int64]).DataPoints {
+		reason, _ := dp.Attributes.Value("reason")
+		if n := dp.Value - b.counted[reason.AsString()]; n > 0 {
+			all[reason.AsString()] = n
+		}
+		b.counted[reason.AsString()] = dp.Value
+	}
+	return all
+}
+
+func (b *bench) scrape() pmetric.Metrics {
+	md, err := b.ncclScraper.scrape(b.t.Context())
+	require.NoError(b.t, err)
+	return md
+}
+
+// recorded returns the seconds of a real recording: eight ranks of one process.
+func recorded(t *testing.T, name string) (seconds [][]byte, first time.Time) {
+	f, err := os.Open(filepath.Join("testdata", name+".log.gz"))
+	require.NoError(t, err)
+	defer func() { _ = f.Close() }()
+	z, err := gzip.NewReader(f)
+	require.NoError(t, err)
+	text, err := io.ReadAll(z)
+	require.NoError(t, err)
+	dumped := regexp.MustCompile(`"dump_timestamp_us":(\d+)`)
+	begin := int64(0)
+	for line := range bytes.Lines(text) {
+		at, err := strconv.ParseInt(string(dumped.FindSubmatch(line)[1]), 10, 64)
+		require.NoError(t, err)
+		if begin == 0 {
+			begin = at
+		}
+		for int64(len(seconds)) <= (at-begin)/1e6 {
+			seconds = append(seconds, nil)
+		}
+		seconds[(at-begin)/1e6] = append(seconds[(at-begin)/1e6], line...)
+	}
+	return seconds, time.UnixMicro(begin)
+}
+
+// Second by second, as the plug-in wrote them.
+func TestRecordings(t *testing.T) {
+	for name, slow := range map[string]string{"slow-rank3": "3", "even": ""} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			seconds, first := recorded(t, name)
+			b.time = first
+			b.write(realName, nil)
+			b.scrape()
+			for i, text := range seconds {
+				b.time = first.Add(time.Duration(i+1) * time.Second)
+				b.write(realName, text)
+				md := b.scrape()
+				shares := b.points(md, semconv.MetricCollectiveTimeShare, semconv.AttrCommunicatorRank)
+				if i == 0 {
+					assert.Empty(t, shares, "the ranks connect")
+					continue
+				}
+				require.Len(t, shares, 8)
+				assert.Len(t, b.points(md, semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank), 8)
+				if i == len(seconds)-1 {
+					continue // cut by the end of the job
+				}
+				for rank, share := range shares {
+					switch {
+					case rank == slow:
+						assert.InDelta(t, 0.088, share, 0.003, "second %d", i)
+					case slow != "":
+						assert.InDelta(t, 0.17, share, 0.01, "second %d, rank %s", i, rank)
+					default:
+						assert.InDelta(t, 0.1075, share, 0.0075, "second %d, rank %s", i, rank)
+					}
+				}
+			}
+			assert.Empty(t, b.skipped())
+		})
+	}
+}
+
+// The process of hang-rank5 lives and stands still; then it ends.
+func TestHang(t *testing.T) {
+	var asked []time.Time
+	b := newBench(t, func(c *Config) { c.RAS = &RASConfig{Endpoint: "127.0.0.1:28028"} })
+	b.ask = func(_ context.Context, endpoint string) (*ras.Report, error) {
+		assert.Equal(t, "127.0.0.1:28028", endpoint)
+		asked = append(asked, b.time)
+		return nil, errors.New("connection refused")
+	}
+	seconds, first := recorded(t, "hang-rank5")
+	b.run(14780, 1, "SLURM_JOB_ID=7\x00RANK=0\x00", "")
+	for i, text := range seconds {
+		b.time = first.Add(time.Duration(i+1) * time.Second)
+		b.write(realName, text)
+		b.scrape()
+	}
+	last := b.time
+	stalled := func(after time.Duration) map[string]float64 {
+		b.time = last.Add(after)
+		md := b.scrape()
+		each(md, semconv.MetricCollectiveStalled, func(dp pmetric.NumberDataPoint) {
+			job, _ := dp.Attributes().Get(semconv.AttrJobID)
+			_, ranked := dp.Attributes().Get(semconv.AttrJobRank)
+			assert.Equal(t, "7", job.Str())
+			assert.False(t, ranked, "the process has eight")
+		})
+		return b.points(md, semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank)
+	}
+	all := func(v float64) (want map[string]float64) {
+		want = map[string]float64{}
+		for rank := range 8 {
+			want[strconv.Itoa(rank)] = v
+		}
+		return want
+	}
+	assert.Equal(t, all(0), stalled(59*time.Second))
+	assert.Empty(t, asked)
+	for _, after := range []time.Duration{60, 90, 121, 150} {
+		assert.Equal(t, all(float64(last.Unix())), stalled(after*time.Second))
+	}
+	assert.Equal(t, []time.Time{last.Add(time.Minute), last.Add(121 * time.Second)}, asked, "once a minute")
+
+	// A receiver that starts now knows as much by the file alone.
+	again := newBench(t)
+	again.cfg.Directories, again.procs, again.time = b.cfg.Directories, b.procs, b.time
+	assert.Equal(t, all(float64(last.Unix())), again.points(again.scrape(), semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank))
+
+	b.end(14780)
+	assert.Equal(t, all(-1), stalled(160*time.Second), "the series end")
+	assert.Empty(t, stalled(170*time.Second))
+	assert.Equal(t, inspector.MaxMembers, b.room.Left)
+	assert.Len(t, asked, 2, "an end of the job is no hang")
+}
+
+// Without its process a file is a job's that stands still if RAS knows the job.
+func TestStallWithoutProcess(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.RAS = &RASConfig{Endpoint: "127.0.0.1:28028"} })
+	seconds, first := recorded(t, "hang-rank5")
+	b.time = first
+	for _, text := range seconds {
+		b.write(realName, text)
+	}
+	assert.Len(t, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank), 8)
+	b.time = first.Add(time.Minute)
+	for _, v := range b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank) {
+		assert.InDelta(t, -1, v, 0, "nobody knows that it lives")
+	}
+}
+
+// A process writes lines, is found by the file that it has open or by its name, and ends.
+func TestProcess(t *testing.T) {
+	b := newBench(t)
+	const pod = "0f2b8a52-3c0e-4d7c-9a51-2f9a8f6f7e10"
+	b.run(4242, 1, "OTEL_RESOURCE_ATTRIBUTES=a=b,gpu.job.id=llama%203\x00SLURM_JOB_ID=7\x00ROLE_NAME=default\x00GPU_JOB_ROLE=actor\x00RANK=11\x00",
+		"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f2b8a52_3c0e_4d7c_9a51_2f9a8f6f7e10.slice/cri-containerd-1.scope\n")
+	b.gpus.Tell(b, map[string][]uint32{"GPU-0": {4242, 1, 2}, "GPU-3": {4242}})
+	name := "pod-0-pid17.log" // as the container has it
+	line := func(second float64) []byte { return lineOf("0xabc", "dp:0", 3, 8, b.time, second) }
+	b.write(name, append(line(0), line(1)...))
+	require.NoError(t, os.Symlink(filepath.Join(b.dir, name), filepath.Join(b.cfg.ProcPath, "4242", "fd", "5")))
+	b.scrape()
+	b.write(name, line(2))
+	md := b.scrape()
+	want := map[string]any{
+		"gpu.job.id": "llama 3", "gpu.job.role": "actor", "gpu.job.rank": int64(11), "hw.id": "GPU-3", "process.pid": int64(4242),
+		"gpu.communicator.id": "0xabc", "gpu.communicator.name": "dp:0", "gpu.communicator.rank": int64(3), "gpu.communicator.size": int64(8),
+	}
+	got := func(name string) (all map[string]any) {
+		each(md, name, func(dp pmetric.NumberDataPoint) { all = dp.Attributes().AsRaw() })
+		return all
+	}
+	assert.Equal(t, want, got(semconv.MetricCollectiveStalled))
+	want["k8s.pod.uid"] = pod
+	assert.Equal(t, want, got(semconv.MetricCollectiveTimeShare))
+	delete(want, "k8s.pod.uid")
+	delete(want, "gpu.job.role")
+	want["gpu.communicator.nodes"], want["gpu.collective.operation"], want["gpu.collective.message_size"] = int64(1), "AllReduce", int64(1<<20)
+	for _, name := range []string{semconv.MetricCommunicatorBandwidth, semconv.MetricCommunicatorLatency, semconv.MetricCommunicatorOperations} {
+		assert.Equal(t, want, got(name), name)
+	}
+
+	// Another process takes the pid and the file over.
+	b.run(4242, 2, "SLURM_JOB_ID=8\x00", "")
+	assert.Equal(t, map[string]float64{"llama 3": -1}, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrJobID))
+	b.time = b.time.Add(time.Minute)
+	require.NoError(t, os.Truncate(filepath.Join(b.dir, name), 0))
+	for s := range 3 {
+		b.write(name, line(float64(s)))
+		md = b.scrape()
+	}
+	assert.Equal(t, map[string]float64{"8": 0.001}, b.points(md, semconv.MetricCollectiveTimeShare, semconv.AttrJobID))
+
+	// A file goes.
+	require.NoError(t, os.Remove(filepath.Join(b.dir, name)))
+	assert.Equal(t, map[string]float64{"8": -1}, b.points(b.scrape(), semconv.MetricCollectiveTimeShare, semconv.AttrJobID))
+	assert.Empty(t, b.files)
+}
+
+// The name of a file alone names a process on a node that shows no open files.
+func TestProcessByName(t *testing.T) {
+	for name, c := range map[string]struct {
+		file   string
+		start  int
+		uid    int
+		job    string
+		reason string
+	}{
+		"its own":       {"vm-pid5.log", 1, os.Getuid(), "7", ""},
+		"full name":     {"vm.example.org-pid5.log", 1, os.Getuid(), "7", ""},
+		"another host":  {"other-pid5.log", 1, os.Getuid(), "", ""},
+		"no process":    {"vm-pid6.log", 1, os.Getuid(), "", ""},
+		"another user":  {"vm-pid5.log", 1, os.Getuid() + 1, "", "owner"},
+		"a younger one": {"vm-pid5.log", 80_000_000_100, os.Getuid(), "", "owner"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.run(5, c.start, "SLURM_JOB_ID=7\x00", "")
+			require.NoError(t, os.WriteFile(filepath.Join(b.cfg.ProcPath, "5", "status"), fmt.Appendf(nil, "Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", c.uid), 0o600))
+			b.write(c.file, lineOf("a", "", 0, 2, b.time, 0))
+			got := b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrJobID)
+			if c.reason != "" {
+				assert.Empty(t, got)
+				assert.Equal(t, map[string]int64{c.reason: 1}, b.skipped())
+				return
+			}
+			assert.Equal(t, map[string]float64{c.job: 0}, got)
+			assert.Empty(t, b.skipped())
+		})
+	}
+}
+
+// Anybody can write into the folder.
+func TestFolder(t *testing.T) {
+	b := newBench(t, func(c *Config) {
+		c.MaxFiles = 3
+		c.Directories = []string{filepath.Join(c.Directories[0], "*")}
+	})
+	root := b.dir
+	b.dir = filepath.Join(root, "job")
+	require.NoError(t, os.MkdirAll(filepath.Join(b.dir, "vm-pid70.log"), 0o700))
+	outside := filepath.Join(t.TempDir(), "vm-pid71.log")
+	good := lineOf("a", "", 0, 2, b.time, 0)
+	require.NoError(t, os.WriteFile(outside, good, 0o600))
+	require.NoError(t, os.Symlink(filepath.Dir(outside), filepath.Join(root, "link")))
+	require.NoError(t, os.Symlink(outside, filepath.Join(b.dir, "vm-pid71.log")))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(b.dir, "vm-pid72.log"), 0o600))
+	for _, name := range []string{"vm-pid1\n.log", "v\nm-pid1.log", "v\xffm-pid1.log", "vm-pid0.log", "vm-pid99999999999999999999.log", "other.log"} {
+		b.write(name, good)
+	}
+	b.time = b.time.Add(time.Second)
+	b.scrape()
+	assert.Empty(t, b.files)
+	assert.Equal(t, map[string]int64{"not_a_file": 3}, b.skipped())
+	b.scrape()
+	assert.Empty(t, b.skipped(), "once a file")
+	for i := range 6 {
+		b.time = b.time.Add(time.Second)
+		b.write(fmt.Sprintf("vm-pid%d.log", i+1), append(lineOf("a", "", 0, 2, b.time, 0), "garbage\n{\"header\":{}}\n"...))
+	}
+	b.scrape()
+	paths := slices.Sorted(maps.Keys(b.files))
+	assert.Equal(t, []string{filepath.Join(b.dir, "vm-pid4.log"), filepath.Join(b.dir, "vm-pid5.log"), filepath.Join(b.dir, "vm-pid6.log")}, paths)
+	b.time = b.time.Add(time.Second)
+	b.write("vm-pid1.log", good)
+	b.scrape()
+	assert.Equal(t, paths, slices.Sorted(maps.Keys(b.files)), "those that are read stay")
+	assert.Equal(t, map[string]int64{"files": 6, "line": 6}, b.skipped())
+}
+
+// A file that grows faster than it may be read is read from near its end on, and so is one
+// that others cut: its writer leaves a hole.
+func TestBacklog(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.MaxBytes = tailSize })
+	name := "vm-pid5.log"
+	path := filepath.Join(b.dir, name)
+	seconds := 0.0
+	write := func() {
+		b.write(name, lineOf("a", "", 0, 2, b.time, seconds))
+		seconds++
+	}
+	share := func() map[string]float64 {
+		return b.points(b.scrape(), semconv.MetricCollectiveTimeShare, semconv.AttrProcessPID)
+	}
+	for range 3 {
+		write()
+	}
+	assert.Empty(t, share(), "what was there before")
+	write()
+	assert.Equal(t, map[string]float64{"5": 0.001}, share())
+	require.NoError(t, os.Truncate(path, 0))
+	require.NoError(t, os.Truncate(path, 3*tailSize))
+	write()
+	assert.Empty(t, share())
+	assert.Equal(t, map[string]int64{"backlog": 1}, b.skipped())
+	write()
+	assert.Equal(t, map[string]float64{"5": 0.001}, share())
+	assert.Empty(t, b.skipped())
+}
+
+func TestText(t *testing.T) {
+	b := newBench(t)
+	text, err := os.ReadFile(filepath.Join("internal", "inspector", "testdata", "2.30.prom"))
+	require.NoError(t, err)
+	b.write("nccl_inspector_metrics_aabbccdd-0011-2233-4455-66778899AABB.prom", text)
+	assert.Empty(t, b.points(b.scrape(), semconv.MetricCommunicatorLatency, semconv.AttrCommunicatorName), "it may be half written")
+	b.time = b.time.Add(settled)
+	md := b.scrape()
+	assert.Len(t, b.points(md, semconv.MetricCommunicatorLatency, semconv.AttrCommunicatorName), 3)
+	each(md, semconv.MetricCommunicatorBandwidth, func(dp pmetric.NumberDataPoint) {
+		gpu, _ := dp.Attributes().Get(semconv.AttrHWID)
+		assert.Equal(t, "GPU-aabbccdd-0011-2233-4455-66778899aabb", gpu.Str())
+	})
+	assert.Zero(t, b.scrape().DataPointCount(), "not written anew")
+}

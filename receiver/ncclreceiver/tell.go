@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ncclreceiver
+
+import (
+	"context"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.uber.org/zap"
+
+	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/inspector"
+	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/metadata"
+)
+
+// rank is what is known of one rank of one process.
+type rank struct {
+	job, role, gpu, pod string
+	rank, pid           int64 // -1 and 0 for unknown
+	group               inspector.Membership
+}
+
+// attributes are those of a rank. Its pod is for one metric alone.
+func (r *rank) attributes(of *inspector.Membership) (all []metadata.MetricAttributeOption) {
+	text := func(value string, with func(string) metadata.MetricAttributeOption) {
+		if value != "" {
+			all = append(all, with(value))
+		}
+	}
+	text(r.job, metadata.WithGpuJobIDMetricAttribute)
+	text(r.role, metadata.WithGpuJobRoleMetricAttribute)
+	text(r.gpu, metadata.WithHwIDMetricAttribute)
+	text(r.pod, metadata.WithK8sPodUIDMetricAttribute)
+	text(of.ID, metadata.WithGpuCommunicatorIDMetricAttribute)
+	text(of.Name, metadata.WithGpuCommunicatorNameMetricAttribute)
+	if r.rank >= 0 {
+		all = append(all, metadata.WithGpuJobRankMetricAttribute(r.rank))
+	}
+	if r.pid > 0 {
+		all = append(all, metadata.WithProcessPidMetricAttribute(r.pid))
+	}
+	if of.Size > 0 {
+		all = append(all, metadata.WithGpuCommunicatorSizeMetricAttribute(of.Size))
+		if of.Rank >= 0 {
+			all = append(all, metadata.WithGpuCommunicatorRankMetricAttribute(of.Rank))
+		}
+	}
+	return all
+}
+
+// told is what a file tells in this report.
+type told struct {
+	*file
+	units  []inspector.Unit
+	parts  []inspector.Part
+	shared bool
+	still  bool
+}
+
+// tell records the metrics of all files, and returns the ranks that live.
+func (s *ncclScraper) tell(ctx context.Context, now time.Time) map[rank]bool {
+	ts := pcommon.NewTimestampFromTime(now)
+	var all []told
+	for _, at := range slices.Sorted(maps.Keys(s.files)) {
+		f := s.files[at]
+		if f.process == nil {
+			if name := textName.FindStringSubmatch(path.Base(at)); name != nil {
+				of := rank{gpu: "GPU-" + strings.ToLower(name[1]), rank: -1}
+				s.tellParts(ts, &of, f.parts)
+			}
+			continue
+		}
+		t := told{file: f, still: f.process.Stalled(f.written, now)}
+		t.units, t.parts, t.shared = f.process.Report()
+		all = append(all, t)
+	}
+	s.askRAS(ctx, now, all)
+	ranks := map[rank]bool{}
+	var waiting []told
+	for _, t := range all {
+		known := t.of != nil || s.answer != nil && slices.ContainsFunc(t.process.IDs(), s.answer.Has)
+		if !known && now.Sub(t.written) >= patience {
+			continue // nobody knows whether it lives
+		}
+		since := int64(0)
+		if t.still && known {
+			since = t.written.Unix()
+			waiting = append(waiting, t)
+		}
+		of := rank{rank: -1, pid: int64(t.pid)}
+		if t.of != nil {
+			of.job, of.role, of.gpu = t.of.job, t.of.role, s.gpus.GPU(t.pid, len(t.units) == 1)
+			if len(t.units) == 1 {
+				of.rank = t.of.rank
+			}
+		}
+		parts := of
+		parts.role = ""
+		s.tellParts(ts, &parts, t.parts)
+		for _, u := range t.units {
+			of.group, of.pod = u.Group, ""
+			s.builder.RecordGpuCollectiveStalledDataPoint(ts, since, of.attributes(&u.Group)...)
+			if t.of != nil {
+				of.pod = t.of.pod
+			}
+			if ranks[of] = true; t.shared {
+				s.builder.RecordGpuCollectiveTimeShareDataPoint(ts, u.Share, of.attributes(&u.Group)...)
+			}
+		}
+	}
+	s.tellLaggards(ts, waiting)
+	return ranks
+}
+
+func (s *ncclScraper) tellParts(ts pcommon.Timestamp, of *rank, parts []inspector.Part) {
+	for i := range parts {
+		p := &parts[i]
+		options := of.attributes(&p.Membership)
+		if p.Bandwidth > 0 {
+			s.builder.RecordGpuCommunicatorBandwidthDataPoint(ts, p.Bandwidth, p.Nodes, p.Operation, p.Floor, options...)
+		}
+		if p.Latency > 0 {
+			s.builder.RecordGpuCommunicatorLatencyDataPoint(ts, p.Latency, p.Nodes, p.Operation, p.Floor, options...)
+		}
+		if p.Done > 0 {
+			s.builder.RecordGpuCommunicatorOperationsDataPoint(ts, p.Done, p.Nodes, p.Operation, p.Floor, options...)
+		}
+	}
+}
+
+// askRAS asks at most once a minute, while something stands still. Of all agents of a job
+// those ask that have the first or the last rank of a communicator.
+func (s *ncclScraper) askRAS(ctx context.Context, now time.Time, all []told) {
+	outer := func(u inspector.Unit) bool {
+		return u.Group.ID != "" && (u.Group.Rank == 0 || u.Group.Rank == u.Group.Size-1)
+	}
+	if !slices.ContainsFunc(all, func(t told) bool { return t.still && slices.ContainsFunc(t.units, outer) }) {
+		s.answer = nil
+		return
+	}
+	if s.cfg.RAS == nil || now.Sub(s.asked) < patience {
+		return
+	}
+	s.asked = now
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var err error
+	if s.answer, err = s.ask(ctx, s.cfg.RAS.Endpoint); err != nil {
+		s.answer = nil
+		s.log.Info("a job stands still, and NCCL's RAS service does not say who is late", zap.Error(err))
+	}
+}
+
+func (s *ncclScraper) tellLaggards(ts pcommon.Timestamp, waiting []told) {
+	if s.answer == nil {
+		return
+	}
+	names, jobs := map[string]string{}, map[string]string{}
+	for _, t := range waiting {
+		for _, u := range t.units {
+			names[u.Group.ID] = u.Group.Name
+		}
+		for _, id := range t.process.IDs() {
+			if jobs[id] = ""; t.of != nil {
+				jobs[id] = t.of.job
+			}
+		}
+	}
+	for _, l := range s.answer.Laggards(slices.Sorted(maps.Keys(jobs))) {
+		state := metadata.AttributeLaggardStateBehind
+		if l.Missing {
+			state = metadata.AttributeLaggardStateMissing
+		}
+		of := rank{job: jobs[l.Communicator], rank: -1, pid: l.PID}
+		at := inspector.Membership{ID: l.Communicator, Name: names[l.Communicator], Rank: l.Rank, Size: l.Size}
+		s.builder.RecordGpuCollectiveLaggardDataPoint(ts, 1, state, l.Host, of.attributes(&at)...)
+	}
+}
+
+// end says of ranks that were told and live no more that their series have ended.
+func (s *ncclScraper) end(ranks map[rank]bool, now time.Time, out pmetric.Metrics) {
+	ts := pcommon.NewTimestampFromTime(now)
+	for of := range s.told {
+		if !ranks[of] {
+			s.builder.RecordGpuCollectiveTimeShareDataPoint(ts, 0, of.attributes(&of.group)...)
+			of.pod = ""
+			s.builder.RecordGpuCollectiveStalledDataPoint(ts, 0, of.attributes(&of.group)...)
+		}
+	}
+	s.told = ranks
+	ended := s.builder.Emit(metadata.WithResource(s.resource))
+	for _, rm := range ended.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				for _, dp := range m.Gauge().DataPoints().All() {
+					point := pmetric.NewNumberDataPoint() // without a value
+					point.SetTimestamp(dp.Timestamp())
+					point.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+					dp.Attributes().MoveTo(point.Attributes())
+					point.MoveTo(dp)
+				}
+			}
+		}
+	}
+	ended.ResourceMetrics().MoveAndAppendTo(out.ResourceMetrics())
+}
