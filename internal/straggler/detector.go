@@ -204,7 +204,7 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 			known = float64(t.E[nature])
 		}
 		for w := range windows {
-			if w == nature && t.Flagged {
+			if w == nature && (t.Flagged || s == nodesignal.Communication && t.Age < rankYoung && r > obvious(gap, spread)) {
 				continue // a loss is not the node's nature
 			}
 			bound := max(clip*spread, 2*leastLoss[w]*gap)
@@ -265,6 +265,9 @@ func (e *Engine) limit(l *normal, s nodesignal.Signal, tracks []track, ref []int
 	l.Limit[w] = max(leastLoss[w]*gap, mads[w]*max(l.D[w], d), min(tail*l.U[w], most))
 }
 
+// obvious is the loss of a rank that one tick tells.
+func obvious(gap, spread float64) float64 { return max(2*gap, mads[0]*spread) }
+
 // judge begins and ends the verdict on one node by one signal.
 func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread float64) {
 	m, t, spec := &g.members[i], &g.tracks[s][i], &e.cfg.Signals[s]
@@ -273,7 +276,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 		x, limit, lived := t.deviation(w), l.Limit[w], float64(t.Age) >= 1.5*window[w]
 		if s == nodesignal.Communication && w == 0 && !lived {
 			// A tick of a rank is a mean of its operations already.
-			x, limit, lived = float64(t.R), max(2*spec.MinGap, mads[0]*spread), true
+			x, limit, lived = float64(t.R), obvious(spec.MinGap, spread), true
 		}
 		if !lived || x <= limit || t.R <= 0 {
 			t.Over[w] = 0

@@ -173,7 +173,9 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	began := time.Now()
 	g.mu.Lock()
 	events := g.observer.book.Tick(g.engine, now)
-	g.observer.rejects.addN(ctx, collective.ErrTooMany, g.observer.book.Refused)
+	if n := g.observer.book.Refused; n > 0 {
+		g.observer.rejects.addN(ctx, collective.ErrTooMany, n)
+	}
 	report := g.engine.Tick(now)
 	g.ticks.Add(1)
 	g.observer.facts.store.Sweep(now)
