@@ -31,8 +31,8 @@ func TestConfig(t *testing.T) {
 		"`proc_path` is \"proc\": it has to be an absolute path",
 		"`ras::endpoint` is \"10.0.0.7:28028\": it has to be a loopback address and a port, such as 127.0.0.1:28028",
 	} {
-		assert.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, want)
 	}
-	assert.ErrorContains(t, load(map[string]any{"ras": map[string]any{}}).Validate(), "`ras::endpoint` is \"\"")
-	assert.ErrorContains(t, load(nil).Validate(), "`directories` is empty: it has to name the folder that NCCL_INSPECTOR_DUMP_DIR names")
+	require.ErrorContains(t, load(map[string]any{"ras": map[string]any{}}).Validate(), "`ras::endpoint` is \"\"")
+	require.ErrorContains(t, load(nil).Validate(), "`directories` is empty: it has to name the folder that NCCL_INSPECTOR_DUMP_DIR names")
 }

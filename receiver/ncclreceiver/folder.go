@@ -85,7 +85,11 @@ func (l *listing) walk(root *os.Root, at string, parts []string, err error) {
 					l.walk(sub, where, parts[1:], err)
 				}
 			} else if jsonName.MatchString(name) || textName.MatchString(name) {
-				if info, err := root.Lstat(name); err == nil {
+				switch info, err := root.Lstat(name); {
+				case err != nil: // it has gone
+				case !info.Mode().IsRegular():
+					l.fail(where, errNoFile)
+				default:
 					l.files = append(l.files, found{root, name, where, info})
 				}
 			}
@@ -113,9 +117,6 @@ var (
 
 // open opens the very file that was listed.
 func (f *found) open() (*os.File, fs.FileInfo, error) {
-	if !f.info.Mode().IsRegular() {
-		return nil, nil, errNoFile
-	}
 	// A pipe in its place would wait for a writer.
 	file, err := f.in.OpenFile(f.name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {

@@ -61,6 +61,7 @@ type ncclScraper struct {
 	buffer []byte
 	record inspector.Record
 	logged map[string]bool
+	beyond int           // files, at the last report
 	told   map[rank]bool // those of the last report
 	asked  time.Time
 	answer *ras.Report // while something stands still
@@ -122,9 +123,14 @@ func (s *ncclScraper) skip(path string, why metadata.AttributeSkipReason, n int6
 		return
 	}
 	key := path + "\n" + why.String()
-	if lines := why < metadata.AttributeSkipReasonFiles; lines || !s.logged[key] {
-		s.telemetry.ReceiverNcclSkipped.Add(context.Background(), n, metric.WithAttributes(attribute.String("reason", why.String())))
+	// A file counts once, lines each time.
+	switch why {
+	case metadata.AttributeSkipReasonNotAFile, metadata.AttributeSkipReasonOwner, metadata.AttributeSkipReasonUnreadable:
+		if s.logged[key] {
+			return
+		}
 	}
+	s.telemetry.ReceiverNcclSkipped.Add(context.Background(), n, metric.WithAttributes(attribute.String("reason", why.String())))
 	if !s.logged[key] {
 		if len(s.logged) >= maxLogged {
 			clear(s.logged)
@@ -141,15 +147,21 @@ var (
 	errOwner   = errors.New("the process of its name is of another user, or younger than the file")
 )
 
+func reasonOf(err error) metadata.AttributeSkipReason {
+	switch {
+	case errors.Is(err, errNoFile):
+		return metadata.AttributeSkipReasonNotAFile
+	case errors.Is(err, errTooMany):
+		return metadata.AttributeSkipReasonFiles
+	}
+	return metadata.AttributeSkipReasonUnreadable
+}
+
 // read takes what all files have grown by.
 func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 	s.procs.holders = nil
 	l := listing{left: maxEntries, fail: func(path string, err error) {
-		why := metadata.AttributeSkipReasonUnreadable
-		if errors.Is(err, errTooMany) {
-			why = metadata.AttributeSkipReasonFiles
-		}
-		s.skip(path, why, 1, err)
+		s.skip(path, reasonOf(err), 1, err)
 	}}
 	defer l.close()
 	for _, dir := range s.cfg.Directories {
@@ -166,12 +178,10 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 		return cmp.Or(stays(a)-stays(b), b.info.ModTime().Compare(a.info.ModTime()), strings.Compare(a.path, b.path))
 	})
 	l.files = slices.CompactFunc(l.files, func(a, b found) bool { return a.path == b.path })
-	if len(l.files) > s.cfg.MaxFiles {
-		for _, f := range l.files[s.cfg.MaxFiles:] {
-			s.skip(f.path, metadata.AttributeSkipReasonFiles, 1, errTooMany)
-		}
-		l.files = l.files[:s.cfg.MaxFiles]
-	}
+	beyond := max(0, len(l.files)-s.cfg.MaxFiles)
+	l.files = l.files[:len(l.files)-beyond]
+	s.skip("", metadata.AttributeSkipReasonFiles, int64(max(0, beyond-s.beyond)), errTooMany)
+	s.beyond = beyond
 	before := s.files
 	s.files = make(map[string]*file, len(l.files))
 	left := s.cfg.MaxBytes
@@ -206,11 +216,7 @@ func (f *file) close() {
 func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*file, int64) {
 	from, info, err := at.open()
 	if err != nil {
-		why := metadata.AttributeSkipReasonUnreadable
-		if errors.Is(err, errNoFile) {
-			why = metadata.AttributeSkipReasonNotAFile
-		}
-		s.skip(at.path, why, 1, err)
+		s.skip(at.path, reasonOf(err), 1, err)
 		return nil, 0
 	}
 	defer func() { _ = from.Close() }()
@@ -224,7 +230,7 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 	}
 	switch {
 	case f == nil:
-	case f.process == nil && f.modified.Equal(info.ModTime()): // of a process that is gone
+	case f.process == nil && f.modified.Equal(info.ModTime()): // nobody's, as it was
 		return f, 0
 	case f.process == nil:
 		f = nil
@@ -233,18 +239,19 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 		f.modified = info.ModTime()
 		return f, 0
 	}
+	none := &file{id: id, modified: info.ModTime()}
 	if f == nil || f.of == nil && now.Sub(f.sought) >= patience && info.Size() > f.offset {
 		name := jsonName.FindStringSubmatch(at.name)
 		pid, _ := strconv.Atoi(name[2]) // of nine digits at most
 		of, stranger := s.procs.find(name[1], pid, info)
 		if stranger {
 			s.skip(at.path, metadata.AttributeSkipReasonOwner, 1, errOwner)
-			return nil, 0
+			return none, 0
 		}
 		switch {
 		case f != nil:
 		case of == nil && now.Sub(info.ModTime()) > oldest:
-			return nil, 0
+			return none, 0
 		default:
 			f = &file{id: id, pid: pid, process: inspector.NewProcess(&s.room)}
 			f.process.Past = true
@@ -267,6 +274,7 @@ func (f *file) seek(size int64) {
 // takeLines reads what a file has grown by, at most so many bytes.
 func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, budget int64) (taken int64) {
 	size := info.Size()
+	f.modified = info.ModTime()
 	if size < f.offset { // somebody cut it
 		f.offset = 0
 		f.lines.Reset(false)
