@@ -63,12 +63,17 @@ func (l *listing) look(pattern string) {
 
 func (l *listing) walk(root *os.Root, at string, parts []string, err error) {
 	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) { // no job has run yet
-			l.fail(at, err)
-		}
+		l.fail(at, err)
 		return
 	}
-	l.roots = append(l.roots, root)
+	before := len(l.files)
+	defer func() {
+		if len(l.files) == before { // nobody opens a file in it
+			_ = root.Close()
+			return
+		}
+		l.roots = append(l.roots, root)
+	}()
 	dir, err := root.Open(".")
 	if err != nil {
 		l.fail(at, err)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -123,14 +124,9 @@ func (s *ncclScraper) skip(path string, why metadata.AttributeSkipReason, n int6
 		return
 	}
 	key := path + "\n" + why.String()
-	// A file counts once, lines each time.
-	switch why {
-	case metadata.AttributeSkipReasonNotAFile, metadata.AttributeSkipReasonOwner, metadata.AttributeSkipReasonUnreadable:
-		if s.logged[key] {
-			return
-		}
+	if whole := why > metadata.AttributeSkipReasonFiles; !whole || !s.logged[key] { // a file counts once, lines each time
+		s.telemetry.ReceiverNcclSkipped.Add(context.Background(), n, metric.WithAttributes(attribute.String("reason", why.String())))
 	}
-	s.telemetry.ReceiverNcclSkipped.Add(context.Background(), n, metric.WithAttributes(attribute.String("reason", why.String())))
 	if !s.logged[key] {
 		if len(s.logged) >= maxLogged {
 			clear(s.logged)
@@ -147,22 +143,23 @@ var (
 	errOwner   = errors.New("the process of its name is of another user, or younger than the file")
 )
 
-func reasonOf(err error) metadata.AttributeSkipReason {
+// fail skips a file or a folder that cannot be read.
+func (s *ncclScraper) fail(path string, err error) {
 	switch {
+	case errors.Is(err, fs.ErrNotExist): // it has gone, or no job has run yet
 	case errors.Is(err, errNoFile):
-		return metadata.AttributeSkipReasonNotAFile
+		s.skip(path, metadata.AttributeSkipReasonNotAFile, 1, err)
 	case errors.Is(err, errTooMany):
-		return metadata.AttributeSkipReasonFiles
+		s.skip(path, metadata.AttributeSkipReasonFiles, 1, err)
+	default:
+		s.skip(path, metadata.AttributeSkipReasonUnreadable, 1, err)
 	}
-	return metadata.AttributeSkipReasonUnreadable
 }
 
 // read takes what all files have grown by.
 func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 	s.procs.holders = nil
-	l := listing{left: maxEntries, fail: func(path string, err error) {
-		s.skip(path, reasonOf(err), 1, err)
-	}}
+	l := listing{left: maxEntries, fail: s.fail}
 	defer l.close()
 	for _, dir := range s.cfg.Directories {
 		l.look(dir)
@@ -216,7 +213,7 @@ func (f *file) close() {
 func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*file, int64) {
 	from, info, err := at.open()
 	if err != nil {
-		s.skip(at.path, reasonOf(err), 1, err)
+		s.fail(at.path, err)
 		return nil, 0
 	}
 	defer func() { _ = from.Close() }()
@@ -302,7 +299,7 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 		taken += int64(n)
 		if n == 0 {
 			if err != nil && !errors.Is(err, io.EOF) {
-				s.skip(path, metadata.AttributeSkipReasonUnreadable, 1, err)
+				s.fail(path, err)
 			}
 			break
 		}
@@ -327,7 +324,7 @@ func (s *ncclScraper) takeText(path string, from io.Reader, info os.FileInfo, f 
 	f.modified = info.ModTime()
 	text, err := io.ReadAll(io.LimitReader(from, inspector.MaxText))
 	if err != nil {
-		s.skip(path, metadata.AttributeSkipReasonUnreadable, 1, err)
+		s.fail(path, err)
 	}
 	var bad int64
 	f.parts, bad = inspector.ParseText(text)
