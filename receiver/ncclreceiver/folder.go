@@ -63,12 +63,17 @@ func (l *listing) look(pattern string) {
 
 func (l *listing) walk(root *os.Root, at string, parts []string, err error) {
 	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) { // no job has run yet
-			l.fail(at, err)
-		}
+		l.fail(at, err)
 		return
 	}
-	l.roots = append(l.roots, root)
+	before := len(l.files)
+	defer func() {
+		if len(l.files) == before { // nobody opens a file in it
+			_ = root.Close()
+			return
+		}
+		l.roots = append(l.roots, root)
+	}()
 	dir, err := root.Open(".")
 	if err != nil {
 		l.fail(at, err)
@@ -85,7 +90,11 @@ func (l *listing) walk(root *os.Root, at string, parts []string, err error) {
 					l.walk(sub, where, parts[1:], err)
 				}
 			} else if jsonName.MatchString(name) || textName.MatchString(name) {
-				if info, err := root.Lstat(name); err == nil {
+				switch info, err := root.Lstat(name); {
+				case err != nil: // it has gone
+				case !info.Mode().IsRegular():
+					l.fail(where, errNoFile)
+				default:
 					l.files = append(l.files, found{root, name, where, info})
 				}
 			}
@@ -113,9 +122,6 @@ var (
 
 // open opens the very file that was listed.
 func (f *found) open() (*os.File, fs.FileInfo, error) {
-	if !f.info.Mode().IsRegular() {
-		return nil, nil, errNoFile
-	}
 	// A pipe in its place would wait for a writer.
 	file, err := f.in.OpenFile(f.name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {

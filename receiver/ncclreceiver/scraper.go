@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -61,6 +62,7 @@ type ncclScraper struct {
 	buffer []byte
 	record inspector.Record
 	logged map[string]bool
+	beyond int           // files, at the last report
 	told   map[rank]bool // those of the last report
 	asked  time.Time
 	answer *ras.Report // while something stands still
@@ -122,7 +124,7 @@ func (s *ncclScraper) skip(path string, why metadata.AttributeSkipReason, n int6
 		return
 	}
 	key := path + "\n" + why.String()
-	if lines := why < metadata.AttributeSkipReasonFiles; lines || !s.logged[key] {
+	if whole := why > metadata.AttributeSkipReasonFiles; !whole || !s.logged[key] { // a file counts once, lines each time
 		s.telemetry.ReceiverNcclSkipped.Add(context.Background(), n, metric.WithAttributes(attribute.String("reason", why.String())))
 	}
 	if !s.logged[key] {
@@ -141,16 +143,23 @@ var (
 	errOwner   = errors.New("the process of its name is of another user, or younger than the file")
 )
 
+// fail skips a file or a folder that cannot be read.
+func (s *ncclScraper) fail(path string, err error) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // it has gone, or no job has run yet
+	case errors.Is(err, errNoFile):
+		s.skip(path, metadata.AttributeSkipReasonNotAFile, 1, err)
+	case errors.Is(err, errTooMany):
+		s.skip(path, metadata.AttributeSkipReasonFiles, 1, err)
+	default:
+		s.skip(path, metadata.AttributeSkipReasonUnreadable, 1, err)
+	}
+}
+
 // read takes what all files have grown by.
 func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 	s.procs.holders = nil
-	l := listing{left: maxEntries, fail: func(path string, err error) {
-		why := metadata.AttributeSkipReasonUnreadable
-		if errors.Is(err, errTooMany) {
-			why = metadata.AttributeSkipReasonFiles
-		}
-		s.skip(path, why, 1, err)
-	}}
+	l := listing{left: maxEntries, fail: s.fail}
 	defer l.close()
 	for _, dir := range s.cfg.Directories {
 		l.look(dir)
@@ -166,12 +175,10 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 		return cmp.Or(stays(a)-stays(b), b.info.ModTime().Compare(a.info.ModTime()), strings.Compare(a.path, b.path))
 	})
 	l.files = slices.CompactFunc(l.files, func(a, b found) bool { return a.path == b.path })
-	if len(l.files) > s.cfg.MaxFiles {
-		for _, f := range l.files[s.cfg.MaxFiles:] {
-			s.skip(f.path, metadata.AttributeSkipReasonFiles, 1, errTooMany)
-		}
-		l.files = l.files[:s.cfg.MaxFiles]
-	}
+	beyond := max(0, len(l.files)-s.cfg.MaxFiles)
+	l.files = l.files[:len(l.files)-beyond]
+	s.skip("", metadata.AttributeSkipReasonFiles, int64(max(0, beyond-s.beyond)), errTooMany)
+	s.beyond = beyond
 	before := s.files
 	s.files = make(map[string]*file, len(l.files))
 	left := s.cfg.MaxBytes
@@ -206,11 +213,7 @@ func (f *file) close() {
 func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*file, int64) {
 	from, info, err := at.open()
 	if err != nil {
-		why := metadata.AttributeSkipReasonUnreadable
-		if errors.Is(err, errNoFile) {
-			why = metadata.AttributeSkipReasonNotAFile
-		}
-		s.skip(at.path, why, 1, err)
+		s.fail(at.path, err)
 		return nil, 0
 	}
 	defer func() { _ = from.Close() }()
@@ -224,7 +227,7 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 	}
 	switch {
 	case f == nil:
-	case f.process == nil && f.modified.Equal(info.ModTime()): // of a process that is gone
+	case f.process == nil && f.modified.Equal(info.ModTime()): // nobody's, as it was
 		return f, 0
 	case f.process == nil:
 		f = nil
@@ -233,18 +236,19 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 		f.modified = info.ModTime()
 		return f, 0
 	}
+	none := &file{id: id, modified: info.ModTime()}
 	if f == nil || f.of == nil && now.Sub(f.sought) >= patience && info.Size() > f.offset {
 		name := jsonName.FindStringSubmatch(at.name)
 		pid, _ := strconv.Atoi(name[2]) // of nine digits at most
 		of, stranger := s.procs.find(name[1], pid, info)
 		if stranger {
 			s.skip(at.path, metadata.AttributeSkipReasonOwner, 1, errOwner)
-			return nil, 0
+			return none, 0
 		}
 		switch {
 		case f != nil:
 		case of == nil && now.Sub(info.ModTime()) > oldest:
-			return nil, 0
+			return none, 0
 		default:
 			f = &file{id: id, pid: pid, process: inspector.NewProcess(&s.room)}
 			f.process.Past = true
@@ -267,6 +271,7 @@ func (f *file) seek(size int64) {
 // takeLines reads what a file has grown by, at most so many bytes.
 func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, budget int64) (taken int64) {
 	size := info.Size()
+	f.modified = info.ModTime()
 	if size < f.offset { // somebody cut it
 		f.offset = 0
 		f.lines.Reset(false)
@@ -294,7 +299,7 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 		taken += int64(n)
 		if n == 0 {
 			if err != nil && !errors.Is(err, io.EOF) {
-				s.skip(path, metadata.AttributeSkipReasonUnreadable, 1, err)
+				s.fail(path, err)
 			}
 			break
 		}
@@ -319,7 +324,7 @@ func (s *ncclScraper) takeText(path string, from io.Reader, info os.FileInfo, f 
 	f.modified = info.ModTime()
 	text, err := io.ReadAll(io.LimitReader(from, inspector.MaxText))
 	if err != nil {
-		s.skip(path, metadata.AttributeSkipReasonUnreadable, 1, err)
+		s.fail(path, err)
 	}
 	var bad int64
 	f.parts, bad = inspector.ParseText(text)

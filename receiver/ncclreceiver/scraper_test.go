@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/inspector"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/ras"
+	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/ras/rastest"
 )
 
 const realName = "vm-pid14780.log"
@@ -67,7 +69,7 @@ func newBench(t *testing.T, change ...func(*Config)) *bench {
 	b.ask = func(context.Context, string) (*ras.Report, error) { return nil, errors.New("not asked here") }
 	t.Cleanup(func() {
 		assert.NoError(t, errors.Join(b.shutdown(context.Background()), b.telemetry.Shutdown(context.Background())))
-	}) //nolint:usetesting // the test's context has ended
+	})
 	return b
 }
 
@@ -126,17 +128,27 @@ func each(md pmetric.Metrics, name string, do func(pmetric.NumberDataPoint)) {
 				if m.Name() != name {
 					continue
 				}
-				points := pmetric.NewNumberDataPointSlice()
+				points := m.Gauge().DataPoints
 				if m.Type() == pmetric.MetricTypeSum {
-					points = m.Sum().DataPoints()
-				} else {
-					points = m.Gauge().DataPoints()
+					points = m.Sum().DataPoints
 				}
-				for _, dp := range points.All() {
+				for _, dp := range points().All() {
 					do(dp)
 				}
 			}
 		}
+	}
+}
+
+// withRAS has a RAS service of the recording hang-rank5.
+func (b *bench) withRAS(asked *[]time.Time) {
+	text, err := os.ReadFile(filepath.Join("internal", "ras", "testdata", "ras-hang.txt"))
+	require.NoError(b.t, err)
+	status, _, _ := strings.Cut(string(text), "\n---  'CLIENT PROTOCOL 3")
+	b.cfg.RAS = &RASConfig{Endpoint: rastest.Serve(b.t, "", status[strings.Index(status, "NCCL version"):]).Endpoint}
+	b.ask = func(ctx context.Context, endpoint string) (*ras.Report, error) {
+		*asked = append(*asked, b.time)
+		return ras.Ask(ctx, endpoint)
 	}
 }
 
@@ -229,13 +241,8 @@ func TestRecordings(t *testing.T) {
 
 // The process of hang-rank5 lives and stands still; then it ends.
 func TestHang(t *testing.T) {
-	var asked []time.Time
-	b := newBench(t, func(c *Config) { c.RAS = &RASConfig{Endpoint: "127.0.0.1:28028"} })
-	b.ask = func(_ context.Context, endpoint string) (*ras.Report, error) {
-		assert.Equal(t, "127.0.0.1:28028", endpoint)
-		asked = append(asked, b.time)
-		return nil, errors.New("connection refused")
-	}
+	b, asked := newBench(t), []time.Time{}
+	b.withRAS(&asked)
 	seconds, first := recorded(t, "hang-rank5")
 	b.run(14780, 1, "SLURM_JOB_ID=7\x00RANK=0\x00", "")
 	for i, text := range seconds {
@@ -267,6 +274,12 @@ func TestHang(t *testing.T) {
 	for _, after := range []time.Duration{60, 90, 121, 150} {
 		assert.Equal(t, all(float64(last.Unix())), stalled(after*time.Second))
 	}
+	var late []map[string]any
+	each(b.scrape(), semconv.MetricCollectiveLaggard, func(dp pmetric.NumberDataPoint) { late = append(late, dp.Attributes().AsRaw()) })
+	assert.Equal(t, []map[string]any{{
+		"gpu.communicator.id": "0xfd68d50b0a7290", "gpu.communicator.name": "dp:0", "gpu.communicator.rank": int64(5), "gpu.communicator.size": int64(8),
+		"gpu.job.id": "7", "process.pid": int64(14780), "server.address": "127.0.0.1", "state": "behind",
+	}}, late)
 	assert.Equal(t, []time.Time{last.Add(time.Minute), last.Add(121 * time.Second)}, asked, "once a minute")
 
 	// A receiver that starts now knows as much by the file alone.
@@ -281,19 +294,30 @@ func TestHang(t *testing.T) {
 	assert.Len(t, asked, 2, "an end of the job is no hang")
 }
 
-// Without its process a file is a job's that stands still if RAS knows the job.
+// Without its process a file is of a job that stands still as long as RAS knows the job.
 func TestStallWithoutProcess(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.RAS = &RASConfig{Endpoint: "127.0.0.1:28028"} })
+	b, asked := newBench(t), []time.Time{}
+	b.withRAS(&asked)
 	seconds, first := recorded(t, "hang-rank5")
 	b.time = first
 	for _, text := range seconds {
 		b.write(realName, text)
 	}
-	assert.Len(t, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank), 8)
-	b.time = first.Add(time.Minute)
-	for _, v := range b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank) {
-		assert.InDelta(t, -1, v, 0, "nobody knows that it lives")
+	stalled := func(after time.Duration, want float64) {
+		b.time = first.Add(after)
+		all := b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank)
+		require.Len(t, all, 8)
+		for _, v := range all {
+			assert.InDelta(t, want, v, 0)
+		}
 	}
+	stalled(0, 0)
+	stalled(time.Minute, float64(first.Unix()))
+	stalled(2*time.Hour, float64(first.Unix()))
+	b.ask = func(context.Context, string) (*ras.Report, error) { return nil, errors.New("connection refused") }
+	stalled(3*time.Hour, -1)
+	assert.Equal(t, inspector.MaxMembers, b.room.Left, "nothing is kept of a job of hours ago")
+	assert.Len(t, asked, 2)
 }
 
 // A process writes lines, is found by the file that it has open or by its name, and ends.
@@ -413,7 +437,7 @@ func TestFolder(t *testing.T) {
 	b.write("vm-pid1.log", good)
 	b.scrape()
 	assert.Equal(t, paths, slices.Sorted(maps.Keys(b.files)), "those that are read stay")
-	assert.Equal(t, map[string]int64{"files": 6, "line": 6}, b.skipped())
+	assert.Equal(t, map[string]int64{"files": 3, "line": 6}, b.skipped())
 }
 
 // A file that grows faster than it may be read is read from near its end on, and so is one

@@ -84,8 +84,11 @@ func (s *ncclScraper) tell(ctx context.Context, now time.Time) map[rank]bool {
 	var waiting []told
 	for _, t := range all {
 		known := t.of != nil || s.answer != nil && slices.ContainsFunc(t.process.IDs(), s.answer.Has)
-		if !known && now.Sub(t.written) >= patience {
-			continue // nobody knows whether it lives
+		if !known && now.Sub(t.written) >= patience { // nobody knows whether it lives
+			if now.Sub(t.modified) > oldest {
+				t.close()
+			}
+			continue
 		}
 		since := int64(0)
 		if t.still && known {
@@ -94,23 +97,25 @@ func (s *ncclScraper) tell(ctx context.Context, now time.Time) map[rank]bool {
 		}
 		of := rank{rank: -1, pid: int64(t.pid)}
 		if t.of != nil {
-			of.job, of.role, of.gpu = t.of.job, t.of.role, s.gpus.GPU(t.pid, len(t.units) == 1)
+			of.job, of.role, of.pod, of.gpu = t.of.job, t.of.role, t.of.pod, s.gpus.GPU(t.pid, len(t.units) == 1)
 			if len(t.units) == 1 {
 				of.rank = t.of.rank
 			}
 		}
 		parts := of
-		parts.role = ""
+		parts.role, parts.pod = "", ""
 		s.tellParts(ts, &parts, t.parts)
 		for _, u := range t.units {
-			of.group, of.pod = u.Group, ""
-			s.builder.RecordGpuCollectiveStalledDataPoint(ts, since, of.attributes(&u.Group)...)
-			if t.of != nil {
-				of.pod = t.of.pod
+			if of.group = u.Group; ranks[of] {
+				continue // without a communicator, as the one before
 			}
-			if ranks[of] = true; t.shared {
+			ranks[of] = true
+			if t.shared {
 				s.builder.RecordGpuCollectiveTimeShareDataPoint(ts, u.Share, of.attributes(&u.Group)...)
 			}
+			bare := of
+			bare.pod = ""
+			s.builder.RecordGpuCollectiveStalledDataPoint(ts, since, bare.attributes(&u.Group)...)
 		}
 	}
 	s.tellLaggards(ts, waiting)

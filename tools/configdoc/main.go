@@ -37,6 +37,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver"
+	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver"
 )
 
@@ -50,6 +51,7 @@ type described struct {
 
 var components = []described{
 	{"receiver/nvmlreceiver", nvmlreceiver.NewFactory()},
+	{"receiver/ncclreceiver", ncclreceiver.NewFactory()},
 	{"receiver/csvreplayreceiver", csvreplayreceiver.NewFactory()},
 	{"processor/stragglerprocessor", stragglerprocessor.NewFactory()},
 	{"processor/diffprocessor", diffprocessor.NewFactory()},

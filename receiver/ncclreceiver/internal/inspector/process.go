@@ -73,9 +73,6 @@ type operation struct {
 	name    string
 	counts  bool // in the time
 	classes [len(floors)]class
-	// Since the last report, which was at the sequence number told. A ring that ran full,
-	// or that has one place, loses records: top tells how many.
-	seen, micros, top, told int64
 }
 
 type class struct {
@@ -130,7 +127,6 @@ func (p *Process) Add(r *Record) bool {
 	if op == nil {
 		return false
 	}
-	op.top = max(op.top, r.Sequence)
 	setting := p.Past || r.Dumped <= p.first+setUp
 	if setting {
 		p.from = max(p.from, r.Dumped)
@@ -141,11 +137,8 @@ func (p *Process) Add(r *Record) bool {
 		c.done++
 	}
 	if setting || !known { // the first one connects
-		op.told = max(op.told, r.Sequence)
 		return true
 	}
-	op.seen++
-	op.micros += r.Micros
 	c.seen++
 	c.micros += r.Micros
 	c.best = max(c.best, r.Bandwidth)
@@ -214,7 +207,7 @@ func (m *member) operation(r *Record) *operation {
 	}
 	name := clean(r.Operation)
 	// Some ranks leave a Broadcast and a Reduce early.
-	m.operations = append(m.operations, operation{name: name, counts: name != "Broadcast" && name != "Reduce", top: r.Sequence, told: r.Sequence - 1})
+	m.operations = append(m.operations, operation{name: name, counts: name != "Broadcast" && name != "Reduce"})
 	return &m.operations[len(m.operations)-1]
 }
 
@@ -296,16 +289,15 @@ func (m *member) report(c *communicator, parts []Part) []Part {
 	m.share = 0
 	for i := range m.operations {
 		op := &m.operations[i]
-		if op.counts && op.seen > 0 {
-			m.share += float64(op.micros) / float64(op.seen) * float64(max(op.seen, op.top-op.told))
-		}
-		op.seen, op.micros, op.told = 0, 0, op.top
 		for size := range op.classes {
 			cl := &op.classes[size]
 			if cl.done == 0 {
 				continue
 			}
 			part := Part{Membership: c.at(m), Operation: op.name, Floor: floors[size], Done: cl.done, Bandwidth: cl.best}
+			if op.counts {
+				m.share += float64(cl.micros)
+			}
 			if cl.seen > 0 {
 				part.Latency = float64(cl.micros) / float64(cl.seen) / 1e6
 			}

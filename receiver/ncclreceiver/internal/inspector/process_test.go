@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ const begin = int64(1_800_000_000_000_000)
 func rec(id, name string, rank, ranks int64, second float64, change ...func(*Record)) *Record {
 	r := &Record{
 		Communicator: []byte(id), Name: []byte(name), Operation: []byte("AllReduce"), Collective: true, Rank: rank, Ranks: ranks,
-		Nodes: 1, Sequence: -1, Bytes: 1 << 20, Micros: 1000, Bandwidth: 1e9, Dumped: begin + int64(second*1e6),
+		Nodes: 1, Bytes: 1 << 20, Micros: 1000, Bandwidth: 1e9, Dumped: begin + int64(second*1e6),
 	}
 	for _, c := range change {
 		c(r)
@@ -59,20 +60,6 @@ func TestShare(t *testing.T) {
 	assert.Equal(t, "b", units[0].Group.ID, "the wider one has had no operation for a minute")
 }
 
-// A ring that ran full, or has one place as before 2.30, tells by its numbers what is lost.
-func TestLostRecordsCount(t *testing.T) {
-	number := func(n int64) func(*Record) { return func(r *Record) { r.Sequence = n } }
-	p := NewProcess(&Room{Left: 8})
-	for i, n := range []int64{0, 50, 150, 100, 250} {
-		p.Add(rec("a", "", 0, 8, 0.8*float64(i), number(n)))
-		if i == 1 {
-			p.Report()
-		}
-	}
-	units, _, _ := p.Report()
-	assert.InDelta(t, 200*0.001/2.4, units[0].Share, 1e-9)
-}
-
 func TestStalled(t *testing.T) {
 	p := started("a")
 	at := func(second int64) time.Time { return time.UnixMicro(begin).Add(time.Duration(second) * time.Second) }
@@ -93,7 +80,7 @@ func TestBounds(t *testing.T) {
 	a, b := NewProcess(&room), NewProcess(&room)
 	added := 0
 	for i := range 2 * MaxMembers {
-		if []*Process{a, b}[i%2].Add(rec(fmt.Sprint(i), "", 0, 8, 0)) {
+		if []*Process{a, b}[i%2].Add(rec(strconv.Itoa(i), "", 0, 8, 0)) {
 			added++
 		}
 	}
@@ -117,14 +104,14 @@ func TestBounds(t *testing.T) {
 // One process has all ranks of communicators that are beside one another, as those of TP, or
 // interleaved, as those of DP and of stages. In lockstep its slowest rank waits least.
 func TestUnits(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // G404: a test's
+	random := rand.New(rand.NewPCG(1, 2))
 	for slow := range int64(8) {
 		p := NewProcess(&Room{Left: MaxMembers})
 		ids := map[string]string{} // drawn, so that their order says nothing
 		id := func(name string, of int64) string {
 			key := fmt.Sprint(name, of)
 			if ids[key] == "" {
-				ids[key] = fmt.Sprintf("%x", random.Uint64())
+				ids[key] = strconv.FormatUint(random.Uint64(), 16)
 			}
 			return ids[key]
 		}

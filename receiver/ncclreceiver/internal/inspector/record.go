@@ -68,8 +68,6 @@ type Record struct {
 	Collective bool
 	// Rank in the communicator, of so many Ranks on so many Nodes, 0 for unknown.
 	Rank, Ranks, Nodes int64
-	// Sequence counts per communicator and operation, -1 for unknown.
-	Sequence int64
 	// Bytes of the message, and Micros from the start to the end of the kernel: it holds
 	// the waiting for other ranks.
 	Bytes, Micros int64
@@ -92,7 +90,7 @@ const (
 // version is the same in all releases that differ. It reports false for a line that tells
 // of no operation.
 func (r *Record) Parse(line []byte) bool {
-	*r = Record{Rank: -1, Sequence: -1, Micros: -1}
+	*r = Record{Rank: -1, Micros: -1}
 	s := scanner{rest: line}
 	s.open()
 	for s.next() {
@@ -140,8 +138,6 @@ func (r *Record) set(section byte, key, value []byte) {
 		switch string(key) {
 		case "coll", "p2p":
 			r.Operation, r.Collective = value, section == 'c'
-		case "coll_sn": // p2p_sn is the rank's own count
-			r.Sequence = number(value)
 		case "coll_msg_size_bytes", "p2p_msg_size_bytes":
 			r.Bytes = number(value)
 		case "coll_exec_time_us", "p2p_exec_time_us":
