@@ -93,7 +93,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricAgentThreshold, Unit: "1", About: "Threshold that the node judges itself by.", Range: share, Entries: of(Node, each(AgentThreshold)), Fold: last, For: View},
 	{Name: semconv.MetricAppStepDuration, Unit: "s", About: "Time of one training step.", Range: step, Entries: of(Rank, each(StepDuration)), Fold: ranks, For: Score},
 	{Name: semconv.MetricAppStepRate, Unit: "{step}/s", About: "Training steps per second.", Range: rate, Low: true, Entries: of(Rank, each(StepRate)), Fold: ranks, For: Score},
-	{Name: semconv.MetricCollectiveLaggard, Integer: true, Range: flag, Keys: key(semconv.AttrState), Entries: of(Rank, each(CollectiveLaggard)), Fold: last, For: Ranks},
+	{Name: semconv.MetricCollectiveLaggard, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrState), Entries: of(Rank, each(CollectiveLaggard)), Fold: last, For: Ranks},
 	{Name: semconv.MetricCollectiveStalled, Unit: "s", Integer: true, Range: unix, Entries: of(Rank, each(CollectiveStalled)), Fold: last, For: Ranks},
 	{Name: semconv.MetricCollectiveTimeShare, Unit: "1", Range: overlapped, Low: true, Entries: of(Rank, each(CollectiveTimeShare)), Fold: last, For: Ranks},
 	{Name: semconv.MetricCommunicatorBandwidth, Unit: "By/s", Range: link, Low: true, Entries: of(Rank, each(CommunicatorBandwidth)), Fold: last, For: Ranks},

@@ -115,7 +115,7 @@ func TestTheSlowRankOfAJobIsTold(t *testing.T) {
 		told = play(3, func(rank int64, add func(string, string) pmetric.NumberDataPoint) {
 			add(gpusemconv.MetricCollectiveStalled, "s").SetIntValue(since)
 			if rank == 5 {
-				p := add(gpusemconv.MetricCollectiveLaggard, "")
+				p := add(gpusemconv.MetricCollectiveLaggard, "1")
 				p.SetIntValue(1)
 				p.Attributes().PutStr(gpusemconv.AttrState, "behind")
 				p.Attributes().PutStr(gpusemconv.AttrServerAddress, "10.0.0.1")

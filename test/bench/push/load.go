@@ -55,12 +55,13 @@ type load struct {
 	client  http.Client
 	url     string
 	bytes   atomic.Int64 // before compression
+	now     func() time.Time
 }
 
 func newLoad(nodes int, c *harness.Collector) (*load, error) {
 	began := time.Now().Add(-24 * time.Hour).Truncate(time.Second).Add(123_456_789) // found in a message by its odd bytes
 	l := &load{
-		life: make([]time.Time, nodes), reports: make([][]byte, nodes), url: "http://" + c.HTTP + "/v1/metrics",
+		life: make([]time.Time, nodes), reports: make([][]byte, nodes), url: "http://" + c.HTTP + "/v1/metrics", now: time.Now,
 		client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}},
 	}
 	var err error
@@ -105,7 +106,7 @@ func (l *load) next(node int, realistic bool, steps int) ([]byte, error) {
 	}
 	body := bytes.Clone(l.reports[node])
 	stamp := binary.LittleEndian.AppendUint64(nil, uint64(l.life[node].UnixNano()))
-	now := uint64(time.Now().UnixNano())
+	now := uint64(l.now().UnixNano())
 	for from := 0; ; {
 		i := bytes.Index(body[from:], stamp)
 		if i < 0 {

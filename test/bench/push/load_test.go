@@ -26,6 +26,8 @@ func TestReportsAreAnAgents(t *testing.T) {
 	l, err := newLoad(1, &harness.Collector{GRPC: "127.0.0.1:1", HTTP: "127.0.0.1:1"})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, l.close()) }()
+	now := time.Now()
+	l.now = func() time.Time { now = now.Add(time.Nanosecond); return now }
 	differ := func(realistic bool) (bytes int) {
 		a, err := l.next(0, false, 1)
 		require.NoError(t, err)
