@@ -128,7 +128,7 @@ func (f *found) open() (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	info, err := file.Stat()
-	if err == nil && !os.SameFile(info, f.info) {
+	if err == nil && !(info.Mode().IsRegular() && os.SameFile(info, f.info)) { // a number of a file is given out again
 		err = errNoFile
 	}
 	if err != nil {

@@ -329,7 +329,10 @@ func TestProcess(t *testing.T) {
 	b.gpus.Tell(b, map[string][]uint32{"GPU-0": {4242, 1, 2}, "GPU-3": {4242}})
 	name := "pod-0-pid17.log" // as the container has it
 	line := func(second float64) []byte { return lineOf("0xabc", "dp:0", 3, 8, b.time, second) }
-	b.write(name, append(line(0), line(1)...))
+	b.write(name, append(line(-70), line(0)...))
+	assert.Equal(t, map[string]float64{"17": 0}, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrProcessPID), "as the name says")
+	b.time = b.time.Add(patience)
+	b.write(name, line(1))
 	require.NoError(t, os.Symlink(filepath.Join(b.dir, name), filepath.Join(b.cfg.ProcPath, "4242", "fd", "5")))
 	b.scrape()
 	b.write(name, line(2))
@@ -467,7 +470,50 @@ func TestBacklog(t *testing.T) {
 	assert.Equal(t, map[string]int64{"backlog": 1}, b.skipped())
 	write()
 	assert.Equal(t, map[string]float64{"5": 0.001}, share())
+	require.NoError(t, os.Truncate(path, 0)) // by a writer that goes to the end
+	write()
+	assert.Equal(t, map[string]float64{"5": 0.001}, share())
+	require.NoError(t, os.Rename(path, path+".1"))
+	for range 9 {
+		write()
+	}
+	assert.Empty(t, share(), "what another file had before")
 	assert.Empty(t, b.skipped())
+}
+
+// A name may be of something else as soon as it was listed.
+func TestReplacedFile(t *testing.T) {
+	b := newBench(t)
+	path := filepath.Join(b.dir, "vm-pid5.log")
+	for name, replace := range map[string]func() error{
+		"pipe": func() error { return syscall.Mkfifo(path, 0o600) },
+		"link": func() error { return os.Symlink(filepath.Join(b.dir, "other"), path) },
+		"file": func() error { return os.Rename(filepath.Join(b.dir, "other"), path) },
+	} {
+		b.write("vm-pid5.log", nil)
+		b.write("other", nil)
+		l := listing{left: 10, fail: func(string, error) {}}
+		l.look(b.dir)
+		require.Len(t, l.files, 1)
+		require.NoError(t, os.Remove(path))
+		require.NoError(t, replace())
+		_, _, err := l.files[0].open()
+		require.Error(t, err, name)
+		l.close()
+		require.NoError(t, os.Remove(path))
+	}
+}
+
+// Nobody lives whose file is hours old, and who only sends has no group.
+func TestOldAndSenders(t *testing.T) {
+	b := newBench(t)
+	b.write("vm-pid5.log", lineOf("a", "", 0, 2, b.time, 0))
+	b.time = b.time.Add(2 * oldest)
+	for rank := range 2 {
+		b.write("vm-pid6.log", bytes.ReplaceAll(lineOf("a", "", rank, 2, b.time, 0), []byte("coll"), []byte("p2p")))
+	}
+	assert.Equal(t, map[string]float64{"6": 0}, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrProcessPID))
+	assert.Nil(t, b.files[filepath.Join(b.dir, "vm-pid5.log")].process)
 }
 
 func TestText(t *testing.T) {

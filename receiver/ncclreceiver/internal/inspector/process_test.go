@@ -4,6 +4,7 @@ package inspector
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -55,8 +56,13 @@ func TestShare(t *testing.T) {
 	assert.Equal(t, Part{Membership: Membership{ID: "a", Size: 8, Nodes: 1}, Operation: "AllReduce", Floor: 16 << 20, Done: 1, Bandwidth: 3e9, Latency: 0.003}, parts[len(parts)-1])
 	_, _, shared = p.Report()
 	assert.False(t, shared, "without a new record")
+	p.Add(rec("b", "b", 0, 4, 1e6)) // the clock was set, and back
+	p.Add(rec("b", "b", 0, 4, 69))
 	p.Add(rec("b", "b", 0, 4, 70))
 	units, _, _ = p.Report()
+	assert.InDelta(t, 0.001/1, units[0].Share, 0.002)
+	assert.False(t, p.Stalled(time.UnixMicro(begin), time.UnixMicro(begin).Add(59*time.Second)))
+	assert.True(t, p.Stalled(time.UnixMicro(begin), time.UnixMicro(begin).Add(70*time.Second)), "the jump was no pause")
 	assert.Equal(t, "b", units[0].Group.ID, "the wider one has had no operation for a minute")
 }
 
@@ -151,13 +157,31 @@ func TestUnits(t *testing.T) {
 			assert.True(t, u.Group.Rank == slow || u.Share > 2*lowest.Share, "rank %d: %v, the slow one has %v", u.Group.Rank, u.Share, lowest.Share)
 		}
 	}
-	// Without a communicator of all, sibling communicators make the units.
+	// The layout is not the usual one: every other unit is in a group.
 	p := NewProcess(&Room{Left: MaxMembers})
+	for step := range 20 {
+		for unit := range int64(8) {
+			wait := func(r *Record) { r.Micros = 1000 + 9000*(unit%2) } // for unit 2 at the end, but for those
+			p.Add(rec("world", "", unit, 8, float64(step)/5, wait))
+			wait = func(r *Record) { r.Micros = 1000 + 9000*min(1-unit%2, max(unit-2, 2-unit)) } // that have waited
+			p.Add(rec(fmt.Sprint("dp", unit%2), "dp", unit/2, 4, float64(step)/5, wait))
+		}
+	}
+	p.Report()
+	p.Add(rec("world", "", 0, 8, 10))
+	units, _, _ := p.Report()
+	require.Len(t, units, 8)
+	for _, seats := range layout(slices.Collect(maps.Values(p.communicators))) {
+		assert.Equal(t, seats[0].rank/2, seats[1].rank)
+		assert.Equal(t, fmt.Sprint("dp", seats[0].rank%2), seats[1].of.ID)
+	}
+	// Without a communicator of all, sibling communicators make the units.
+	p = NewProcess(&Room{Left: MaxMembers})
 	for _, r := range []int64{0, 3} {
 		p.Add(rec("a", "tp", r, 4, 0))
 		p.Add(rec("b", "tp", r, 4, 0))
 	}
-	units, _, _ := p.Report()
+	units, _, _ = p.Report()
 	assert.Len(t, units, 4)
 }
 

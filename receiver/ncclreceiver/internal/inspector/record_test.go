@@ -51,7 +51,7 @@ func TestParse(t *testing.T) {
 		"no time":            {swap("11874", "0"), with(func(r *Record) { r.Micros = 0 })},
 		"negative time":      {swap("11874", "-1"), nil},
 		"time of years":      {swap("11874", "99999999999999"), nil},
-		"more than 64 bits":  {swap("11874", "99999999999999999999"), nil},
+		"more than 64 bits":  {swap("11874", "18446744073709551617"), nil},
 		"rank out of ranks":  {swap(`"rank":11`, `"rank":64`), nil},
 		"no ranks":           {swap(`"n_ranks":64`, `"n_ranks":0`), nil},
 		"no rank":            {swap(`"rank":11,`, ``), nil},
