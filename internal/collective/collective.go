@@ -132,8 +132,8 @@ func (b *Book) hold(cluster string) error {
 // placesPerNode has room for 8 GPUs with 3 communicators each.
 const placesPerNode = 32
 
-func (b *Book) free(cluster string, n int) {
-	if b.held[cluster] -= n; b.held[cluster] <= 0 {
+func (b *Book) free(cluster string) {
+	if b.held[cluster]--; b.held[cluster] == 0 {
 		delete(b.held, cluster)
 	}
 }

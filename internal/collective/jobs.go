@@ -42,7 +42,7 @@ func (b *Book) Laggard(of *Rank, lags bool) error {
 	switch {
 	case !lags && known:
 		delete(b.laggards, at)
-		b.free(of.Cluster, 1)
+		b.free(of.Cluster)
 	case lags && !known:
 		if err := b.hold(of.Cluster); err != nil {
 			return err

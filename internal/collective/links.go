@@ -106,7 +106,7 @@ func (b *Book) follow(now time.Time) {
 		for m, told := range l.members {
 			if !b.fresh(told, now) {
 				delete(l.members, m)
-				b.free(k.cluster, 1)
+				b.free(k.cluster)
 				b.moved = true
 			}
 		}

@@ -13,10 +13,10 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/episode"
 )
 
-// links lets four ranks of each of n communicators tell bandwidths for so many ticks.
-func (r *rig) links(ticks, n int, rng *rand.Rand, factor func(link int) float64) {
+// links lets four ranks of each of four communicators tell bandwidths for so many ticks.
+func (r *rig) links(ticks int, rng *rand.Rand, factor func(link int) float64) {
 	for range ticks {
-		for k := range n {
+		for k := range 4 {
 			for place := range int64(4) {
 				o := of(place, 1, 4)
 				o.ID, o.Name = string(rune('a'+k)), "tp:0"
@@ -39,9 +39,9 @@ func TestSlowCommunication(t *testing.T) {
 		return 1
 	}
 	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(3, 4))
-	r.links(60, 4, rng, same)
+	r.links(60, rng, same)
 	require.Empty(t, r.events)
-	r.links(8, 4, rng, half)
+	r.links(8, rng, half)
 	require.Len(t, r.events, 1)
 	ev := r.events[0]
 	assert.Equal(t, episode.SubjectLink, ev.Subject)
@@ -49,19 +49,19 @@ func TestSlowCommunication(t *testing.T) {
 	assert.InDelta(t, 0.5, ev.Gap, 0.06)
 	assert.InDelta(t, 40e9, ev.Median, 3e9)
 	assert.Empty(t, ev.Node, "nobody is named")
-	r.links(30, 4, rng, half)
+	r.links(30, rng, half)
 	require.Len(t, r.events, 1, "once")
-	r.links(40, 4, rng, same)
+	r.links(40, rng, same)
 	require.Len(t, r.events, 2)
 	assert.Equal(t, episode.EventEnd, r.events[1].Kind)
 	assert.Equal(t, ev.ID, r.events[1].ID)
 
 	// The whole fabric is no fault of one communicator, nor is one that was always slow.
 	r.events = nil
-	r.links(40, 4, rng, func(int) float64 { return 0.5 })
+	r.links(40, rng, func(int) float64 { return 0.5 })
 	assert.Empty(t, r.events)
 	r = newRig(t, 10*time.Second)
-	r.links(80, 4, rng, half)
+	r.links(80, rng, half)
 	assert.Empty(t, r.events)
 	r.now = r.now.Add(time.Hour)
 	r.tick()

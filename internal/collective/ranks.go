@@ -67,7 +67,7 @@ func (b *Book) Gone(of *Rank) {
 	n := b.nodes[key{of.Cluster, of.Node}]
 	if n != nil && n.ranks[of.name()] != nil {
 		delete(n.ranks, of.name())
-		b.free(of.Cluster, 1)
+		b.free(of.Cluster)
 	}
 }
 
@@ -78,7 +78,7 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 		for name, r := range n.ranks {
 			if now.Sub(r.told) > b.cfg.Retention || !b.fresh(n.told, now) {
 				delete(n.ranks, name)
-				b.free(at.cluster, 1)
+				b.free(at.cluster)
 			} else if r.news {
 				r.news = false
 				o := straggler.Observation{Cluster: r.Cluster, Node: name, Peers: b.peers(r), State: nodesignal.StateActive, HasState: true}

@@ -52,7 +52,7 @@ func (r *rig) node(name string) {
 }
 
 // of is a rank of a job on nodes of so many GPUs.
-func of(rank, gpus int64, size int64) *Rank {
+func of(rank, gpus, size int64) *Rank {
 	node := fmt.Sprintf("node-%02d", rank/gpus)
 	return &Rank{
 		Cluster: "c", Node: node, Job: "17", PID: 1000 + rank%gpus,
@@ -78,13 +78,11 @@ func (r *rig) play(ticks int, n, gpus int64, rng *rand.Rand, by func(rank int64)
 	}
 }
 
-func only(rank int64) func(int64) float64 {
-	return func(i int64) float64 {
-		if i == rank {
-			return slower
-		}
-		return 0
+func third(i int64) float64 {
+	if i == 3 {
+		return slower
 	}
+	return 0
 }
 
 func nobody(int64) float64 { return 0 }
@@ -109,7 +107,7 @@ func TestSlowRankIsNamed(t *testing.T) {
 			r.play(tt.healthy, 8, tt.gpus, rng, nobody)
 			require.Empty(t, r.events)
 			began := r.now
-			r.play(tt.within, 8, tt.gpus, rng, only(3))
+			r.play(tt.within, 8, tt.gpus, rng, third)
 			require.Len(t, r.events, 1, "one record, of one rank")
 			ev := r.events[0]
 			assert.Equal(t, episode.EventOnset, ev.Kind)
@@ -161,7 +159,7 @@ func TestRanksDecideInLockstep(t *testing.T) {
 			r.tick()
 			continue
 		}
-		r.play(1, 8, 1, rng, only(3))
+		r.play(1, 8, 1, rng, third)
 	}
 	require.Len(t, r.events, 1)
 	assert.Equal(t, "node-03", r.events[0].Node)
@@ -175,13 +173,13 @@ func TestRanksDecideInLockstep(t *testing.T) {
 func TestRanksOverARestart(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	r := newRig(t, 10*time.Second)
-	r.play(30, 8, 8, rng, only(3))
+	r.play(30, 8, 8, rng, third)
 	var saved bytes.Buffer
 	require.NoError(t, r.book.Save(&saved))
 	again := newRig(t, r.step)
 	again.now = r.now
 	require.NoError(t, again.book.Restore(&saved, r.now))
-	again.play(1, 8, 8, rng, only(3))
+	again.play(1, 8, 8, rng, third)
 	require.Len(t, again.events, 1, "it goes on at once")
 	for i := range int64(8) {
 		again.book.Gone(of(i, 8, 8))
