@@ -21,6 +21,8 @@ import (
 type writer struct {
 	pid   int
 	start uint64 // in clock ticks since boot: another process with the pid has another
+	began time.Time
+	uid   uint64
 	// Empty for unknown, and a rank of -1.
 	job, role, pod string
 	rank           int64
@@ -46,26 +48,10 @@ func (ps *processes) find(host string, pid int, info fs.FileInfo) (found *writer
 		return nil, false
 	}
 	w := ps.read(pid)
-	if w == nil {
-		return nil, false
+	if w == nil || w.uid == uid && !w.began.After(info.ModTime()) {
+		return w, false
 	}
-	p, err := ps.Proc(pid)
-	if err != nil {
-		return nil, false
-	}
-	status, err := p.NewStatus()
-	if err != nil {
-		return nil, false
-	}
-	stat, err := p.Stat()
-	if err != nil {
-		return nil, false
-	}
-	began, err := stat.StartTime()
-	if err != nil || status.UIDs[1] != uid || time.UnixMilli(int64(began*1000)).After(info.ModTime()) {
-		return nil, true
-	}
-	return w, false
+	return nil, true
 }
 
 // open returns who has which file of a plug-in open. It reads /proc once a scrape at most.
@@ -122,7 +108,15 @@ func (ps *processes) read(pid int) *writer {
 	if err != nil {
 		return nil
 	}
-	w := &writer{pid: pid, start: stat.Starttime}
+	began, err := stat.StartTime()
+	if err != nil {
+		return nil
+	}
+	status, err := p.NewStatus()
+	if err != nil {
+		return nil
+	}
+	w := &writer{pid: pid, start: stat.Starttime, began: time.UnixMilli(int64(began * 1000)), uid: status.UIDs[1]}
 	environ, _ := p.Environ() // of another user
 	w.environment(environ)
 	groups, _ := p.Cgroups()

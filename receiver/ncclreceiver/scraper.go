@@ -63,6 +63,7 @@ type ncclScraper struct {
 	record inspector.Record
 	logged map[string]bool
 	beyond int           // files, at the last report
+	parts  int           // that files of the text format may tell yet in this report
 	told   map[rank]bool // those of the last report
 	asked  time.Time
 	answer *ras.Report // while something stands still
@@ -158,7 +159,7 @@ func (s *ncclScraper) fail(path string, err error) {
 
 // read takes what all files have grown by.
 func (s *ncclScraper) read(ctx context.Context, now time.Time) {
-	s.procs.holders = nil
+	s.procs.holders, s.parts = nil, inspector.MaxMembers
 	l := listing{left: maxEntries, fail: s.fail}
 	defer l.close()
 	for _, dir := range s.cfg.Directories {
@@ -236,22 +237,16 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 		f.modified = info.ModTime()
 		return f, 0
 	}
-	none := &file{id: id, modified: info.ModTime()}
 	if f == nil || f.of == nil && now.Sub(f.sought) >= patience && info.Size() > f.offset {
 		name := jsonName.FindStringSubmatch(at.name)
 		pid, _ := strconv.Atoi(name[2]) // of nine digits at most
 		of, stranger := s.procs.find(name[1], pid, info)
 		if stranger {
 			s.skip(at.path, metadata.AttributeSkipReasonOwner, 1, errOwner)
-			return none, 0
+			return &file{id: id, modified: info.ModTime()}, 0
 		}
-		switch {
-		case f != nil:
-		case of == nil && now.Sub(info.ModTime()) > oldest:
-			return none, 0
-		default:
+		if f == nil {
 			f = &file{id: id, pid: pid, process: inspector.NewProcess(&s.room)}
-			f.process.Past = true
 			f.seek(info.Size())
 		}
 		f.sought = now
@@ -262,8 +257,9 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 	return f, s.takeLines(at.path, from, info, f, budget)
 }
 
-// seek goes to the last lines of a file of a size.
+// seek goes to the last lines of a file of a size, which tell of the past.
 func (f *file) seek(size int64) {
+	f.process.Past = true
 	f.offset = max(0, size-tailSize)
 	f.lines.Reset(f.offset > 0)
 }
@@ -278,7 +274,6 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 	}
 	if size-f.offset > s.cfg.MaxBytes {
 		s.skip(path, metadata.AttributeSkipReasonBacklog, 1, errBacklog)
-		f.process.Past = true
 		f.seek(size)
 	}
 	var bad, full int64
@@ -304,7 +299,9 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 			break
 		}
 	}
-	f.process.Past = f.process.Past && f.offset < size
+	if f.process.Past = f.process.Past && f.offset < size; f.offset < size {
+		f.written = info.ModTime() // what is not read yet may be of an operation
+	}
 	s.skip(path, metadata.AttributeSkipReasonLine, bad+f.lines.Long-long, errLine)
 	s.skip(path, metadata.AttributeSkipReasonCommunicators, full, errRoom)
 	return taken
@@ -329,5 +326,9 @@ func (s *ncclScraper) takeText(path string, from io.Reader, info os.FileInfo, f 
 	var bad int64
 	f.parts, bad = inspector.ParseText(text)
 	s.skip(path, metadata.AttributeSkipReasonLine, bad, errLine)
+	beyond := max(0, len(f.parts)-s.parts)
+	f.parts = f.parts[:len(f.parts)-beyond]
+	s.parts -= len(f.parts)
+	s.skip(path, metadata.AttributeSkipReasonCommunicators, int64(beyond), errRoom)
 	return f, int64(len(text))
 }

@@ -530,4 +530,10 @@ func TestText(t *testing.T) {
 		assert.Equal(t, "GPU-aabbccdd-0011-2233-4455-66778899aabb", gpu.Str())
 	})
 	assert.Zero(t, b.scrape().DataPointCount(), "not written anew")
+	for i := range 1100 {
+		b.write("nccl_inspector_metrics_0000-1111.prom", fmt.Appendf(nil, "nccl_bus_bandwidth_gbs{comm_name=\"%d\",nranks=\"8\",collective=\"AllReduce\"} 1\n", i))
+	}
+	b.time = b.time.Add(settled)
+	assert.Equal(t, inspector.MaxMembers, b.scrape().DataPointCount())
+	assert.Equal(t, map[string]int64{"communicators": 76}, b.skipped())
 }

@@ -16,7 +16,7 @@ import (
 const MaxText = 1 << 20
 
 var (
-	promLine  = regexp.MustCompile(`^nccl_(?:(bus)_bandwidth_gbs|collective_exec_time_microseconds|p2p_(?:(bus)_bandwidth_gbs|exec_time_microseconds))\{([^\n]*)\} (\S+)$`)
+	promLine  = regexp.MustCompile(`^nccl_(?:p2p_|collective_)?(bus_bandwidth_gbs|exec_time_microseconds)\{([^\n]*)\} (\S+)$`)
 	promLabel = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 	promSize  = regexp.MustCompile(`^([0-9.]{1,9})(?:-[0-9.]+)?([KMGT]?)B$`)
 )
@@ -41,24 +41,22 @@ func ParseText(text []byte) (parts []Part, bad int64) {
 			continue
 		}
 		key := Part{Membership: Membership{Rank: -1}}
-		for _, label := range promLabel.FindAllSubmatch(found[3], -1) {
+		for _, label := range promLabel.FindAllSubmatch(found[2], -1) {
 			key.label(string(label[1]), label[2])
 		}
-		v, err := strconv.ParseFloat(string(found[4]), 64)
-		if err != nil || !(v > 0) || key.Operation == "" || key.Size <= 0 || key.Size > maxRank || key.Nodes < 0 || key.Rank >= key.Size || len(kinds) >= MaxMembers {
+		v, err := strconv.ParseFloat(string(found[3]), 64)
+		if err != nil || !(v > 0) || key.Operation == "" || key.Size <= 0 || key.Size > maxRank || key.Nodes < 0 || key.Rank >= key.Size {
 			bad++
 			continue
 		}
 		part := kinds[key]
 		if part == nil {
-			fresh := key
-			part = &fresh
+			part = &Part{Membership: key.Membership, Operation: key.Operation, Floor: key.Floor}
 			kinds[key] = part
 		}
-		switch {
-		case len(found[1])+len(found[2]) > 0:
+		if string(found[1]) == "bus_bandwidth_gbs" {
 			part.Bandwidth = max(part.Bandwidth, min(v*1e9, maxBandwidth))
-		default: // of two algorithms, or sizes of one class
+		} else { // of two algorithms, or sizes of one class
 			means[key]++
 			part.Latency += (min(v, maxMicros)/1e6 - part.Latency) / float64(means[key])
 		}
