@@ -333,7 +333,12 @@ func TestProcess(t *testing.T) {
 	assert.Equal(t, map[string]float64{"17": 0}, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrProcessPID), "as the name says")
 	b.time = b.time.Add(patience)
 	b.write(name, line(1))
-	require.NoError(t, os.Symlink(filepath.Join(b.dir, name), filepath.Join(b.cfg.ProcPath, "4242", "fd", "5")))
+	for i, pid := range []int{4241, 4242, 4243} { // children inherit what is open
+		if pid != 4242 {
+			b.run(pid, 2, "", "")
+		}
+		require.NoError(t, os.Symlink(filepath.Join(b.dir, name), filepath.Join(b.cfg.ProcPath, strconv.Itoa(pid), "fd", strconv.Itoa(i))))
+	}
 	b.scrape()
 	b.write(name, line(2))
 	md := b.scrape()
@@ -356,6 +361,8 @@ func TestProcess(t *testing.T) {
 	}
 
 	// Another process takes the pid and the file over.
+	b.end(4241)
+	b.end(4243)
 	b.run(4242, 2, "SLURM_JOB_ID=8\x00", "")
 	assert.Equal(t, map[string]float64{"llama 3": -1}, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrJobID))
 	b.time = b.time.Add(time.Minute)
