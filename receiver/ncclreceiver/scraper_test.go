@@ -145,7 +145,8 @@ func (b *bench) withRAS(asked *[]time.Time) {
 	text, err := os.ReadFile(filepath.Join("internal", "ras", "testdata", "ras-hang.txt"))
 	require.NoError(b.t, err)
 	status, _, _ := strings.Cut(string(text), "\n---  'CLIENT PROTOCOL 3")
-	b.cfg.RAS = &RASConfig{Endpoint: rastest.Serve(b.t, "", status[strings.Index(status, "NCCL version"):]).Endpoint}
+	_, status, _ = strings.Cut(status, "\nOK\n")
+	b.cfg.RAS = &RASConfig{Endpoint: rastest.Serve(b.t, "", status).Endpoint}
 	b.ask = func(ctx context.Context, endpoint string) (*ras.Report, error) {
 		*asked = append(*asked, b.time)
 		return ras.Ask(ctx, endpoint)
