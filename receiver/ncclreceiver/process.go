@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -71,6 +72,7 @@ func (ps *processes) open() map[fileID]*writer {
 		if err != nil {
 			continue // of another user
 		}
+		var ids []fileID
 		for _, l := range links {
 			at := filepath.Join(dir, l.Name())
 			if to, err := os.Readlink(at); err != nil || !jsonName.MatchString(filepath.Base(to)) {
@@ -80,14 +82,17 @@ func (ps *processes) open() map[fileID]*writer {
 			if err != nil || how.Mode()&0o200 == 0 {
 				continue // a reader, such as a tail
 			}
-			info, err := os.Stat(at)
-			if err != nil {
-				continue
+			if info, err := os.Stat(at); err == nil {
+				id, _ := idOf(info)
+				ids = append(ids, id)
 			}
-			id, _ := idOf(info)
-			if w, held := ps.read(p.PID), ps.holders[id]; w != nil && (held == nil || w.start < held.start) {
-				ps.holders[id] = w
-			}
+		}
+		ids = slices.Compact(ids)
+		if len(ids) != 1 {
+			continue // who has several replays them
+		}
+		if w, held := ps.read(p.PID), ps.holders[ids[0]]; w != nil && (held == nil || w.start < held.start) {
+			ps.holders[ids[0]] = w
 		}
 	}
 	return ps.holders
