@@ -128,7 +128,8 @@ func (f *found) open() (*os.File, fs.FileInfo, error) {
 		return nil, nil, err
 	}
 	info, err := file.Stat()
-	if err == nil && !(info.Mode().IsRegular() && os.SameFile(info, f.info)) { // a number of a file is given out again
+	// A new file may have the number of one that went.
+	if err == nil && (!info.Mode().IsRegular() || !os.SameFile(info, f.info)) {
 		err = errNoFile
 	}
 	if err != nil {

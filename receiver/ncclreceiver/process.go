@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,8 +32,8 @@ type writer struct {
 // processes finds those of the node.
 type processes struct {
 	procfs.FS
-	path, host string // of /proc, and of the node
-	holders    map[fileID]int
+	path, host string             // of /proc, and of the node
+	holders    map[fileID]*writer // nil for not looked up
 }
 
 // find looks for the process that writes a file: the one that has it open, else the one
@@ -40,8 +41,8 @@ type processes struct {
 // the file.
 func (ps *processes) find(host string, pid int, info fs.FileInfo) (found *writer, stranger bool) {
 	id, uid := idOf(info)
-	if holder, ok := ps.open()[id]; ok {
-		return ps.read(holder), false
+	if w := ps.open()[id]; w != nil {
+		return w, false
 	}
 	short := func(name string) string { name, _, _ = strings.Cut(name, "."); return name }
 	if short(host) != short(ps.host) {
@@ -55,11 +56,12 @@ func (ps *processes) find(host string, pid int, info fs.FileInfo) (found *writer
 }
 
 // open returns who has which file of a plug-in open. It reads /proc once a scrape at most.
-func (ps *processes) open() map[fileID]int {
+// Children, such as loaders of data, inherit it: it is the oldest's.
+func (ps *processes) open() map[fileID]*writer {
 	if ps.holders != nil {
 		return ps.holders
 	}
-	ps.holders = map[fileID]int{}
+	ps.holders = map[fileID]*writer{}
 	all, err := ps.AllProcs()
 	if err != nil {
 		return ps.holders
@@ -70,6 +72,7 @@ func (ps *processes) open() map[fileID]int {
 		if err != nil {
 			continue // of another user
 		}
+		var ids []fileID
 		for _, l := range links {
 			at := filepath.Join(dir, l.Name())
 			if to, err := os.Readlink(at); err != nil || !jsonName.MatchString(filepath.Base(to)) {
@@ -81,8 +84,15 @@ func (ps *processes) open() map[fileID]int {
 			}
 			if info, err := os.Stat(at); err == nil {
 				id, _ := idOf(info)
-				ps.holders[id] = p.PID
+				ids = append(ids, id)
 			}
+		}
+		ids = slices.Compact(ids)
+		if len(ids) != 1 {
+			continue // who has several replays them
+		}
+		if w, held := ps.read(p.PID), ps.holders[ids[0]]; w != nil && (held == nil || w.start < held.start) {
+			ps.holders[ids[0]] = w
 		}
 	}
 	return ps.holders

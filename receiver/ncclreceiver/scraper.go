@@ -80,7 +80,10 @@ type file struct {
 	offset  int64
 	// written is when it was, as far as it told of operations; modified as it was read.
 	written, modified time.Time
-	parts             []inspector.Part // of the text format
+	// What it tells in this report.
+	units         []inspector.Unit
+	parts         []inspector.Part
+	shared, still bool
 }
 
 func newScraper(cfg *Config, set receiver.Settings) (*ncclScraper, error) {

@@ -53,19 +53,10 @@ func (r *rank) attributes(of *inspector.Membership) (all []metadata.MetricAttrib
 	return all
 }
 
-// told is what a file tells in this report.
-type told struct {
-	*file
-	units  []inspector.Unit
-	parts  []inspector.Part
-	shared bool
-	still  bool
-}
-
 // tell records the metrics of all files, and returns the ranks that live.
 func (s *ncclScraper) tell(ctx context.Context, now time.Time) map[rank]bool {
 	ts := pcommon.NewTimestampFromTime(now)
-	var all []told
+	var all, waiting []*file
 	for _, at := range slices.Sorted(maps.Keys(s.files)) {
 		f := s.files[at]
 		if f.process == nil {
@@ -75,42 +66,41 @@ func (s *ncclScraper) tell(ctx context.Context, now time.Time) map[rank]bool {
 			}
 			continue
 		}
-		t := told{file: f, still: f.process.Stalled(f.written, now)}
-		t.units, t.parts, t.shared = f.process.Report()
-		all = append(all, t)
+		f.still = f.process.Stalled(f.written, now)
+		f.units, f.parts, f.shared = f.process.Report()
+		all = append(all, f)
 	}
 	s.askRAS(ctx, now, all)
 	ranks := map[rank]bool{}
-	var waiting []told
-	for _, t := range all {
-		known := t.of != nil || s.answer != nil && slices.ContainsFunc(t.process.IDs(), s.answer.Has)
-		if !known && now.Sub(t.written) >= patience { // nobody knows whether it lives
-			if now.Sub(t.modified) > oldest {
-				t.close()
+	for _, f := range all {
+		known := f.of != nil || s.answer != nil && slices.ContainsFunc(f.process.IDs(), s.answer.Has)
+		if !known && now.Sub(f.written) >= patience { // nobody knows whether it lives
+			if now.Sub(f.modified) > oldest {
+				f.close()
 			}
 			continue
 		}
 		since := int64(0)
-		if t.still && known {
-			since = t.written.Unix()
-			waiting = append(waiting, t)
+		if f.still && known {
+			since = f.written.Unix()
+			waiting = append(waiting, f)
 		}
-		of := rank{rank: -1, pid: int64(t.pid)}
-		if t.of != nil {
-			of.job, of.role, of.pod, of.gpu = t.of.job, t.of.role, t.of.pod, s.gpus.GPU(t.pid, len(t.units) == 1)
-			if len(t.units) == 1 {
-				of.rank = t.of.rank
+		of := rank{rank: -1, pid: int64(f.pid)}
+		if f.of != nil {
+			of.job, of.role, of.pod, of.gpu = f.of.job, f.of.role, f.of.pod, s.gpus.GPU(f.pid, len(f.units) == 1)
+			if len(f.units) == 1 {
+				of.rank = f.of.rank
 			}
 		}
 		parts := of
 		parts.role, parts.pod = "", ""
-		s.tellParts(ts, &parts, t.parts)
-		for _, u := range t.units {
+		s.tellParts(ts, &parts, f.parts)
+		for _, u := range f.units {
 			if of.group = u.Group; ranks[of] {
 				continue // without a communicator, as the one before
 			}
 			ranks[of] = true
-			if t.shared {
+			if f.shared {
 				s.builder.RecordGpuCollectiveTimeShareDataPoint(ts, u.Share, of.attributes(&u.Group)...)
 			}
 			bare := of
@@ -140,11 +130,11 @@ func (s *ncclScraper) tellParts(ts pcommon.Timestamp, of *rank, parts []inspecto
 
 // askRAS asks at most once a minute, while something stands still. Of all agents of a job
 // those ask that have the first or the last rank of a communicator.
-func (s *ncclScraper) askRAS(ctx context.Context, now time.Time, all []told) {
+func (s *ncclScraper) askRAS(ctx context.Context, now time.Time, all []*file) {
 	outer := func(u inspector.Unit) bool {
 		return u.Group.ID != "" && (u.Group.Rank == 0 || u.Group.Rank == u.Group.Size-1)
 	}
-	if !slices.ContainsFunc(all, func(t told) bool { return t.still && slices.ContainsFunc(t.units, outer) }) {
+	if !slices.ContainsFunc(all, func(f *file) bool { return f.still && slices.ContainsFunc(f.units, outer) }) {
 		s.answer = nil
 		return
 	}
@@ -161,18 +151,18 @@ func (s *ncclScraper) askRAS(ctx context.Context, now time.Time, all []told) {
 	}
 }
 
-func (s *ncclScraper) tellLaggards(ts pcommon.Timestamp, waiting []told) {
+func (s *ncclScraper) tellLaggards(ts pcommon.Timestamp, waiting []*file) {
 	if s.answer == nil {
 		return
 	}
 	names, jobs := map[string]string{}, map[string]string{}
-	for _, t := range waiting {
-		for _, u := range t.units {
+	for _, f := range waiting {
+		for _, u := range f.units {
 			names[u.Group.ID] = u.Group.Name
 		}
-		for _, id := range t.process.IDs() {
-			if jobs[id] = ""; t.of != nil {
-				jobs[id] = t.of.job
+		for _, id := range f.process.IDs() {
+			if jobs[id] = ""; f.of != nil {
+				jobs[id] = f.of.job
 			}
 		}
 	}

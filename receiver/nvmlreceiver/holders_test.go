@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpuholders"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
@@ -29,4 +30,14 @@ func TestHoldersAreTold(t *testing.T) {
 	assert.Empty(t, gpuholders.OfProcess.GPU(second, false))
 	n.shutdown()
 	assert.Empty(t, gpuholders.OfProcess.GPU(first, false))
+}
+
+// A GPU that is cut into slices may list the processes of its slices too.
+func TestSlicesHaveTheirProcesses(t *testing.T) {
+	sample := func(uuid, parent string, pids ...uint32) (s gpuhealth.Sample) {
+		s.UUID, s.Parent, s.PIDs = uuid, parent, pids
+		return s
+	}
+	assert.Equal(t, map[string][]uint32{"MIG-1": {7}, "GPU-2": {8}},
+		holders([]gpuhealth.Sample{sample("GPU-1", "", 7), sample("MIG-1", "GPU-1", 7), sample("GPU-2", "", 8)}))
 }

@@ -107,54 +107,73 @@ func TestBounds(t *testing.T) {
 	assert.Equal(t, MaxMembers/2-1, room.Left)
 }
 
-// One process has all ranks of communicators that are beside one another, as those of TP, or
-// interleaved, as those of DP and of stages. In lockstep its slowest rank waits least.
-func TestUnits(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for slow := range int64(8) {
-		p := NewProcess(&Room{Left: MaxMembers})
-		ids := map[string]string{} // drawn, so that their order says nothing
-		id := func(name string, of int64) string {
-			key := fmt.Sprint(name, of)
-			if ids[key] == "" {
-				ids[key] = strconv.FormatUint(random.Uint64(), 16)
+// phase is work, and then an all-reduce in each of the groups: neighbours, or every so-manieth.
+type phase struct {
+	name          string
+	size, stride  int
+	work, network float64 // microseconds
+}
+
+// lockstep is a job of eight ranks in a process, one of which takes a tenth longer. It
+// returns what a report of each second tells, but for the first two.
+func lockstep(seed uint64, slow int, phases []phase) (seconds [][]Unit) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	p, ids, clock, reported := NewProcess(&Room{Left: MaxMembers}), map[string]string{}, [8]float64{}, 0
+	for clock[0] < 10e6 {
+		for _, ph := range phases {
+			for r := range clock {
+				clock[r] += ph.work * (1 + 0.01*random.NormFloat64())
 			}
-			return ids[key]
-		}
-		add := func(second, wait float64, id, name string, rank, ranks int64) {
-			p.Add(rec(id, name, rank, ranks, second, func(r *Record) { r.Micros = int64(1000 + wait*(0.98+0.04*random.Float64())) }))
-		}
-		for step := range 20 {
-			for unit := range int64(8) {
-				at, one := float64(step)/5, 9000.0
-				// Its pair waits for it in TP, and all others for both in DP.
-				tp, dp := 0.0, 0.0
-				switch {
-				case unit == slow:
-				case unit/2 == slow/2:
-					tp = one / 2
-				default:
-					dp = one
+			clock[slow] += ph.work * 0.1
+			for first := range clock {
+				if first/ph.stride%ph.size != 0 {
+					continue
 				}
-				add(at, tp, id("tp", unit/2), "tp", unit%2, 2)
-				add(at, tp, id("tp", unit/2), "tp", unit%2, 2)
-				add(at, dp, id("dp", unit%2), "dp", unit/2, 4)
-				add(at, 0, id("world", 0), "world", unit, 8)
-			}
-			if step == 10 {
-				p.Report()
+				end := 0.0
+				for i := range ph.size {
+					end = max(end, clock[first+i*ph.stride])
+				}
+				key := fmt.Sprint(ph.name, ph.size, first)
+				if ids[key] == "" {
+					ids[key] = strconv.FormatUint(random.Uint64(), 16) // its order says nothing
+				}
+				for i := range ph.size {
+					at := &clock[first+i*ph.stride]
+					p.Add(rec(ids[key], ph.name, int64(i), int64(ph.size), end/1e6, func(r *Record) { r.Micros = int64(end + ph.network - *at) }))
+					*at = end + ph.network
+				}
 			}
 		}
-		p.Add(rec("odd", "odd", 0, 3, 4)) // fits nowhere
-		p.Add(rec("odd", "odd", 2, 3, 4))
-		units, _, shared := p.Report()
-		require.True(t, shared)
-		require.Len(t, units, 8)
-		lowest := slices.MinFunc(units, func(a, b Unit) int { return int(1e6 * (a.Share - b.Share)) })
-		assert.Equal(t, slow, lowest.Group.Rank)
-		for _, u := range units {
-			assert.Equal(t, "world", u.Group.Name)
-			assert.True(t, u.Group.Rank == slow || u.Share > 2*lowest.Share, "rank %d: %v, the slow one has %v", u.Group.Rank, u.Share, lowest.Share)
+		if second := int(clock[0] / 1e6); second > reported {
+			reported = second
+			if units, _, shared := p.Report(); shared && second > 2 {
+				seconds = append(seconds, units)
+			}
+		}
+	}
+	return seconds
+}
+
+// One process has all ranks of communicators that are beside one another, as those of TP, or
+// interleaved, as those of DP. Its slowest rank waits least, and nobody else.
+func TestUnits(t *testing.T) {
+	for name, phases := range map[string][]phase{
+		"TP 2":       {{"tp:0", 2, 1, 3000, 200}, {"tp:0", 2, 1, 3000, 200}, {"dp:0", 8, 1, 6000, 1000}},
+		"TP 4":       {{"tp:0", 4, 1, 3000, 200}, {"tp:0", 4, 1, 3000, 200}, {"dp:0", 8, 1, 6000, 1000}},
+		"TP 2, DP 4": {{"tp", 2, 1, 3000, 200}, {"tp", 2, 1, 3000, 200}, {"dp", 4, 2, 6000, 1000}, {"world", 8, 1, 10, 10}},
+		"unnamed":    {{"", 2, 1, 3000, 200}, {"", 2, 1, 3000, 200}, {"", 8, 1, 6000, 1000}},
+	} {
+		for slow := range 8 {
+			for second, units := range lockstep(uint64(slow), slow, phases) {
+				require.Len(t, units, 8)
+				for _, u := range units {
+					if u.Group.Rank == int64(slow) {
+						assert.Less(t, u.Share, units[(slow+1)%8].Share-0.04, "%s, slow %d, second %d", name, slow, second)
+						continue
+					}
+					assert.InDelta(t, units[(slow+1)%8].Share, u.Share, 0.02, "%s, slow %d, rank %d, second %d", name, slow, u.Group.Rank, second)
+				}
+			}
 		}
 	}
 	// The layout is not the usual one: every other unit is in a group.

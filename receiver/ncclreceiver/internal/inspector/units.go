@@ -4,6 +4,7 @@ package inspector
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -115,27 +116,13 @@ func (c *family) operations() (n int64) {
 const ambiguous = 1.25
 
 // place finds seats beside units that have sums of time already: the communicators lie one
-// after another, or interleaved by a stride. In lockstep all units' own work is alike, and so
-// is the time that they wait, so that which makes the sums differ least is right. A family
-// that does not fit is left out.
+// after another, or interleaved by a stride. In lockstep all units' own work is alike but for
+// the slow one's, and so is the time that they wait. A family that does not fit is left out.
 func (c *family) place(sums []float64, usual bool) {
 	k, s := len(c.all), len(c.all[0].members)
 	if k*s != len(sums) || slices.ContainsFunc(c.all, func(c *communicator) bool { return len(c.members) != s }) {
 		return
 	}
-	// apart is the sum of squares of what the sums differ from their mean, but for what the
-	// seats decide.
-	total, apart := 0.0, 0.0
-	add := func(v float64) { total, apart = total+v, apart+v*v }
-	for _, v := range sums {
-		add(v)
-	}
-	for _, c := range c.all {
-		for _, m := range c.members {
-			add(m.total)
-		}
-	}
-	apart -= total * total / float64(len(sums))
 	// Who waits most is placed first.
 	slices.SortStableFunc(c.all, func(a, b *communicator) int { return -cmp.Compare(a.total(), b.total()) })
 	c.firsts = nil
@@ -144,7 +131,7 @@ func (c *family) place(sums []float64, usual bool) {
 		if k%d != 0 || usual && d != c.usual && k%c.usual == 0 {
 			continue
 		}
-		differ, firsts := apart, make([]int, 0, k)
+		with, firsts := slices.Clone(sums), make([]int, 0, k)
 		for _, o := range c.all {
 			at, lowest := -1, 0.0
 			for j := range k {
@@ -152,23 +139,42 @@ func (c *family) place(sums []float64, usual bool) {
 				if slices.Contains(firsts, first) {
 					continue
 				}
-				product := 0.0
+				product := 0.0 // the squares of the sums are least where these are
 				for r, m := range o.members {
-					product += 2 * m.total * sums[first+r*d]
+					product += m.total * sums[first+r*d]
 				}
 				if at < 0 || product < lowest {
 					at, lowest = first, product
 				}
 			}
-			firsts, differ = append(firsts, at), differ+lowest
+			firsts = append(firsts, at)
+			for r, m := range o.members {
+				with[at+r*d] += m.total
+			}
 		}
+		differ := unlike(with)
 		if d == c.usual {
 			differ /= ambiguous
 		}
-		if c.firsts == nil || differ < least {
+		if c.firsts == nil || differ < least || d == c.usual && differ <= least {
 			c.firsts, c.stride, least = firsts, d, differ
 		}
 	}
+}
+
+// unlike is the sum of squares of what all but one differ by from their mean. With all of
+// them the slow one's time would best be hidden in those of others.
+func unlike(sums []float64) float64 {
+	total, squares := 0.0, 0.0
+	for _, v := range sums {
+		total, squares = total+v, squares+v*v
+	}
+	least := math.Inf(1)
+	for _, v := range sums {
+		rest := total - v
+		least = min(least, squares-v*v-rest*rest/float64(max(1, len(sums)-1)))
+	}
+	return max(0, least)
 }
 
 func (c *communicator) total() (sum float64) {
