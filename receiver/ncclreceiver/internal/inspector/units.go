@@ -78,9 +78,7 @@ func layout(all []*communicator) [][]seat {
 			usual *= len(c.all[0].members)
 		}
 	}
-	// Those of few communicators have few places, by which others find theirs.
-	slices.SortStableFunc(others, func(a, b *family) int { return cmp.Compare(len(a.all), len(b.all)) })
-	for round := range 2 {
+	for round := range 2 { // as usual, and then as fits best
 		for _, c := range others {
 			sums := make([]float64, n)
 			for _, o := range families {
@@ -111,16 +109,12 @@ func (c *family) operations() (n int64) {
 	return n
 }
 
-// ambiguous is how much worse the usual stride may be. Pairs often leave several that are
-// equally good, and noise would choose.
-const ambiguous = 1.25
-
 // place finds seats beside units that have sums of time already: the communicators lie one
 // after another, or interleaved by a stride. In lockstep all units' own work is alike but for
 // the slow one's, and so is the time that they wait. A family that does not fit is left out.
 func (c *family) place(sums []float64, usual bool) {
 	k, s := len(c.all), len(c.all[0].members)
-	if k*s != len(sums) || slices.ContainsFunc(c.all, func(c *communicator) bool { return len(c.members) != s }) {
+	if k*s != len(sums) || len(sums) > maxRanks || slices.ContainsFunc(c.all, func(c *communicator) bool { return len(c.members) != s }) {
 		return
 	}
 	// Who waits most is placed first.
@@ -152,11 +146,7 @@ func (c *family) place(sums []float64, usual bool) {
 				with[at+r*d] += m.total
 			}
 		}
-		differ := unlike(with)
-		if d == c.usual {
-			differ /= ambiguous
-		}
-		if c.firsts == nil || differ < least || d == c.usual && differ <= least {
+		if differ := unlike(with); c.firsts == nil || differ < least {
 			c.firsts, c.stride, least = firsts, d, differ
 		}
 	}
