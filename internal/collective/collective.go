@@ -49,9 +49,15 @@ func (c *Communicator) Label() string {
 	return c.Name + " (" + c.ID + ")"
 }
 
-// name is a rank's in the engine, whose nodes are ranks. nodeOf is the way back.
+// name is a rank's in the engine, whose nodes are ranks. Its communicator may change, so
+// that its place there counts only where its number in the job is not known: one process
+// may hold several such. nodeOf is the way back.
 func (r *Rank) name() string {
-	return r.Node + "#" + strconv.FormatInt(r.PID, 10) + "." + strconv.FormatInt(r.Place, 10)
+	name := r.Node + "#" + strconv.FormatInt(r.PID, 10)
+	if r.Subject.Rank == 0 {
+		name += "." + strconv.FormatInt(r.Place, 10)
+	}
+	return name
 }
 
 func nodeOf(name string) string { return name[:strings.LastIndexByte(name, '#')] }
