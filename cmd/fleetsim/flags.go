@@ -103,7 +103,9 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	if o.fleet.Step = o.push.Interval; o.push.Interval == 0 {
 		o.fleet.Step = 10 * time.Second
 	}
-	o.fleet.Start = time.Now()
+	if o.fleet.Start = time.Now(); o.nccl != "" {
+		o.fleet.Jobs, o.fleet.Ranks = 1, true
+	}
 	errs = append(errs, flagErrors(o.fleet.Validate()), flagErrors(o.push.Validate()))
 	plain := *insecure
 	if !plain && *ca == "" && *cert == "" && *key == "" {

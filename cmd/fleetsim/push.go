@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"time"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/ranks"
 )
 
 // push runs the fleet until ctx ends and writes the report.
@@ -48,4 +51,34 @@ func writeJSON(file string, report *fleetpush.Report, out io.Writer) error {
 		return err
 	}
 	return os.WriteFile(file, text, 0o600)
+}
+
+// writeNCCL runs a job in real time until ctx ends. A process for each GPU writes what NCCL's
+// Inspector would. Files stay open, as those of processes that run.
+func writeNCCL(ctx context.Context, o *options) error {
+	fleet, err := fleetpush.New(o.fleet)
+	if err != nil {
+		return err
+	}
+	inspector, files := ranks.Inspector{Ranks: 1}, map[string]*os.File{}
+	fleet.Job(0).Each = inspector.Add
+	err = os.MkdirAll(o.nccl, 0o750)
+	for at := o.fleet.Start; err == nil; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+		by := time.Since(at)
+		at = at.Add(by)
+		for name, text := range inspector.Dump(fleet.Job(by), at) {
+			if files[name] == nil && err == nil {
+				files[name], err = os.Create(filepath.Join(o.nccl, name))
+			}
+			if err == nil {
+				_, err = files[name].Write(text)
+			}
+		}
+	}
+	return err
 }

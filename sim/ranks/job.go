@@ -10,34 +10,29 @@ import (
 // Job is how a job is laid out, what its operations take, and what is peculiar about it.
 // Times are in seconds.
 type Job struct {
-	// TP, DP and PP are the sizes of the tensor-parallel, data-parallel and pipeline
-	// groups, numbered in this order: the GPUs of a node are neighbours.
-	TP, DP, PP, GPUs int
-	// Micro batches of a step have so many Blocks, each of which takes Work forward and
-	// twice as long on the way back.
-	Micro, Blocks int
-	Work          float64
-	// Sharded exchanges weights and gradients of each block, as FSDP does, instead of
-	// reducing gradients at the end of a step. World has all ranks meet there.
-	Sharded, World bool
-	// TPTime, DPTime and PPTime are what an operation takes once all have entered it.
-	TPTime, DPTime, PPTime float64
-	// Noise of each block and Bias of each rank are deviations of Work, Jitter is that of
-	// the logarithm of a transfer.
-	Noise, Bias, Jitter float64
+	TP, DP, PP, GPUs       int     // sizes of tensor, data and pipeline groups, in the order of ranks; of a node
+	Micro, Blocks          int     // micro batches of a step, and blocks of a micro batch
+	Work                   float64 // of a block forward; it takes twice as long on the way back
+	Sharded                bool    // exchanges weights and gradients of each block, as FSDP does, not at the end of a step
+	World                  bool    // all ranks meet at the end of a step
+	TPTime, DPTime, PPTime float64 // of an operation once all have entered it
+	Noise, Bias, Jitter    float64 // deviations: of each block, of each rank, of a transfer's logarithm
 
-	// A rank works longer by Imbalance at most by design, as experts do, each
-	// ImbalanceEvery another one. The last stage of the pipeline works more by LastStage.
-	Imbalance, ImbalanceEvery, LastStage float64
-	// The work of all changes by Phase at most each PhaseEvery.
-	Phase, PhaseEvery float64
-	// All ranks write for Checkpoint each CheckpointEvery, or the first alone.
-	Checkpoint, CheckpointEvery float64
-	FirstWrites                 bool
-	// StartUp is what the first step takes a rank longer on average, the next half of that.
-	StartUp float64
+	Imbalance, ImbalanceEvery   float64 // a rank works longer by so much at most by design, as experts do, and each of these times another one
+	LastStage                   float64 // the last stage of the pipeline works more by it
+	Phase, PhaseEvery           float64 // the work of all changes by so much at most
+	Checkpoint, CheckpointEvery float64 // all ranks write so long,
+	FirstWrites                 bool    // or the first alone
+	StartUp                     float64 // the first step takes a rank so much longer on average, the next half of that
 
 	Faults []Fault
+}
+
+// Fault is there from a second of the job on.
+type Fault struct {
+	Kind     Kind
+	At       int
+	By, From float64
 }
 
 // Kind of a fault.
@@ -45,19 +40,11 @@ type Kind uint8
 
 // The kinds.
 const (
-	GPU    Kind = iota // rank At computes slower by the part By; 1 stops it
-	Host               // so do all ranks of node At
-	Input              // rank At waits By seconds for its data at the begin of each step
-	Rail               // links of the GPUs with index At lose the part By of their rate
-	Fabric             // so do all links between nodes
+	GPU   Kind = iota // rank At computes slower by the part By; 1 stops it
+	Host              // so do all ranks of node At
+	Input             // rank At waits By seconds for its data at the begin of each step
+	Rail              // links between nodes of the GPUs with index At lose the part By of their rate
 )
-
-// Fault is there from From to Until, in seconds since the job's start; Until 0 is for ever.
-type Fault struct {
-	Kind            Kind
-	At              int
-	By, From, Until float64
-}
 
 // Ranks is how many there are.
 func (j *Job) Ranks() int { return j.TP * j.DP * j.PP }

@@ -7,55 +7,52 @@
 package ranks // import "github.com/gpu-collector/gpu-collector/sim/ranks"
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 )
 
 // Play is a job that runs. It is used by one goroutine.
 type Play struct {
-	// Ranks tell of the last tick.
 	Ranks []Rank
-	// Speed of each rank's GPU, 1 for all but for who changes it; 0 stops the rank.
-	Speed []float64
-	// Each, if not nil, is called with every operation when its tick comes.
-	Each func(Operation)
+	Each  func(Operation) // if not nil, is called with every operation when its tick comes
 
 	job  *Job
 	rng  *rand.Rand
-	rank []state
-	all  [numOps][]*Communicator
 	held []Operation // which end after the tick
 	// until is the tick's end, now where the first rank was as the step began.
 	until, now, phase, nextPhase, nextLoad, nextCheckpoint float64
 	steps                                                  int
 }
 
-// state of a rank: where it is in time, and how fast.
-type state struct {
-	at, bias, load, speed float64
-	slot                  [numOps]int // in its Traffic
-}
-
-// Rank is what one did in a tick: Seconds are in operations, summed over its communicators.
+// Rank is one rank, and what it did in the last tick.
 type Rank struct {
 	Node    int
-	Seconds float64
+	Speed   float64 // of its GPU, 1 for all but for who changes it; 0 stops the rank
+	Seconds float64 // in operations, summed over its communicators
 	Traffic []Traffic
+
+	at, bias, load float64
+	by             [4][]Traffic // the same by group
 }
 
-// Traffic is what a rank did in one communicator by one function in a tick.
+// The groups.
+const (
+	tensor = iota
+	data
+	pipeline
+	world
+)
+
+// Traffic is what a rank did in one communicator by one function in the last tick.
 type Traffic struct {
 	*Communicator
-	Place    int // the rank's number within the communicator
-	Function string
-	Bytes    int64 // of each message
-	// Count of operations, Seconds in them with the waiting, and the greatest bus bandwidth
-	// in bytes per second.
-	Count              int
-	Seconds, Bandwidth float64
+	Place        int // the rank's number within the communicator
+	Function     string
+	Bytes        int64   // of each message
+	Count, Total int     // of operations; since the job's start
+	Seconds      float64 // in them, with the waiting
+	Bandwidth    float64 // the greatest bus bandwidth, in bytes per second
 }
 
 // Communicator is a group of ranks. ID is as NCCL's Inspector writes it, the same on all.
@@ -64,83 +61,55 @@ type Communicator struct {
 	Members  []int
 	Nodes    int
 	takes    float64 // once all have entered an operation
-	slow     float64 // times that, now
 }
 
 // Operation is one that a rank has done, in seconds since the job's start.
 type Operation struct {
-	Rank         int
-	Began, Ended float64
-	slot, peer   int
-}
-
-// Of is what the operation belongs to.
-func (p *Play) Of(o *Operation) *Traffic { return &p.Ranks[o.Rank].Traffic[o.slot] }
-
-// The operations of a step.
-const (
-	tensor = iota
-	gather
-	scatter
-	reduce
-	send
-	receive
-	world
-	numOps
-)
-
-var operations = [numOps]struct {
-	function string
-	bytes    int64
-}{
-	tensor: {"AllReduce", 16 << 20}, gather: {"AllGather", 8 << 20}, scatter: {"ReduceScatter", 8 << 20}, reduce: {"AllReduce", 512 << 20},
-	send: {"Send", 2 << 20}, receive: {"Recv", 2 << 20}, world: {"AllReduce", 64 << 10},
+	*Traffic
+	Rank, peer, number int
+	Began, Ended       float64
 }
 
 // New starts a job.
 func New(job *Job, seed uint64) *Play {
-	n, stage := job.Ranks(), job.TP*job.DP
 	p := &Play{
-		Ranks: make([]Rank, n), Speed: slices.Repeat([]float64{1}, n), rank: make([]state, n),
-		job: job, rng: rand.New(rand.NewPCG(seed, 0x72616e6b73)), phase: 1, nextPhase: job.PhaseEvery, nextCheckpoint: job.CheckpointEvery,
+		Ranks: make([]Rank, job.Ranks()), job: job, rng: rand.New(rand.NewPCG(seed, 0x72616e6b73)),
+		phase: 1, nextPhase: job.PhaseEvery, nextCheckpoint: job.CheckpointEvery,
 	}
-	for r := range p.rank {
-		p.rank[r] = state{bias: 1 + job.Bias*p.rng.NormFloat64(), load: 1}
-		p.Ranks[r].Node = r / job.GPUs
+	for r := range p.Ranks {
+		p.Ranks[r] = Rank{Node: r / job.GPUs, Speed: 1, bias: 1 + job.Bias*p.rng.NormFloat64(), load: 1, Traffic: make([]Traffic, 0, 8)}
 	}
-	p.join("tp:0", job.TP, job.TPTime, func(r int) int { return r / job.TP }, tensor)
-	gradients := []int{reduce}
+	gradients := []Traffic{{Function: "AllReduce", Bytes: 256 << 20}}
 	if job.Sharded {
-		gradients = []int{gather, scatter}
+		gradients = []Traffic{{Function: "AllGather", Bytes: 8 << 20}, {Function: "ReduceScatter", Bytes: 8 << 20}}
 	}
-	p.join("dp:0", job.DP, job.DPTime, func(r int) int { return r/stage*job.TP + r%job.TP }, gradients...)
-	p.join("pp:0", job.PP, job.PPTime, func(r int) int { return r % stage }, send, receive)
+	p.join(tensor, "tp:0", job.TP, 1, job.TPTime, Traffic{Function: "AllReduce", Bytes: 16 << 20})
+	p.join(data, "dp:0", job.DP, job.TP, job.DPTime, gradients...)
+	p.join(pipeline, "pp:0", job.PP, job.TP*job.DP, job.PPTime, Traffic{Function: "Send", Bytes: 2 << 20}, Traffic{Function: "Recv", Bytes: 2 << 20})
 	if job.World {
-		p.join("world:0", n, 1e-3, func(int) int { return 0 }, world)
+		p.join(world, "world:0", job.Ranks(), 1, 1e-3, Traffic{Function: "AllReduce", Bytes: 64 << 10})
 	}
 	return p
 }
 
-// join makes communicators of so many ranks each, whose members do operations there.
-func (p *Play) join(name string, size int, takes float64, group func(rank int) int, ops ...int) {
-	of := map[int]*Communicator{}
+// join makes communicators of so many ranks, a stride apart, that do such operations.
+func (p *Play) join(group int, name string, size, stride int, takes float64, like ...Traffic) {
 	for r := 0; r < len(p.Ranks) && size > 1; r++ {
-		k, c := &p.Ranks[r], of[group(r)]
-		if c == nil {
+		k, c, place := &p.Ranks[r], (*Communicator)(nil), r/stride%size
+		if place == 0 {
 			c = &Communicator{ID: fmt.Sprintf("0x%014x", p.rng.Uint64()>>8), Name: name, takes: takes}
-			of[group(r)] = c
-			for _, op := range ops {
-				p.all[op] = append(p.all[op], c)
-			}
+		} else {
+			c = p.Ranks[r-stride].by[group][0].Communicator
 		}
-		if len(c.Members) == 0 || p.Ranks[c.Members[len(c.Members)-1]].Node != k.Node {
+		if place == 0 || p.Ranks[r-stride].Node != k.Node {
 			c.Nodes++
 		}
-		for _, op := range ops {
-			p.rank[r].slot[op] = len(k.Traffic)
-			k.Traffic = append(k.Traffic, Traffic{Communicator: c, Place: len(c.Members), Function: operations[op].function, Bytes: operations[op].bytes})
-		}
 		c.Members = append(c.Members, r)
+		for _, t := range like {
+			t.Communicator, t.Place = c, place
+			k.Traffic = append(k.Traffic, t)
+		}
+		k.by[group] = k.Traffic[len(k.Traffic)-len(like):]
 	}
 }
 
@@ -170,51 +139,52 @@ func (p *Play) Advance(dt float64) {
 	}
 	held := p.held
 	p.held = p.held[:0]
-	for _, o := range held {
-		p.done(o)
+	for i := range held {
+		p.done(held[i])
 	}
 	for {
-		first := slices.MinFunc(p.rank, func(a, b state) int { return cmp.Compare(a.at, b.at) })
-		if p.now = first.at; p.now >= p.until {
+		p.now = math.Inf(1)
+		for r := range p.Ranks {
+			p.now = min(p.now, p.Ranks[r].at)
+		}
+		if p.now >= p.until {
 			return
 		}
 		p.step()
 	}
 }
 
-// done counts an operation, or keeps it for its tick. One that never ends is neither.
+// done counts an operation, or keeps it for its tick.
 func (p *Play) done(o Operation) {
-	switch {
-	case o.Ended <= p.until:
-		t, seconds := p.Of(&o), o.Ended-o.Began
-		bus, _ := t.busBytes()
-		t.Count++
-		t.Seconds += seconds
-		t.Bandwidth = max(t.Bandwidth, bus/seconds)
-		p.Ranks[o.Rank].Seconds += seconds
-		if p.Each != nil {
-			p.Each(o)
-		}
-	case !math.IsInf(o.Ended, 1):
+	if o.Ended > p.until {
 		p.held = append(p.held, o)
+		return
+	}
+	t, k, seconds := o.Traffic, &p.Ranks[o.Rank], o.Ended-o.Began
+	bus, _ := t.busBytes()
+	o.number = t.Total
+	t.Count, t.Total = t.Count+1, t.Total+1
+	t.Seconds, t.Bandwidth = t.Seconds+seconds, max(t.Bandwidth, bus/seconds)
+	k.Seconds += seconds
+	if p.Each != nil {
+		p.Each(o)
 	}
 }
 
-// step plays one step of the job.
+// step plays one step of the job: all micro batches go through the stages, and back.
 func (p *Play) step() {
 	p.begin()
-	for range p.job.Micro {
-		for s := range p.job.PP {
-			p.pass(s, s-1, 1, gather)
+	for way := range 2 {
+		for range p.job.Micro {
+			for s := range p.job.PP {
+				p.pass(s+way*(p.job.PP-1-2*s), way)
+			}
 		}
 	}
-	for range p.job.Micro {
-		for s := p.job.PP - 1; s >= 0; s-- {
-			p.pass(s, s+1, 2, scatter)
-		}
+	if !p.job.Sharded {
+		p.meet(data, 0, p.Ranks)
 	}
-	p.meet(reduce, p.all[reduce])
-	p.meet(world, p.all[world])
+	p.meet(world, 0, p.Ranks)
 	p.steps++
 }
 
@@ -232,12 +202,8 @@ func (p *Play) begin() {
 		p.phase = 1 + j.Phase*(2*rng.Float64()-1)
 	}
 	loads, checkpoint := due(j.Imbalance, j.ImbalanceEvery, &p.nextLoad), due(j.Checkpoint, j.CheckpointEvery, &p.nextCheckpoint)
-	for r := range p.rank {
-		k := &p.rank[r]
-		k.speed = p.Speed[r]
-		for i := range p.Ranks[r].Traffic {
-			p.Ranks[r].Traffic[i].slow = 1
-		}
+	for r := range p.Ranks {
+		k := &p.Ranks[r]
 		if loads {
 			k.load = 1 + j.Imbalance*rng.Float64()
 		}
@@ -247,85 +213,72 @@ func (p *Play) begin() {
 		if j.StartUp > 0 && p.steps < 4 {
 			k.at += j.StartUp * (0.5 + rng.Float64()) / float64(int(1)<<p.steps)
 		}
-	}
-	for i := range j.Faults {
-		if f := &j.Faults[i]; p.now >= f.From && (f.Until == 0 || p.now < f.Until) {
-			for r := range p.rank {
-				p.hit(f, r)
-			}
-		}
+		k.at += p.lost(Input, r)
 	}
 }
 
-// hit has a fault act on a rank in this step.
-func (p *Play) hit(f *Fault, r int) {
-	k := &p.rank[r]
-	switch {
-	case f.Kind == GPU && r == f.At, f.Kind == Host && p.Ranks[r].Node == f.At:
-		k.speed *= 1 - f.By
-	case f.Kind == Input && r == f.At:
-		k.at += f.By
-	case f.Kind == Fabric, f.Kind == Rail && r%p.job.GPUs == f.At:
-		for _, t := range p.Ranks[r].Traffic {
-			if t.Nodes > 1 {
-				t.slow = 1 / (1 - f.By)
-			}
+// lost is what the faults of a kind take at a place in this step.
+func (p *Play) lost(kind Kind, at int) (by float64) {
+	for _, f := range p.job.Faults {
+		if f.Kind == kind && f.At == at && p.now >= f.From {
+			by += f.By
 		}
 	}
+	return by
 }
 
-// pass takes a micro batch through a stage, forward or back. It comes from another stage.
-func (p *Play) pass(s, from int, times float64, exchange int) {
+// pass takes a micro batch through a stage, forward (way 0) or back (way 1). It comes from
+// another stage: both ranks wait for each other.
+func (p *Play) pass(s, way int) {
 	j := p.job
-	n := j.TP * j.DP
+	n, from := j.TP*j.DP, s-1+2*way
+	stage := p.Ranks[s*n : (s+1)*n]
 	for r := s * n; from >= 0 && from < j.PP && r < (s+1)*n; r++ {
-		p.hand(r+(from-s)*n, r)
+		p.operate(pipeline, 0, r+(from-s)*n, r)
 	}
-	work := times * j.Work * p.phase
+	work := float64(1+way) * j.Work * p.phase
 	if s > 0 && s == j.PP-1 {
 		work *= 1 + j.LastStage
 	}
 	for range j.Blocks {
-		for r := s * n; r < (s+1)*n; r++ {
-			k := &p.rank[r]
-			k.at += work * k.bias * k.load * max(0.1, 1+j.Noise*p.rng.NormFloat64()) / k.speed
+		for i := range stage {
+			k := &stage[i]
+			speed := k.Speed * (1 - p.lost(GPU, s*n+i) - p.lost(Host, k.Node))
+			k.at += work * k.bias * k.load * max(0.1, 1+j.Noise*p.rng.NormFloat64()) / speed
 		}
-		for _, op := range [...]int{tensor, exchange} {
-			n := len(p.all[op]) / j.PP
-			p.meet(op, p.all[op][s*n:(s+1)*n])
-		}
-	}
-}
-
-func (p *Play) takes(c *Communicator) float64 {
-	return c.takes * c.slow * math.Exp(p.job.Jitter*p.rng.NormFloat64())
-}
-
-// meet is one operation of each communicator. All members leave it together, so much after
-// the last has come.
-func (p *Play) meet(op int, all []*Communicator) {
-	for _, c := range all {
-		end := 0.0
-		for _, r := range c.Members {
-			end = max(end, p.rank[r].at)
-		}
-		end += p.takes(c)
-		for _, r := range c.Members {
-			p.leave(r, op, 0, end)
+		if p.meet(tensor, 0, stage); j.Sharded {
+			p.meet(data, way, stage)
 		}
 	}
 }
 
-// hand is a message of a rank to the same rank of another stage. Both wait for each other.
-func (p *Play) hand(from, to int) {
-	n := p.job.TP * p.job.DP // the places of a pipeline are its stages
-	end := max(p.rank[from].at, p.rank[to].at) + p.takes(p.all[send][to%n])
-	p.leave(from, send, to/n, end)
-	p.leave(to, receive, from/n, end)
+// meet is the nth operation of each communicator of a group.
+func (p *Play) meet(group, nth int, among []Rank) {
+	for i := range among {
+		if by := among[i].by[group]; len(by) > 0 && by[0].Place == 0 {
+			p.operate(group, nth, by[0].Members...)
+		}
+	}
 }
 
-func (p *Play) leave(r, op, peer int, end float64) {
-	k := &p.rank[r]
-	p.done(Operation{Rank: r, Began: k.at, Ended: end, slot: k.slot[op], peer: peer})
-	k.at = end
+// operate is an operation of a communicator of these ranks. They leave it together, so much
+// after the last has come. In a pipeline the first sends and the other receives.
+func (p *Play) operate(group, nth int, all ...int) {
+	end, lost := 0.0, 0.0
+	for _, r := range all {
+		end, lost = max(end, p.Ranks[r].at), max(lost, p.lost(Rail, r%p.job.GPUs))
+	}
+	c := p.Ranks[all[0]].by[group][0].Communicator
+	if c.Nodes == 1 {
+		lost = 0
+	}
+	end += c.takes / (1 - lost) * math.Exp(p.job.Jitter*p.rng.NormFloat64())
+	for i, r := range all {
+		if group == pipeline {
+			nth = i
+		}
+		k, peer := &p.Ranks[r], &p.Ranks[all[len(all)-1-i]]
+		p.done(Operation{Traffic: &k.by[group][nth], Rank: r, peer: peer.by[group][0].Place, Began: k.at, Ended: end})
+		k.at = end
+	}
 }
