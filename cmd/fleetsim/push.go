@@ -22,6 +22,9 @@ func push(ctx context.Context, o *options, out, diagnostics io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.nccl != "" {
+		return writeNCCL(ctx, fleet, o.nccl)
+	}
 	pusher, err := fleetpush.NewPusher(o.push, fleet)
 	if err != nil {
 		return err
@@ -55,25 +58,16 @@ func writeJSON(file string, report *fleetpush.Report, out io.Writer) error {
 
 // writeNCCL runs a job in real time until ctx ends. A process for each GPU writes what NCCL's
 // Inspector would. Files stay open, as those of processes that run.
-func writeNCCL(ctx context.Context, o *options) error {
-	fleet, err := fleetpush.New(o.fleet)
-	if err != nil {
-		return err
-	}
-	inspector, files := ranks.Inspector{Ranks: 1}, map[string]*os.File{}
-	fleet.Job(0).Each = inspector.Add
-	err = os.MkdirAll(o.nccl, 0o750)
-	for at := o.fleet.Start; err == nil; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(time.Second):
-		}
+func writeNCCL(ctx context.Context, fleet *fleetpush.Fleet, folder string) error {
+	inspector, files, at := ranks.Inspector{Ranks: 1}, map[string]*os.File{}, time.Now()
+	err := os.MkdirAll(folder, 0o750)
+	for err == nil && ctx.Err() == nil {
+		time.Sleep(time.Second)
 		by := time.Since(at)
 		at = at.Add(by)
-		for name, text := range inspector.Dump(fleet.Job(by), at) {
+		for name, text := range inspector.Dump(fleet.Advance(0, by), at) {
 			if files[name] == nil && err == nil {
-				files[name], err = os.Create(filepath.Join(o.nccl, name))
+				files[name], err = os.Create(filepath.Join(folder, name))
 			}
 			if err == nil {
 				_, err = files[name].Write(text)

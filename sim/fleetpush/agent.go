@@ -38,22 +38,19 @@ func addStep(md pmetric.Metrics, id *identity, now time.Time, seconds float64) {
 	p.SetTimestamp(pcommon.NewTimestampFromTime(now))
 }
 
-// advance moves a job on. Its ranks are as fast as their GPUs: one that is lost stops all.
-func (g *group) advance(by time.Duration) {
+// Advance moves the nth job on, and its ranks if the fleet has such. They are as fast as their
+// GPUs: one that is lost stops all.
+func (f *Fleet) Advance(nth int, by time.Duration) *ranks.Play {
+	g := &f.groups[nth]
 	if g.sim.Advance(by); g.play == nil {
-		return
+		return nil
 	}
 	for r := range g.play.Ranks {
-		k, gpus := &g.play.Ranks[r], len(g.play.Ranks)/len(g.sim.Nodes())
-		k.Speed = g.sim.Nodes()[k.Node].Speed(r % gpus)
+		k := &g.play.Ranks[r]
+		k.Speed = g.sim.Nodes()[k.Node].Speed(r % f.cfg.GPUs)
 	}
 	g.play.Advance(by.Seconds())
-}
-
-// Job moves the first job of a fleet with Ranks on.
-func (f *Fleet) Job(by time.Duration) *ranks.Play {
-	f.groups[0].advance(by)
-	return f.groups[0].play
+	return g.play
 }
 
 // addRanks adds what the nccl receiver of node i reports. Each process has one rank.
@@ -64,59 +61,46 @@ func (f *Fleet) addRanks(md pmetric.Metrics, id *identity, i int) {
 	rm := md.ResourceMetrics().AppendEmpty()
 	id.name(rm.Resource(), gpusemconv.AttrHostName, gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostID, gpusemconv.AttrClusterName)
 	metrics := rm.ScopeMetrics().AppendEmpty().Metrics()
-	for _, name := range [...]string{
+	for nth, name := range [...]string{
 		gpusemconv.MetricCollectiveTimeShare, gpusemconv.MetricCollectiveStalled,
 		gpusemconv.MetricCommunicatorBandwidth, gpusemconv.MetricCommunicatorLatency, gpusemconv.MetricCommunicatorOperations,
 	} {
-		m, known := metrics.AppendEmpty(), reading.ByName(name)
+		m, known, ofRank := metrics.AppendEmpty(), reading.ByName(name), nth < 2
 		m.SetName(name)
 		m.SetUnit(known.Unit)
 		if m.SetEmptyGauge(); known.Kind == reading.Counter {
 			m.SetEmptySum().SetIsMonotonic(true)
 			m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
 		}
-	}
-	// add adds points to these metrics from the nth on.
-	add := func(nth int, attrs pcommon.Map, values ...float64) {
-		for k, v := range values {
-			m := metrics.At(nth + k)
-			p := points(m).AppendEmpty()
-			attrs.CopyTo(p.Attributes())
-			p.SetStartTimestamp(pcommon.NewTimestampFromTime(f.cfg.Start))
-			p.SetTimestamp(pcommon.NewTimestampFromTime(n.at))
-			if p.SetDoubleValue(v); reading.ByName(m.Name()).Integer {
-				p.SetIntValue(int64(v))
+		first := (i - g.first) * len(id.gpus)
+		for gpu := range id.gpus {
+			k := &g.play.Ranks[first+gpu]
+			for j, t := range k.Traffic {
+				if t.Count == 0 || ofRank && j+1 < len(k.Traffic) { // the last is that of all ranks
+					continue
+				}
+				p := points(m).AppendEmpty()
+				p.SetStartTimestamp(pcommon.NewTimestampFromTime(f.cfg.Start))
+				p.SetTimestamp(pcommon.NewTimestampFromTime(n.at))
+				v := [...]float64{k.Seconds / f.cfg.Step.Seconds(), 0, t.Bandwidth, t.Seconds / float64(t.Count), float64(t.Total)}[nth]
+				if p.SetDoubleValue(v); known.Integer {
+					p.SetIntValue(int64(v))
+				}
+				attrs := p.Attributes()
+				attrs.PutStr(gpusemconv.AttrJobID, id.job)
+				attrs.PutInt(gpusemconv.AttrJobRank, int64(t.Rank))
+				attrs.PutStr(gpusemconv.AttrHWID, id.gpus[gpu].uuid)
+				attrs.PutInt(gpusemconv.AttrProcessPID, int64(1000+t.Rank))
+				attrs.PutStr(gpusemconv.AttrCommunicatorID, t.ID)
+				attrs.PutStr(gpusemconv.AttrCommunicatorName, t.Name)
+				attrs.PutInt(gpusemconv.AttrCommunicatorRank, int64(t.Place))
+				attrs.PutInt(gpusemconv.AttrCommunicatorSize, int64(t.Size))
+				if !ofRank {
+					attrs.PutInt(gpusemconv.AttrCommunicatorNodes, int64(t.Nodes))
+					attrs.PutStr(gpusemconv.AttrCollectiveOperation, t.Function)
+					attrs.PutInt(gpusemconv.AttrCollectiveSize, t.Bytes)
+				}
 			}
-		}
-	}
-	for gpu := range id.gpus {
-		rank := (i-g.first)*len(id.gpus) + gpu
-		k := &g.play.Ranks[rank]
-		if k.Seconds == 0 {
-			continue // a job that hangs tells no more
-		}
-		attrs := pcommon.NewMap()
-		attrs.PutStr(gpusemconv.AttrJobID, id.job)
-		attrs.PutInt(gpusemconv.AttrJobRank, int64(rank))
-		attrs.PutStr(gpusemconv.AttrHWID, id.gpus[gpu].uuid)
-		attrs.PutInt(gpusemconv.AttrProcessPID, int64(1000+rank))
-		in := func(t *ranks.Traffic) {
-			attrs.PutStr(gpusemconv.AttrCommunicatorID, t.ID)
-			attrs.PutStr(gpusemconv.AttrCommunicatorName, t.Name)
-			attrs.PutInt(gpusemconv.AttrCommunicatorRank, int64(t.Place))
-			attrs.PutInt(gpusemconv.AttrCommunicatorSize, int64(len(t.Members)))
-		}
-		in(&k.Traffic[len(k.Traffic)-1]) // that of all ranks
-		add(0, attrs, k.Seconds/f.cfg.Step.Seconds(), 0)
-		for j := range k.Traffic {
-			t := &k.Traffic[j]
-			if in(t); t.Count == 0 {
-				continue
-			}
-			attrs.PutInt(gpusemconv.AttrCommunicatorNodes, int64(t.Nodes))
-			attrs.PutStr(gpusemconv.AttrCollectiveOperation, t.Function)
-			attrs.PutInt(gpusemconv.AttrCollectiveSize, t.Bytes)
-			add(2, attrs, t.Bandwidth, t.Seconds/float64(t.Count), float64(t.Total))
 		}
 	}
 }

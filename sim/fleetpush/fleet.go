@@ -51,7 +51,7 @@ type Config struct {
 	Step time.Duration
 	// Raw leaves out what an agent adds to its node's readings.
 	Raw bool
-	// Ranks adds what the jobs' ranks tell by NCCL's Inspector.
+	// Ranks adds what the ranks of training jobs tell by NCCL's Inspector.
 	Ranks bool
 	// Start is when the counters began.
 	Start time.Time
@@ -119,9 +119,6 @@ func (c *Config) Validate() error {
 		if v < 0 {
 			errs = append(errs, fmt.Errorf("%s is %s, must be 0s or more", name, v))
 		}
-	}
-	if d.Ranks && d.Load != fleetsim.Training {
-		errs = append(errs, errors.New("ranks are of training jobs, load must be training"))
 	}
 	if d.Step < 0 {
 		errs = append(errs, fmt.Errorf("step is %s, must be more than 0s", d.Step))
@@ -406,7 +403,7 @@ func (f *Fleet) advance(n *node, steps int, s *scratch) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for ; g.ticks < n.ticks; g.ticks++ {
-			g.advance(f.cfg.Step)
+			f.Advance(int(n.group), f.cfg.Step)
 		}
 	}
 	host := n.sim.Host()

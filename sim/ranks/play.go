@@ -12,14 +12,67 @@ import (
 	"math/rand/v2"
 )
 
+// Job is how a job is laid out, what its operations take, and what is peculiar about it.
+// Times are in seconds.
+type Job struct {
+	TP, DP, PP, GPUs       int     // sizes of tensor, data and pipeline groups, in the order of ranks; of a node
+	Micro, Blocks          int     // micro batches of a step, and blocks of a micro batch
+	Work                   float64 // of a block forward; it takes twice as long on the way back
+	Sharded                bool    // exchanges weights and gradients of each block, as FSDP does, not at the end of a step
+	World                  bool    // all ranks meet at the end of a step
+	TPTime, DPTime, PPTime float64 // of an operation once all have entered it
+	Noise, Bias, Jitter    float64 // deviations: of each block, of each rank, of a transfer's logarithm
+
+	Imbalance, ImbalanceEvery   float64 // a rank works longer by so much at most by design, as experts do, and each of these times another one
+	LastStage                   float64 // the last stage of the pipeline works more by it
+	Phase, PhaseEvery           float64 // the work of all changes by so much at most
+	Checkpoint, CheckpointEvery float64 // all ranks write so long,
+	FirstWrites                 bool    // or the first alone
+	StartUp                     float64 // the first step takes a rank so much longer on average, the next half of that
+
+	Faults []Fault
+}
+
+// Fault is there from a second of the job on.
+type Fault struct {
+	Kind     Kind
+	At       int
+	By, From float64
+}
+
+// Kind of a fault.
+type Kind uint8
+
+// The kinds.
+const (
+	GPU   Kind = iota // rank At computes slower by the part By; 1 stops it
+	Host              // so do all ranks of node At
+	Input             // rank At waits By seconds for its data at the begin of each step
+	Rail              // links between nodes of the GPUs with index At lose the part By of their rate
+)
+
+// Ranks is how many there are.
+func (j *Job) Ranks() int { return j.TP * j.DP * j.PP }
+
+// Typical returns a job of so many nodes with steps of about half a second: each node is a
+// tensor-parallel group.
+func Typical(nodes, gpus int) Job {
+	return Job{
+		TP: gpus, DP: nodes, PP: 1, GPUs: gpus, Micro: 2, Blocks: 2, World: true,
+		Work: 0.03, TPTime: 0.006, DPTime: 0.08, PPTime: 0.002, Noise: 0.04, Bias: 0.01, Jitter: 0.1,
+	}
+}
+
 // Play is a job that runs. It is used by one goroutine.
 type Play struct {
 	Ranks []Rank
-	Each  func(Operation) // if not nil, is called with every operation when its tick comes
+	Done  []Operation // that ended in the last tick
 
-	job  *Job
-	rng  *rand.Rand
-	held []Operation // which end after the tick
+	job   *Job
+	rng   *rand.Rand
+	begun []Operation // which end after the tick
+	// Members of each communicator, by its name and the function.
+	members map[string][][]*Traffic
 	// until is the tick's end, now where the first rank was as the step began.
 	until, now, phase, nextPhase, nextLoad, nextCheckpoint float64
 	steps                                                  int
@@ -33,97 +86,74 @@ type Rank struct {
 	Traffic []Traffic
 
 	at, bias, load float64
-	by             [4][]Traffic // the same by group
 }
-
-// The groups.
-const (
-	tensor = iota
-	data
-	pipeline
-	world
-)
 
 // Traffic is what a rank did in one communicator by one function in the last tick.
 type Traffic struct {
-	*Communicator
-	Place        int // the rank's number within the communicator
+	ID, Name     string // of the communicator, as NCCL's Inspector has them
+	Size, Nodes  int    // of the communicator
+	Rank, Place  int    // of the job, and among those of the communicator
 	Function     string
 	Bytes        int64   // of each message
 	Count, Total int     // of operations; since the job's start
 	Seconds      float64 // in them, with the waiting
 	Bandwidth    float64 // the greatest bus bandwidth, in bytes per second
-}
 
-// Communicator is a group of ranks. ID is as NCCL's Inspector writes it, the same on all.
-type Communicator struct {
-	ID, Name string
-	Members  []int
-	Nodes    int
-	takes    float64 // once all have entered an operation
+	takes, bus, algorithm float64 // once all have come; bytes of these bandwidths
 }
 
 // Operation is one that a rank has done, in seconds since the job's start.
 type Operation struct {
 	*Traffic
-	Rank, peer, number int
-	Began, Ended       float64
+	peer, number int
+	began, ended float64
 }
 
 // New starts a job.
 func New(job *Job, seed uint64) *Play {
 	p := &Play{
 		Ranks: make([]Rank, job.Ranks()), job: job, rng: rand.New(rand.NewPCG(seed, 0x72616e6b73)),
-		phase: 1, nextPhase: job.PhaseEvery, nextCheckpoint: job.CheckpointEvery,
+		members: map[string][][]*Traffic{}, phase: 1, nextPhase: job.PhaseEvery, nextCheckpoint: job.CheckpointEvery,
 	}
 	for r := range p.Ranks {
-		p.Ranks[r] = Rank{Node: r / job.GPUs, Speed: 1, bias: 1 + job.Bias*p.rng.NormFloat64(), load: 1, Traffic: make([]Traffic, 0, 8)}
+		// No Traffic moves: it is pointed at.
+		p.Ranks[r] = Rank{Node: r / job.GPUs, Speed: 1, bias: 1 + job.Bias*p.rng.NormFloat64(), load: 1, Traffic: make([]Traffic, 0, 6)}
 	}
-	gradients := []Traffic{{Function: "AllReduce", Bytes: 256 << 20}}
+	p.join("tp:0", job.TP, 1, job.TPTime, 16<<20, "AllReduce")
 	if job.Sharded {
-		gradients = []Traffic{{Function: "AllGather", Bytes: 8 << 20}, {Function: "ReduceScatter", Bytes: 8 << 20}}
+		p.join("dp:0", job.DP, job.TP, job.DPTime, 8<<20, "AllGather", "ReduceScatter")
+	} else {
+		p.join("dp:0", job.DP, job.TP, job.DPTime, 256<<20, "AllReduce")
 	}
-	p.join(tensor, "tp:0", job.TP, 1, job.TPTime, Traffic{Function: "AllReduce", Bytes: 16 << 20})
-	p.join(data, "dp:0", job.DP, job.TP, job.DPTime, gradients...)
-	p.join(pipeline, "pp:0", job.PP, job.TP*job.DP, job.PPTime, Traffic{Function: "Send", Bytes: 2 << 20}, Traffic{Function: "Recv", Bytes: 2 << 20})
+	p.join("pp:0", job.PP, job.TP*job.DP, job.PPTime, 2<<20, "Send", "Recv")
 	if job.World {
-		p.join(world, "world:0", job.Ranks(), 1, 1e-3, Traffic{Function: "AllReduce", Bytes: 64 << 10})
+		p.join("world:0", job.Ranks(), 1, 1e-3, 64<<10, "AllReduce")
 	}
 	return p
 }
 
-// join makes communicators of so many ranks, a stride apart, that do such operations.
-func (p *Play) join(group int, name string, size, stride int, takes float64, like ...Traffic) {
-	for r := 0; r < len(p.Ranks) && size > 1; r++ {
-		k, c, place := &p.Ranks[r], (*Communicator)(nil), r/stride%size
-		if place == 0 {
-			c = &Communicator{ID: fmt.Sprintf("0x%014x", p.rng.Uint64()>>8), Name: name, takes: takes}
-		} else {
-			c = p.Ranks[r-stride].by[group][0].Communicator
+// join makes communicators of so many ranks, a stride apart, which do these functions.
+func (p *Play) join(name string, size, stride int, takes float64, bytes int64, functions ...string) {
+	n := float64(size) // the factors are those of nccl-tests
+	factors := map[string][2]float64{"AllReduce": {2 * (n - 1) / n, 1}, "AllGather": {n - 1, n}, "ReduceScatter": {n - 1, n}, "Send": {1, 1}, "Recv": {1, 1}}
+	for first := range p.Ranks {
+		if size == 1 || first/stride%size != 0 {
+			continue
 		}
-		if place == 0 || p.Ranks[r-stride].Node != k.Node {
-			c.Nodes++
+		nodes := min(size, (first%p.job.GPUs+(size-1)*stride)/p.job.GPUs+1)
+		t := Traffic{ID: fmt.Sprintf("0x%014x", p.rng.Uint64()>>8), Name: name, Size: size, Nodes: nodes, Bytes: bytes, takes: takes}
+		for _, function := range functions {
+			t.Function, t.bus, t.algorithm = function, float64(bytes)*factors[function][0], float64(bytes)*factors[function][1]
+			var members []*Traffic
+			for t.Place = range size {
+				t.Rank = first + t.Place*stride
+				k := &p.Ranks[t.Rank]
+				k.Traffic = append(k.Traffic, t)
+				members = append(members, &k.Traffic[len(k.Traffic)-1])
+			}
+			p.members[name+function] = append(p.members[name+function], members)
 		}
-		c.Members = append(c.Members, r)
-		for _, t := range like {
-			t.Communicator, t.Place = c, place
-			k.Traffic = append(k.Traffic, t)
-		}
-		k.by[group] = k.Traffic[len(k.Traffic)-len(like):]
 	}
-}
-
-// busBytes are the bytes that a message's bus bandwidth and its algorithm bandwidth are of,
-// by the factors of nccl-tests.
-func (t *Traffic) busBytes() (bus, algorithm float64) {
-	n, bytes := float64(len(t.Members)), float64(t.Bytes)
-	switch t.Function {
-	case "AllReduce":
-		return bytes * 2 * (n - 1) / n, bytes
-	case "AllGather", "ReduceScatter":
-		return bytes * (n - 1), bytes * n
-	}
-	return bytes, bytes
 }
 
 // Advance plays a tick of dt seconds: Ranks tell of the operations that ended in it.
@@ -137,42 +167,34 @@ func (p *Play) Advance(dt float64) {
 			t.Count, t.Seconds, t.Bandwidth = 0, 0, 0
 		}
 	}
-	held := p.held
-	p.held = p.held[:0]
-	for i := range held {
-		p.done(held[i])
+	for p.step() {
 	}
-	for {
-		p.now = math.Inf(1)
-		for r := range p.Ranks {
-			p.now = min(p.now, p.Ranks[r].at)
+	begun := p.begun
+	p.Done, p.begun = p.Done[:0], begun[:0]
+	for _, o := range begun {
+		if o.ended > p.until {
+			p.begun = append(p.begun, o)
+			continue
 		}
-		if p.now >= p.until {
-			return
-		}
-		p.step()
+		t, seconds := o.Traffic, o.ended-o.began
+		o.number = t.Total
+		t.Count, t.Total = t.Count+1, t.Total+1
+		t.Seconds, t.Bandwidth = t.Seconds+seconds, max(t.Bandwidth, t.bus/seconds)
+		p.Ranks[t.Rank].Seconds += seconds
+		p.Done = append(p.Done, o)
 	}
 }
 
-// done counts an operation, or keeps it for its tick.
-func (p *Play) done(o Operation) {
-	if o.Ended > p.until {
-		p.held = append(p.held, o)
-		return
+// step plays one step of the job unless it is after the tick: all micro batches go through
+// the stages, and back.
+func (p *Play) step() bool {
+	p.now = math.Inf(1)
+	for r := range p.Ranks {
+		p.now = min(p.now, p.Ranks[r].at)
 	}
-	t, k, seconds := o.Traffic, &p.Ranks[o.Rank], o.Ended-o.Began
-	bus, _ := t.busBytes()
-	o.number = t.Total
-	t.Count, t.Total = t.Count+1, t.Total+1
-	t.Seconds, t.Bandwidth = t.Seconds+seconds, max(t.Bandwidth, bus/seconds)
-	k.Seconds += seconds
-	if p.Each != nil {
-		p.Each(o)
+	if p.now >= p.until {
+		return false
 	}
-}
-
-// step plays one step of the job: all micro batches go through the stages, and back.
-func (p *Play) step() {
 	p.begin()
 	for way := range 2 {
 		for range p.job.Micro {
@@ -181,11 +203,10 @@ func (p *Play) step() {
 			}
 		}
 	}
-	if !p.job.Sharded {
-		p.meet(data, 0, p.Ranks)
-	}
-	p.meet(world, 0, p.Ranks)
+	p.meet("dp:0AllReduce", 0, len(p.Ranks))
+	p.meet("world:0AllReduce", 0, len(p.Ranks))
 	p.steps++
+	return true
 }
 
 // begin is what comes before a step, and what changes with it.
@@ -230,55 +251,45 @@ func (p *Play) lost(kind Kind, at int) (by float64) {
 // pass takes a micro batch through a stage, forward (way 0) or back (way 1). It comes from
 // another stage: both ranks wait for each other.
 func (p *Play) pass(s, way int) {
-	j := p.job
-	n, from := j.TP*j.DP, s-1+2*way
-	stage := p.Ranks[s*n : (s+1)*n]
-	for r := s * n; from >= 0 && from < j.PP && r < (s+1)*n; r++ {
-		p.operate(pipeline, 0, r+(from-s)*n, r)
+	j, n, from := p.job, p.job.TP*p.job.DP, s-1+2*way
+	for i := 0; i < n && from >= 0 && from < j.PP; i++ {
+		p.operate(p.members["pp:0Send"][i][from], p.members["pp:0Recv"][i][s])
 	}
 	work := float64(1+way) * j.Work * p.phase
 	if s > 0 && s == j.PP-1 {
 		work *= 1 + j.LastStage
 	}
 	for range j.Blocks {
-		for i := range stage {
-			k := &stage[i]
-			speed := k.Speed * (1 - p.lost(GPU, s*n+i) - p.lost(Host, k.Node))
+		for r := s * n; r < (s+1)*n; r++ {
+			k := &p.Ranks[r]
+			speed := k.Speed * (1 - p.lost(GPU, r) - p.lost(Host, k.Node))
 			k.at += work * k.bias * k.load * max(0.1, 1+j.Noise*p.rng.NormFloat64()) / speed
 		}
-		if p.meet(tensor, 0, stage); j.Sharded {
-			p.meet(data, way, stage)
+		p.meet("tp:0AllReduce", s*n, (s+1)*n)
+		p.meet([]string{"dp:0AllGather", "dp:0ReduceScatter"}[way], s*n, (s+1)*n)
+	}
+}
+
+// meet is an operation of all communicators that do such, and begin with such a rank.
+func (p *Play) meet(what string, from, to int) {
+	for _, members := range p.members[what] {
+		if r := members[0].Rank; r >= from && r < to {
+			p.operate(members...)
 		}
 	}
 }
 
-// meet is the nth operation of each communicator of a group.
-func (p *Play) meet(group, nth int, among []Rank) {
-	for i := range among {
-		if by := among[i].by[group]; len(by) > 0 && by[0].Place == 0 {
-			p.operate(group, nth, by[0].Members...)
-		}
-	}
-}
-
-// operate is an operation of a communicator of these ranks. They leave it together, so much
-// after the last has come. In a pipeline the first sends and the other receives.
-func (p *Play) operate(group, nth int, all ...int) {
+// operate is an operation of ranks. They leave it together, so much after the last has come.
+func (p *Play) operate(all ...*Traffic) {
 	end, lost := 0.0, 0.0
-	for _, r := range all {
-		end, lost = max(end, p.Ranks[r].at), max(lost, p.lost(Rail, r%p.job.GPUs))
-	}
-	c := p.Ranks[all[0]].by[group][0].Communicator
-	if c.Nodes == 1 {
-		lost = 0
-	}
-	end += c.takes / (1 - lost) * math.Exp(p.job.Jitter*p.rng.NormFloat64())
-	for i, r := range all {
-		if group == pipeline {
-			nth = i
+	for _, t := range all {
+		if end = max(end, p.Ranks[t.Rank].at); t.Nodes > 1 {
+			lost = max(lost, p.lost(Rail, t.Rank%p.job.GPUs))
 		}
-		k, peer := &p.Ranks[r], &p.Ranks[all[len(all)-1-i]]
-		p.done(Operation{Traffic: &k.by[group][nth], Rank: r, peer: peer.by[group][0].Place, Began: k.at, Ended: end})
-		k.at = end
+	}
+	end += all[0].takes / (1 - lost) * math.Exp(p.job.Jitter*p.rng.NormFloat64())
+	for i, t := range all {
+		p.begun = append(p.begun, Operation{Traffic: t, peer: all[len(all)-1-i].Place, began: p.Ranks[t.Rank].at, ended: end})
+		p.Ranks[t.Rank].at = end
 	}
 }
