@@ -104,7 +104,7 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 		o.fleet.Step = 10 * time.Second
 	}
 	if o.fleet.Start = time.Now(); o.nccl != "" {
-		o.fleet.Jobs, o.fleet.Ranks, o.fleet.Load = 1, true, fleetsim.Training
+		o.fleet.Clusters, o.fleet.Jobs, o.fleet.Ranks, o.fleet.Load = 1, 1, true, fleetsim.Training
 	}
 	errs = append(errs, flagErrors(o.fleet.Validate()), flagErrors(o.push.Validate()))
 	plain := *insecure

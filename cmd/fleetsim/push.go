@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
@@ -59,15 +58,18 @@ func writeJSON(file string, report *fleetpush.Report, out io.Writer) error {
 // writeNCCL runs a job in real time until ctx ends. A process for each GPU writes what NCCL's
 // Inspector would. Files stay open, as those of processes that run.
 func writeNCCL(ctx context.Context, fleet *fleetpush.Fleet, folder string) error {
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		return err
+	}
 	inspector, files, at := ranks.Inspector{Ranks: 1}, map[string]*os.File{}, time.Now()
-	err := os.MkdirAll(folder, 0o750)
+	root, err := os.OpenRoot(folder)
 	for err == nil && ctx.Err() == nil {
 		time.Sleep(time.Second)
 		by := time.Since(at)
 		at = at.Add(by)
 		for name, text := range inspector.Dump(fleet.Advance(0, by), at) {
 			if files[name] == nil && err == nil {
-				files[name], err = os.Create(filepath.Join(folder, name))
+				files[name], err = root.Create(name)
 			}
 			if err == nil {
 				_, err = files[name].Write(text)

@@ -46,8 +46,7 @@ func (f *Fleet) Advance(nth int, by time.Duration) *ranks.Play {
 		return nil
 	}
 	for r := range g.play.Ranks {
-		k := &g.play.Ranks[r]
-		k.Speed = g.sim.Nodes()[k.Node].Speed(r % f.cfg.GPUs)
+		g.play.Ranks[r].Speed = g.sim.Nodes()[r/f.cfg.GPUs].Speed(r % f.cfg.GPUs)
 	}
 	g.play.Advance(by.Seconds())
 	return g.play
@@ -72,9 +71,8 @@ func (f *Fleet) addRanks(md pmetric.Metrics, id *identity, i int) {
 			m.SetEmptySum().SetIsMonotonic(true)
 			m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
 		}
-		first := (i - g.first) * len(id.gpus)
 		for gpu := range id.gpus {
-			k := &g.play.Ranks[first+gpu]
+			k := &g.play.Ranks[(i-g.first)*len(id.gpus)+gpu]
 			for j, t := range k.Traffic {
 				if t.Count == 0 || ofRank && j+1 < len(k.Traffic) { // the last is that of all ranks
 					continue

@@ -7,9 +7,12 @@
 package ranks // import "github.com/gpu-collector/gpu-collector/sim/ranks"
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"time"
 )
 
 // Job is how a job is laid out, what its operations take, and what is peculiar about it.
@@ -35,27 +38,22 @@ type Job struct {
 
 // Fault is there from a second of the job on.
 type Fault struct {
-	Kind     Kind
-	At       int
+	Kind, At int
 	By, From float64
 }
 
-// Kind of a fault.
-type Kind uint8
-
-// The kinds.
+// The kinds of faults.
 const (
-	GPU   Kind = iota // rank At computes slower by the part By; 1 stops it
-	Host              // so do all ranks of node At
-	Input             // rank At waits By seconds for its data at the begin of each step
-	Rail              // links between nodes of the GPUs with index At lose the part By of their rate
+	GPU   = iota // rank At computes slower by the part By; 1 stops it
+	Host         // so do all ranks of node At
+	Input        // rank At waits By seconds for its data at the begin of each step
+	Rail         // links between nodes of the GPUs with index At lose the part By of their rate
 )
 
 // Ranks is how many there are.
 func (j *Job) Ranks() int { return j.TP * j.DP * j.PP }
 
-// Typical returns a job of so many nodes with steps of about half a second: each node is a
-// tensor-parallel group.
+// Typical returns a job of so many tensor-parallel nodes, with steps of about half a second.
 func Typical(nodes, gpus int) Job {
 	return Job{
 		TP: gpus, DP: nodes, PP: 1, GPUs: gpus, Micro: 2, Blocks: 2, World: true,
@@ -167,7 +165,16 @@ func (p *Play) Advance(dt float64) {
 			t.Count, t.Seconds, t.Bandwidth = 0, 0, 0
 		}
 	}
-	for p.step() {
+	for {
+		p.now = math.Inf(1)
+		for r := range p.Ranks {
+			p.now = min(p.now, p.Ranks[r].at)
+		}
+		if p.now >= p.until {
+			break
+		}
+		p.begin()
+		p.step()
 	}
 	begun := p.begun
 	p.Done, p.begun = p.Done[:0], begun[:0]
@@ -185,17 +192,8 @@ func (p *Play) Advance(dt float64) {
 	}
 }
 
-// step plays one step of the job unless it is after the tick: all micro batches go through
-// the stages, and back.
-func (p *Play) step() bool {
-	p.now = math.Inf(1)
-	for r := range p.Ranks {
-		p.now = min(p.now, p.Ranks[r].at)
-	}
-	if p.now >= p.until {
-		return false
-	}
-	p.begin()
+// step plays one step of the job: all micro batches go through the stages, and back.
+func (p *Play) step() {
 	for way := range 2 {
 		for range p.job.Micro {
 			for s := range p.job.PP {
@@ -206,18 +204,16 @@ func (p *Play) step() bool {
 	p.meet("dp:0AllReduce", 0, len(p.Ranks))
 	p.meet("world:0AllReduce", 0, len(p.Ranks))
 	p.steps++
-	return true
 }
 
 // begin is what comes before a step, and what changes with it.
 func (p *Play) begin() {
 	j, rng := p.job, p.rng
-	due := func(amount, every float64, next *float64) bool {
-		if amount == 0 || p.now < *next {
-			return false
+	due := func(amount, every float64, next *float64) (is bool) {
+		if is = amount != 0 && p.now >= *next; is {
+			*next = p.now + every
 		}
-		*next = p.now + every
-		return true
+		return is
 	}
 	if due(j.Phase, j.PhaseEvery, &p.nextPhase) {
 		p.phase = 1 + j.Phase*(2*rng.Float64()-1)
@@ -239,7 +235,7 @@ func (p *Play) begin() {
 }
 
 // lost is what the faults of a kind take at a place in this step.
-func (p *Play) lost(kind Kind, at int) (by float64) {
+func (p *Play) lost(kind, at int) (by float64) {
 	for _, f := range p.job.Faults {
 		if f.Kind == kind && f.At == at && p.now >= f.From {
 			by += f.By
@@ -292,4 +288,47 @@ func (p *Play) operate(all ...*Traffic) {
 		p.begun = append(p.begun, Operation{Traffic: t, peer: all[len(all)-1-i].Place, began: p.Ranks[t.Rank].at, ended: end})
 		p.Ranks[t.Rank].at = end
 	}
+}
+
+// Inspector is the profiler plug-in of NCCL, or RCCL, in the processes of a job.
+type Inspector struct {
+	Ranks int // of a process
+	// Old is NCCL 2.28: no names, no Send and Recv, and of each communicator the last
+	// operation before a dump. Else it is 2.30.
+	Old     bool
+	Verbose bool // adds the times of kernels (NCCL_INSPECTOR_DUMP_VERBOSE)
+}
+
+// Dump returns what each process appends to its file after a tick, by the file's name: a line
+// for each operation as inspector_json.cc writes it, those of one communicator and rank after
+// the other. A line takes 15 µs or so.
+func (i *Inspector) Dump(p *Play, at time.Time) map[string][]byte {
+	order := func(a, b Operation) int { return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Rank, b.Rank)) }
+	slices.SortStableFunc(p.Done, order)
+	files := map[string][]byte{}
+	for k, o := range p.Done {
+		kind, peer, name, first := "coll", "", fmt.Sprintf(`"comm_name":%q,`, o.Name), o.Rank/i.Ranks*i.Ranks
+		if o.Function == "Send" || o.Function == "Recv" {
+			kind, peer = "p2p", fmt.Sprintf(`"p2p_peer":%d,`, o.peer)
+		}
+		if i.Old {
+			name = ""
+			if kind == "p2p" || k+1 < len(p.Done) && order(o, p.Done[k+1]) == 0 {
+				continue
+			}
+		}
+		host, pid, micros := fmt.Sprintf("node-%06d", p.Ranks[first].Node), 1000+first, max(1, int64((o.ended-o.began)*1e6+0.5))
+		file := fmt.Sprintf("%s-pid%d.log", host, pid)
+		to := fmt.Appendf(files[file], `{"header":{"id":%q,%s"rank":%d,"n_ranks":%d,"nnodes":%d},"metadata":{"inspector_output_format_version":"v4.0","git_rev":"unknown","rec_mechanism":"nccl_profiler_interface","dump_timestamp_us":%d,"hostname":%q,"pid":%d},`,
+			o.ID, name, o.Place, o.Size, o.Nodes, at.UnixMicro()+int64(len(files[file])/32), host, pid)
+		to = fmt.Appendf(to, `"%[1]s_perf":{%[1]q:%[2]q,%[3]s"%[1]s_sn":%[4]d,"%[1]s_msg_size_bytes":%[5]d,"%[1]s_exec_time_us":%[6]d,"%[1]s_timing_source":"kernel_gpu","%[1]s_algobw_gbs":%[7]f,"%[1]s_busbw_gbs":%[8]f`,
+			kind, o.Function, peer, o.number, o.Bytes, micros, o.algorithm/float64(micros)/1e3, o.bus/float64(micros)/1e3)
+		if i.Verbose { // The host launches an operation in no time; its kernel runs to the end.
+			began := at.UnixMicro() - int64((p.until-o.began)*1e6)
+			to = fmt.Appendf(to, `,"event_trace_sn":{"%[1]s_start_sn":1,"%[1]s_stop_sn":2,"kernel_events":[{"channel_id":0,"kernel_start_sn":3,"kernel_stop_sn":5,"kernel_record_sn":4}]},"event_trace_ts":{"%[1]s_start_ts":%[2]d,"%[1]s_stop_ts":%[3]d,"kernel_events":[{"channel_id":0,"kernel_start_ts":%[3]d,"kernel_stop_ts":%[4]d,"kernel_record_ts":%[4]d}]}`,
+				kind, began, began+5, began+5+micros)
+		}
+		files[file] = append(to, "}}\n"...)
+	}
+	return files
 }
