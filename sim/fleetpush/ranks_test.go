@@ -26,6 +26,8 @@ func TestRanksOfAJob(t *testing.T) {
 		{Target: fleetsim.Target{Node: 3}, Fault: fleetsim.Fault{Kind: fleetsim.Neighbour, GPU: 1, Severity: 0.3}},
 		{Target: fleetsim.Target{Node: 0}, Fault: fleetsim.Fault{Kind: fleetsim.LostGPU, GPU: 0}},
 	}})
+	var from metricreading.Resource
+	from.Begin(metricreading.New(zap.NewNop(), nil), pcommon.NewMap(), "", "")
 	seen, shares := map[string]int{}, make([]float64, 4)
 	for i := range 4 {
 		b, err := f.Next(i, 6, start.Add(time.Minute), nil)
@@ -34,8 +36,6 @@ func TestRanksOfAJob(t *testing.T) {
 		gpus := gpuIDs(md)
 		for _, m := range md.ResourceMetrics().At(2).ScopeMetrics().At(0).Metrics().All() {
 			known := reading.ByName(m.Name())
-			var from metricreading.Resource
-			from.Begin(metricreading.New(zap.NewNop(), nil), pcommon.NewMap(), "", "")
 			list, ok := from.Open(known, m)
 			require.True(t, ok, m.Name())
 			for _, p := range list.All() {

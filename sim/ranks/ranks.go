@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ranks plays training jobs whose ranks wait for one another, one operation of a
-// communicator after the other. A rank that computes longer than its peers enters each
-// operation last, and waits least, while step time and utilisation are the same on all.
-// Pure: seeds come in, and time is the job's own.
+// Package ranks plays training jobs whose ranks wait for one another in each operation. A rank
+// that computes longer enters it last, and waits least, while step times are equal. Pure: seeds
+// come in, and time is the job's own.
 package ranks // import "github.com/gpu-collector/gpu-collector/sim/ranks"
 
 import (
@@ -173,7 +172,6 @@ func (p *Play) Advance(dt float64) {
 		if p.now >= p.until {
 			break
 		}
-		p.begin()
 		p.step()
 	}
 	begun := p.begun
@@ -192,22 +190,9 @@ func (p *Play) Advance(dt float64) {
 	}
 }
 
-// step plays one step of the job: all micro batches go through the stages, and back.
+// step plays one step of the job: what comes before it and changes with it, then all micro
+// batches go through the stages, and back.
 func (p *Play) step() {
-	for way := range 2 {
-		for range p.job.Micro {
-			for s := range p.job.PP {
-				p.pass(s+way*(p.job.PP-1-2*s), way)
-			}
-		}
-	}
-	p.meet("dp:0AllReduce", 0, len(p.Ranks))
-	p.meet("world:0AllReduce", 0, len(p.Ranks))
-	p.steps++
-}
-
-// begin is what comes before a step, and what changes with it.
-func (p *Play) begin() {
 	j, rng := p.job, p.rng
 	due := func(amount, every float64, next *float64) (is bool) {
 		if is = amount != 0 && p.now >= *next; is {
@@ -232,6 +217,16 @@ func (p *Play) begin() {
 		}
 		k.at += p.lost(Input, r)
 	}
+	for way := range 2 {
+		for range j.Micro {
+			for s := range j.PP {
+				p.pass(s+way*(j.PP-1-2*s), way)
+			}
+		}
+	}
+	p.meet("dp:0AllReduce", 0, len(p.Ranks))
+	p.meet("world:0AllReduce", 0, len(p.Ranks))
+	p.steps++
 }
 
 // lost is what the faults of a kind take at a place in this step.
