@@ -33,7 +33,6 @@ func TestRanksOfAJob(t *testing.T) {
 		b, err := f.Next(i, 6, start.Add(time.Minute), nil)
 		require.NoError(t, err)
 		md := decode(t, b)
-		gpus := gpuIDs(md)
 		for _, m := range md.ResourceMetrics().At(2).ScopeMetrics().At(0).Metrics().All() {
 			known := reading.ByName(m.Name())
 			list, ok := from.Open(known, m)
@@ -41,7 +40,7 @@ func TestRanksOfAJob(t *testing.T) {
 			for _, p := range list.All() {
 				seen[m.Name()]++
 				a := p.Attributes().AsRaw()
-				rank := i%2*2 + slices.Index(gpus, fmt.Sprint(a[gpusemconv.AttrHWID]))
+				rank := i%2*2 + slices.Index(gpuIDs(md), fmt.Sprint(a[gpusemconv.AttrHWID]))
 				assert.Equal(t, []any{"job-00001", int64(rank)}, []any{a[gpusemconv.AttrJobID], a[gpusemconv.AttrJobRank]})
 				var read metricreading.Point
 				assert.True(t, known.Unread != "" || from.Read(p, &read) == reading.Accepted, m.Name())
@@ -52,7 +51,6 @@ func TestRanksOfAJob(t *testing.T) {
 		}
 	}
 	assert.Greater(t, slices.Min(shares[:3]), shares[3]+0.1)
-	assert.Less(t, slices.Max(shares[:3]), slices.Min(shares[:3])+0.05)
 	assert.Equal(t, map[string]int{
 		"gpu.collective.time_share": 4, "gpu.collective.stalled": 4,
 		"gpu.communicator.bandwidth": 12, "gpu.communicator.latency": 12, "gpu.communicator.operations": 12,

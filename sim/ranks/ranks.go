@@ -164,22 +164,14 @@ func (p *Play) Advance(dt float64) {
 			t.Count, t.Seconds, t.Bandwidth = 0, 0, 0
 		}
 	}
-	for {
-		p.now = math.Inf(1)
-		for r := range p.Ranks {
-			p.now = min(p.now, p.Ranks[r].at)
-		}
-		if p.now >= p.until {
-			break
-		}
+	first := func(a, b Rank) int { return cmp.Compare(a.at, b.at) }
+	for p.now = slices.MinFunc(p.Ranks, first).at; p.now < p.until; p.now = slices.MinFunc(p.Ranks, first).at {
 		p.step()
 	}
-	begun := p.begun
-	p.Done, p.begun = p.Done[:0], begun[:0]
-	for _, o := range begun {
+	p.Done = p.Done[:0]
+	p.begun = slices.DeleteFunc(p.begun, func(o Operation) bool {
 		if o.ended > p.until {
-			p.begun = append(p.begun, o)
-			continue
+			return false
 		}
 		t, seconds := o.Traffic, o.ended-o.began
 		o.number = t.Total
@@ -187,7 +179,8 @@ func (p *Play) Advance(dt float64) {
 		t.Seconds, t.Bandwidth = t.Seconds+seconds, max(t.Bandwidth, t.bus/seconds)
 		p.Ranks[t.Rank].Seconds += seconds
 		p.Done = append(p.Done, o)
-	}
+		return true
+	})
 }
 
 // step plays one step of the job: what comes before it and changes with it, then all micro
@@ -253,8 +246,7 @@ func (p *Play) pass(s, way int) {
 	for range j.Blocks {
 		for r := s * n; r < (s+1)*n; r++ {
 			k := &p.Ranks[r]
-			speed := k.Speed * (1 - p.lost(GPU, r) - p.lost(Host, k.Node))
-			k.at += work * k.bias * k.load * max(0.1, 1+j.Noise*p.rng.NormFloat64()) / speed
+			k.at += work * k.bias * k.load * max(0.1, 1+j.Noise*p.rng.NormFloat64()) / (k.Speed * (1 - p.lost(GPU, r) - p.lost(Host, k.Node)))
 		}
 		p.meet("tp:0AllReduce", s*n, (s+1)*n)
 		p.meet([]string{"dp:0AllGather", "dp:0ReduceScatter"}[way], s*n, (s+1)*n)
