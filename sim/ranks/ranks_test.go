@@ -89,8 +89,7 @@ func TestTraits(t *testing.T) {
 	_, shares = ran(j)
 	assert.InDelta(t, shares[0]+5*20.0/540, slices.Min(shares[1:]), 0.02, "who waits for the first one's checkpoint")
 
-	j = Typical(2, 4)
-	j.Phase, j.PhaseEvery, j.StartUp, j.Imbalance, j.ImbalanceEvery = 0.6, 60, 10, 0.3, 30
+	j.FirstWrites, j.Phase, j.PhaseEvery, j.StartUp, j.Imbalance, j.ImbalanceEvery = false, 0.6, 60, 10, 0.3, 30
 	p, shares := ran(j)
 	assert.Less(t, slices.Max(shares)-slices.Min(shares), 0.1, "the heavy load goes around")
 	p.Ranks[3].Speed = 0
