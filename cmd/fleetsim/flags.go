@@ -64,7 +64,7 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	})
 	fs.Uint64Var(&o.fleet.Seed, "seed", 1, "the same seed gives the same readings")
 	fs.BoolVar(&o.fleet.Raw, "raw", false, "without scores and verdicts, for pushing to an agent")
-	fs.BoolVar(&o.fleet.Ranks, "ranks", false, "with what the nodes' jobs tell of their ranks")
+	fs.BoolVar(&o.fleet.Ranks, "ranks", false, "with what the ranks of training jobs tell")
 	fs.StringVar(&o.nccl, "nccl", "", "`folder` for the files of NCCL's Inspector of one job on all nodes, in place of pushing")
 	fs.StringVar(&o.json, "json", "", "`file` for the report as JSON, - for standard output")
 	ca := fs.String("ca", "", "`file` of the CA's certificates in PEM")
@@ -103,7 +103,9 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	if o.fleet.Step = o.push.Interval; o.push.Interval == 0 {
 		o.fleet.Step = 10 * time.Second
 	}
-	o.fleet.Start = time.Now()
+	if o.fleet.Start = time.Now(); o.nccl != "" {
+		o.fleet.Clusters, o.fleet.Jobs, o.fleet.Ranks, o.fleet.Load = 1, 1, true, fleetsim.Training
+	}
 	errs = append(errs, flagErrors(o.fleet.Validate()), flagErrors(o.push.Validate()))
 	plain := *insecure
 	if !plain && *ca == "" && *cert == "" && *key == "" {

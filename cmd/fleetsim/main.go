@@ -38,12 +38,7 @@ func run(args []string, out, diagnostics io.Writer) int {
 		ctx, cancel = context.WithTimeout(ctx, o.duration)
 		defer cancel()
 	}
-	if o.nccl != "" {
-		err = writeNCCL(ctx, o)
-	} else {
-		err = push(ctx, o, out, diagnostics)
-	}
-	if err != nil {
+	if err := push(ctx, o, out, diagnostics); err != nil {
 		_, _ = fmt.Fprintf(diagnostics, "fleetsim: %v\n", err)
 		return exitFailed
 	}

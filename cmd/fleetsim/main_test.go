@@ -4,7 +4,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -44,7 +47,6 @@ func TestBadFlagsSayWhatIsRight(t *testing.T) {
 		"-fault slow_node:0%":          `share is "0%"`,
 		"-fault lost_gpu:30%:8":        "-fault lost_gpu of 30 % of nodes: gpu is 8, must be below the 8 of the node",
 		"-fault lost_gpu:1:8":          "must be below the 8 of the node",
-		"-ranks -load idle":            "-ranks is set, but they need the load training",
 		"-ca /nowhere":                 "failed to load CA CertPool",
 		"-ca " + empty:                 "failed to parse cert",
 		"-cert a":                      "provide both certificate and key, or neither",
@@ -120,39 +122,29 @@ func TestNothingAccepted(t *testing.T) {
 
 // The files of a job tell of the GPU that a fault slows down, and end with one that is lost.
 func TestNCCLFiles(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "new")
-	o, err := parse(strings.Fields("-nodes 2 -gpus 2 -fault neighbour:1:1@20s=0.4 -fault lost_gpu:0:1@60s -nccl "+dir), io.Discard)
-	require.NoError(t, err)
-	j, err := newNCCLJob(&o.fleet, o.nccl)
-	require.NoError(t, err)
-	to := 0
-	seconds := func(until int) (all []float64) {
-		begin := make([]int64, 4)
-		for i, f := range j.files {
-			begin[i], _ = f.Seek(0, io.SeekEnd)
-		}
-		for ; to < until; to++ {
-			require.NoError(t, j.tick(o.fleet.Start.Add(time.Duration(to+1)*time.Second)))
-		}
-		for i, name := range []string{"node-000000-pid1000.log", "node-000000-pid1001.log", "node-000001-pid1002.log", "node-000001-pid1003.log"} {
-			text, err := os.ReadFile(filepath.Join(dir, name))
+	synctest.Test(t, func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "new")
+		o, err := parse(strings.Fields("-nodes 2 -gpus 2 -fault neighbour:1:1@20s=0.4 -fault lost_gpu:0:1@60s -nccl "+dir), io.Discard)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second)
+		defer cancel()
+		require.NoError(t, push(ctx, o, io.Discard, io.Discard))
+		var seconds [4][7]float64 // in operations, in each ten seconds
+		for r := range seconds {
+			text, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("node-%06d-pid%d.log", r/2, 1000+r)))
 			require.NoError(t, err)
-			all = append(all, 0)
-			for _, micros := range regexp.MustCompile(`"coll_exec_time_us":(\d+)`).FindAllSubmatch(text[begin[i]:], -1) {
-				s, err := strconv.ParseFloat(string(micros[1]), 64)
-				require.NoError(t, err)
-				all[i] += s / 1e6
+			for _, found := range regexp.MustCompile(`_timestamp_us":(\d+).*"coll_exec_time_us":(\d+)`).FindAllStringSubmatch(string(text), -1) {
+				at, _ := strconv.ParseInt(found[1], 10, 64)
+				took, _ := strconv.ParseFloat(found[2], 64)
+				seconds[r][time.UnixMicro(at-1e6).Sub(o.fleet.Start)/(10*time.Second)] += took / 1e6
 			}
 		}
-		return all
-	}
-	well, slow := seconds(20), seconds(60)
-	for r := range 3 {
-		assert.InEpsilon(t, well[3], well[r], 0.15)
-		assert.Greater(t, slow[r], slow[3]*3/2)
-	}
-	seconds(65)
-	assert.Equal(t, make([]float64, 4), seconds(70), "the lost GPU stops all")
+		for r := range 3 {
+			assert.InEpsilon(t, seconds[3][1], seconds[r][1], 0.2)
+			assert.Greater(t, seconds[r][4], seconds[3][4]*3/2)
+			assert.Less(t, seconds[r][6], seconds[r][5]/2, "the lost GPU stops all")
+		}
+	})
 }
 
 func TestHelp(t *testing.T) {

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/ranks"
 )
 
 // push runs the fleet until ctx ends and writes the report.
@@ -18,6 +20,9 @@ func push(ctx context.Context, o *options, out, diagnostics io.Writer) error {
 	fleet, err := fleetpush.New(o.fleet)
 	if err != nil {
 		return err
+	}
+	if o.nccl != "" {
+		return writeNCCL(ctx, fleet, o.nccl)
 	}
 	pusher, err := fleetpush.NewPusher(o.push, fleet)
 	if err != nil {
@@ -48,4 +53,28 @@ func writeJSON(file string, report *fleetpush.Report, out io.Writer) error {
 		return err
 	}
 	return os.WriteFile(file, text, 0o600)
+}
+
+// writeNCCL runs a job in real time until ctx ends. A process for each GPU writes what NCCL's
+// Inspector would. Files stay open, as those of processes that run.
+func writeNCCL(ctx context.Context, fleet *fleetpush.Fleet, folder string) error {
+	if err := os.MkdirAll(folder, 0o750); err != nil {
+		return err
+	}
+	inspector, files, at := ranks.Inspector{Ranks: 1}, map[string]*os.File{}, time.Now()
+	root, err := os.OpenRoot(folder)
+	for err == nil && ctx.Err() == nil {
+		time.Sleep(time.Second)
+		by := time.Since(at)
+		at = at.Add(by)
+		for name, text := range inspector.Dump(fleet.Advance(0, by), at) {
+			if files[name] == nil && err == nil {
+				files[name], err = root.Create(name)
+			}
+			if err == nil {
+				_, err = files[name].Write(text)
+			}
+		}
+	}
+	return err
 }

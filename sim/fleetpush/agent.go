@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/sim/ranks"
 )
 
 // scope is the one under which the straggler processor reports.
@@ -35,4 +36,69 @@ func addStep(md pmetric.Metrics, id *identity, now time.Time, seconds float64) {
 	p := m.SetEmptyGauge().DataPoints().AppendEmpty()
 	p.SetDoubleValue(seconds)
 	p.SetTimestamp(pcommon.NewTimestampFromTime(now))
+}
+
+// Advance moves the nth job on, and its ranks if the fleet has such. They are as fast as their
+// GPUs: one that is lost stops all.
+func (f *Fleet) Advance(nth int, by time.Duration) *ranks.Play {
+	g := &f.groups[nth]
+	if g.sim.Advance(by); g.play == nil {
+		return nil
+	}
+	for r := range g.play.Ranks {
+		g.play.Ranks[r].Speed = g.sim.Nodes()[r/f.cfg.GPUs].Speed(r % f.cfg.GPUs)
+	}
+	g.play.Advance(by.Seconds())
+	return g.play
+}
+
+// addRanks adds what the nccl receiver of node i reports. Each process has one rank.
+func (f *Fleet) addRanks(md pmetric.Metrics, id *identity, i int) {
+	n, g := &f.nodes[i], &f.groups[f.nodes[i].group]
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	rm := md.ResourceMetrics().AppendEmpty()
+	id.name(rm.Resource(), gpusemconv.AttrHostName, gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostID, gpusemconv.AttrClusterName)
+	metrics := rm.ScopeMetrics().AppendEmpty().Metrics()
+	for nth, name := range [...]string{
+		gpusemconv.MetricCollectiveTimeShare, gpusemconv.MetricCollectiveStalled,
+		gpusemconv.MetricCommunicatorBandwidth, gpusemconv.MetricCommunicatorLatency, gpusemconv.MetricCommunicatorOperations,
+	} {
+		m, known, ofRank := metrics.AppendEmpty(), reading.ByName(name), nth < 2
+		m.SetName(name)
+		m.SetUnit(known.Unit)
+		if m.SetEmptyGauge(); known.Kind == reading.Counter {
+			m.SetEmptySum().SetIsMonotonic(true)
+			m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+		}
+		for gpu := range id.gpus {
+			k := &g.play.Ranks[(i-g.first)*len(id.gpus)+gpu]
+			for j, t := range k.Traffic {
+				if t.Count == 0 || ofRank && j+1 < len(k.Traffic) { // the last is that of all ranks
+					continue
+				}
+				p := points(m).AppendEmpty()
+				p.SetStartTimestamp(pcommon.NewTimestampFromTime(f.cfg.Start))
+				p.SetTimestamp(pcommon.NewTimestampFromTime(n.at))
+				v := [...]float64{k.Seconds / f.cfg.Step.Seconds(), 0, t.Bandwidth, t.Seconds / float64(t.Count), float64(t.Total)}[nth]
+				if p.SetDoubleValue(v); known.Integer {
+					p.SetIntValue(int64(v))
+				}
+				attrs := p.Attributes()
+				attrs.PutStr(gpusemconv.AttrJobID, id.job)
+				attrs.PutInt(gpusemconv.AttrJobRank, int64(t.Rank))
+				attrs.PutStr(gpusemconv.AttrHWID, id.gpus[gpu].uuid)
+				attrs.PutInt(gpusemconv.AttrProcessPID, int64(1000+t.Rank))
+				attrs.PutStr(gpusemconv.AttrCommunicatorID, t.ID)
+				attrs.PutStr(gpusemconv.AttrCommunicatorName, t.Name)
+				attrs.PutInt(gpusemconv.AttrCommunicatorRank, int64(t.Place))
+				attrs.PutInt(gpusemconv.AttrCommunicatorSize, int64(t.Size))
+				if !ofRank {
+					attrs.PutInt(gpusemconv.AttrCommunicatorNodes, int64(t.Nodes))
+					attrs.PutStr(gpusemconv.AttrCollectiveOperation, t.Function)
+					attrs.PutInt(gpusemconv.AttrCollectiveSize, t.Bytes)
+				}
+			}
+		}
+	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
+	"github.com/gpu-collector/gpu-collector/sim/ranks"
 )
 
 // Config of a Fleet.
@@ -50,7 +51,7 @@ type Config struct {
 	Step time.Duration
 	// Raw leaves out what an agent adds to its node's readings.
 	Raw bool
-	// Ranks adds what the nodes' jobs tell of their ranks by NCCL's Inspector.
+	// Ranks adds what the ranks of training jobs tell by NCCL's Inspector.
 	Ranks bool
 	// Start is when the counters began.
 	Start time.Time
@@ -118,9 +119,6 @@ func (c *Config) Validate() error {
 		if v < 0 {
 			errs = append(errs, fmt.Errorf("%s is %s, must be 0s or more", name, v))
 		}
-	}
-	if d.Ranks && d.Load != fleetsim.Training {
-		errs = append(errs, errors.New("ranks is set, but they need the load training"))
 	}
 	if d.Step < 0 {
 		errs = append(errs, fmt.Errorf("step is %s, must be more than 0s", d.Step))
@@ -216,12 +214,13 @@ func (n *node) began(at, step time.Duration) {
 type group struct {
 	cluster, job, name string
 	list               string // the name as a gpu-group header has it
-	first, nodes       int    // of all
 	heard              atomic.Pointer[heard]
 
 	// A training job moves all of its nodes at once.
 	mu    sync.Mutex
 	sim   *fleetsim.Job
+	play  *ranks.Play // of its ranks
+	first int         // node
 	ticks int64
 }
 
@@ -270,14 +269,23 @@ func New(cfg Config) (*Fleet, error) {
 func (f *Fleet) populate() {
 	c := &f.cfg
 	if c.Load == fleetsim.Training {
-		for i := range f.groups {
-			g := &f.groups[i]
-			g.sim = fleetsim.NewJob(f.spec, g.nodes, c.GPUs, fleetsim.JobConfig{
-				Runs: c.Runs, Pause: c.Pause, Seed: c.Seed*maxJobs + uint64(g.first),
-			})
-			for i, sim := range g.sim.Nodes() {
-				f.nodes[g.first+i].sim = sim
+		for from := 0; from < len(f.nodes); {
+			to := from
+			for to < len(f.nodes) && f.nodes[to].group == f.nodes[from].group {
+				to++
 			}
+			g := &f.groups[f.nodes[from].group]
+			g.sim = fleetsim.NewJob(f.spec, to-from, c.GPUs, fleetsim.JobConfig{
+				Runs: c.Runs, Pause: c.Pause, Seed: c.Seed*maxJobs + uint64(from),
+			})
+			if g.first = from; c.Ranks {
+				job := ranks.Typical(to-from, c.GPUs)
+				g.play = ranks.New(&job, c.Seed+uint64(from))
+			}
+			for i, sim := range g.sim.Nodes() {
+				f.nodes[from+i].sim = sim
+			}
+			from = to
 		}
 	}
 	for i := range f.nodes {
@@ -319,12 +327,7 @@ func (f *Fleet) deal() {
 		}
 	}
 	for i := range f.nodes {
-		at := int32(int64(i) * int64(len(f.groups)) / int64(len(f.nodes)))
-		g := &f.groups[at]
-		if g.nodes++; g.nodes == 1 {
-			g.first = i
-		}
-		f.nodes[i].group = at
+		f.nodes[i].group = int32(int64(i) * int64(len(f.groups)) / int64(len(f.nodes)))
 	}
 }
 
@@ -399,9 +402,8 @@ func (f *Fleet) advance(n *node, steps int, s *scratch) {
 	} else {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		if by := n.ticks - g.ticks; by > 0 {
-			g.sim.Advance(time.Duration(by) * f.cfg.Step)
-			g.ticks = n.ticks
+		for ; g.ticks < n.ticks; g.ticks++ {
+			f.Advance(int(n.group), f.cfg.Step)
 		}
 	}
 	host := n.sim.Host()
@@ -412,7 +414,6 @@ func (f *Fleet) advance(n *node, steps int, s *scratch) {
 		v := &s.values[gpu]
 		r := n.sim.Reading(gpu)
 		v.read(&r, f.spec, n.had[gpu])
-		v.v[inCollectives] = n.sim.Waits(gpu)
 		if n.health == nil {
 			v.judge(&healthy)
 		} else {
@@ -467,7 +468,7 @@ func (f *Fleet) metrics(i int, s *scratch) pmetric.Metrics {
 	if seconds := v[f.cfg.GPUs].v[stepSeconds]; f.step != nil && seconds > 0 {
 		addStep(to.md, &s.id, n.at, seconds)
 		if f.cfg.Ranks {
-			f.addRanks(to.md, i, &s.id, v)
+			f.addRanks(to.md, &s.id, i)
 		}
 	}
 	if n.score != nil {

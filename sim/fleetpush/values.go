@@ -54,7 +54,6 @@ const (
 	statusDegraded
 	statusFailed
 	statusPredicted
-	inCollectives // 0 for a GPU that does not train now
 	// Those of the node.
 	gpusFound
 	gpusLost

@@ -58,7 +58,7 @@ func (h *host) step(n *Node, d demand, whole *wholeEffect, dt time.Duration) {
 		h.now.StepSeconds, h.now.Job = 0, 0
 	case d.busy == 1: // a step, and no checkpoint
 		own := n.slowest(func(g *gpu) float64 { return g.free * g.speed })
-		h.now.StepSeconds = StepTime.Seconds() / own * noise
+		h.now.StepSeconds = stepTime.Seconds() / own * noise
 	}
 }
 

@@ -31,8 +31,7 @@ type demand struct {
 }
 
 const (
-	// StepTime is that of a training step without a fault.
-	StepTime        = 6 * time.Second
+	stepTime        = 6 * time.Second
 	exchangePart    = 0.15 // of a step
 	checkpointEvery = 30 * time.Minute
 	checkpointTime  = time.Minute
@@ -65,7 +64,7 @@ func (s *schedule) at(t, dt time.Duration, rng *rand.Rand) demand {
 			return demand{work: 0.05, busy: 0.02, memory: s.memory, links: 0.02}
 		}
 		// The share of dt in which the training step exchanges.
-		exchange := overlap(t%StepTime, dt, StepTime)
+		exchange := overlap(t%stepTime, dt, stepTime)
 		return demand{
 			work: 0.97*(1-exchange) + 0.55*exchange, busy: 1, memory: s.memory,
 			links: 0.3*(1-exchange) + exchange,

@@ -19,7 +19,6 @@ type Node struct {
 	at       time.Duration
 	gpus     []gpu
 	effects  []effect
-	pace     float64 // of the job in its last step, 0 at rest
 	faults   []Fault
 	host     host
 }
@@ -74,9 +73,6 @@ func (n *Node) slowest(speed func(*gpu) float64) float64 {
 // the speed pace.
 func (n *Node) step(d demand, pace float64, dt time.Duration) {
 	n.at += dt
-	if n.pace = pace; n.schedule.load != Training || d.busy != 1 {
-		n.pace = 0
-	}
 	whole := n.effect(dt)
 	for i := range n.gpus {
 		g := &n.gpus[i]
@@ -91,16 +87,6 @@ func (n *Node) Speed(gpu int) float64 {
 		return g.speed
 	}
 	return 0
-}
-
-// Waits is the share of time that a GPU is in collectives of its job, which hold the waiting
-// for the slowest GPU. It is 0 for a GPU that does not train now.
-func (n *Node) Waits(gpu int) float64 {
-	speed := n.Speed(gpu)
-	if n.pace == 0 || speed == 0 {
-		return 0
-	}
-	return 1 - (1-exchangePart)*min(1, n.pace/speed)
 }
 
 // Reading returns what a poll of a GPU gives now.

@@ -5,6 +5,7 @@ package scenarios
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -54,7 +55,7 @@ func (l *lockstep) tick(t *testing.T) {
 		for i := range k.Traffic {
 			tr := &k.Traffic[i]
 			any += tr.Count
-			if tr.Function != "Send" && tr.Function != "Recv" && (group == nil || len(tr.Members) > len(group.Members)) {
+			if tr.Function != "Send" && tr.Function != "Recv" && (group == nil || tr.Size > group.Size) {
 				group = tr
 			}
 			of.Communicator = communicator(tr)
@@ -74,7 +75,46 @@ func (l *lockstep) tick(t *testing.T) {
 }
 
 func communicator(t *ranks.Traffic) collective.Communicator {
-	return collective.Communicator{ID: t.ID, Name: t.Name, Place: int64(t.Place), Size: int64(len(t.Members)), Nodes: int64(t.Nodes)}
+	return collective.Communicator{ID: t.ID, Name: t.Name, Place: int64(t.Place), Size: int64(t.Size), Nodes: int64(t.Nodes)}
+}
+
+// drawJob draws a healthy job of 8 to 256 ranks.
+func drawJob(rng *rand.Rand) ranks.Job {
+	between := func(a, b float64) float64 { return a * math.Exp(rng.Float64()*math.Log(b/a)) }
+	odds := func(p float64) bool { return rng.Float64() < p }
+	j := ranks.Typical(1<<rng.IntN(6), 8)
+	j.Micro, j.Blocks, j.World = 2+rng.IntN(3), 1+rng.IntN(3), odds(0.5)
+	j.Noise, j.Bias, j.Jitter = between(0.01, 0.06), between(0.003, 0.015), between(0.03, 0.3)
+	// A step, and the parts of it that blocks and gradients communicate.
+	step, blocks, gradients := between(0.3, 4), between(0.03, 0.2), between(0.05, 0.3)
+	passes := 2 * float64(j.Micro*j.Blocks)
+	j.Work, j.TPTime, j.DPTime = step*(1-blocks-gradients)/passes/1.5, step*blocks/passes, step*gradients
+	j.PPTime = j.TPTime / 4
+	switch layout := rng.IntN(4); {
+	case layout == 0:
+		j.TP, j.DP, j.Sharded, j.DPTime = 1, j.DP*j.TP, true, step*(blocks+gradients)/passes
+	case layout == 1:
+		j.TP, j.DP = j.TP/2, 2*j.DP
+	case layout == 2 && j.DP >= 4:
+		j.PP = 2 << rng.IntN(2)
+		j.DP /= j.PP
+	}
+	if odds(0.25) {
+		j.Imbalance, j.ImbalanceEvery = between(0.05, 0.3), between(1, 60)
+	}
+	if odds(0.5) {
+		j.LastStage = 0.05
+	}
+	if odds(0.3) {
+		j.Phase, j.PhaseEvery = between(0.1, 0.5), between(120, 900)
+	}
+	if odds(0.6) {
+		j.Checkpoint, j.CheckpointEvery, j.FirstWrites = between(3, 40), between(180, 1800), odds(0.4)
+	}
+	if odds(0.6) {
+		j.StartUp = between(3, 60)
+	}
+	return j
 }
 
 // rankFamily draws the fault of a job, nobody's where it draws none.
@@ -118,7 +158,7 @@ type outcome struct {
 // run plays one drawn job: an hour if it is healthy, else ten minutes of a fault that
 // begins after seven to sixteen.
 func (f *rankFamily) run(t *testing.T, rng *rand.Rand, o *outcome) {
-	job := ranks.Draw(rng)
+	job := drawJob(rng)
 	nodes := job.Ranks() / job.GPUs
 	from, length := 400+600*rng.Float64(), 3600.0
 	var fault ranks.Fault
