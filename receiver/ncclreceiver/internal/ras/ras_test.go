@@ -3,22 +3,20 @@
 package ras
 
 import (
-	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/ras/rastest"
+	"github.com/gpu-collector/gpu-collector/test/fakeras"
 )
 
 // real returns the JSON form and the text form of a recording of NCCL 2.30.7.
@@ -34,7 +32,8 @@ func real(t testing.TB, name string) (jsonForm, textForm string) {
 
 func ask(t *testing.T, jsonForm, textForm string) *Report {
 	t.Helper()
-	r, err := Ask(t.Context(), rastest.Serve(t, jsonForm, textForm).Endpoint)
+	endpoint, _ := fakeras.Serve(t, fakeras.Answers(jsonForm, textForm))
+	r, err := Ask(t.Context(), endpoint)
 	require.NoError(t, err)
 	return r
 }
@@ -65,20 +64,34 @@ func TestRealHang(t *testing.T) {
 }
 
 func TestConversation(t *testing.T) {
-	jsonForm, textForm := real(t, "ras-run.txt")
-	s := rastest.Serve(t, jsonForm, textForm)
-	_, err := Ask(t.Context(), s.Endpoint)
+	endpoint, sent := fakeras.Serve(t, fakeras.Answers(real(t, "ras-run.txt")))
+	_, err := Ask(t.Context(), endpoint)
 	require.NoError(t, err)
 	for _, line := range []string{"MONITOR", "CLIENT PROTOCOL 2", "TIMEOUT 3", "SET FORMAT json", "VERBOSE STATUS"} {
-		assert.Equal(t, line, <-s.Sent)
+		assert.Equal(t, line, <-sent)
 	}
-	assert.Equal(t, int64(1), s.Asked.Load())
-
-	s = rastest.Serve(t, "", "")
-	_, err = Ask(t.Context(), s.Endpoint)
-	require.ErrorContains(t, err, "2.29.2 or later")
-	assert.Equal(t, "MONITOR", <-s.Sent)
-	assert.Empty(t, s.Sent, "an old NCCL may crash")
+	for answer, want := range map[string]string{"": "NCCL 2.29.2 or later", "HTTP/1.1 400 Bad Request\r\n": `"HT"`} {
+		endpoint, sent = fakeras.Serve(t, map[string]string{"MONITOR": answer})
+		_, err = Ask(t.Context(), endpoint)
+		require.ErrorContains(t, err, want)
+		assert.Equal(t, "MONITOR", <-sent)
+		assert.Empty(t, sent, "an old NCCL may crash")
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = silent.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		c, err := silent.Accept()
+		assert.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		_, err = c.Read(make([]byte, 1))
+		assert.NoError(t, err)
+		cancel()
+		_, _ = io.Copy(io.Discard, c)
+	}()
+	_, err = Ask(ctx, silent.Addr().String())
+	require.ErrorIs(t, err, context.Canceled)
 }
 
 // member of a communicator; state is "", FINALIZE, NOCOMM (it has left) or DEAD.
@@ -91,66 +104,54 @@ type member struct {
 // forms writes communicators as NCCL does, in both forms.
 func forms(job map[uint64][]member) (jsonForm, textForm string) {
 	var all []string
-	var summary, errs, warnings strings.Builder
+	var summary, errs, warnings string
 	for h, members := range job {
-		var lists [2][]string
-		var dead, left strings.Builder
+		var ranks, missing []string
+		var dead, left string
 		by, process := map[int64][]int{}, make([]string, len(members))
 		for i, m := range members {
 			process[i] = fmt.Sprintf(" -- GPU %d managed by process %d on node 10.0.0.1\n", m.pid%8, m.pid)
-			gone := 0
-			switch m.state {
-			case "DEAD":
-				gone = 1
-				fmt.Fprint(&dead, "  Rank ", i, process[i])
-			case "NOCOMM":
-				gone = 1
-				fallthrough
-			case "FINALIZE":
-				fmt.Fprint(&left, "  Rank ", i, " has status ", m.state, process[i])
+			object := fmt.Sprintf(`{"rank":%d,"host":"10.0.0.1","pid":%d,"cuda_dev":%d,"status":{"init_state":0,"finalize_called":%t,"unresponsive":%t}`, i, m.pid, m.pid%8, m.state == "FINALIZE", m.state == "DEAD")
+			if m.state == "DEAD" {
+				dead += fmt.Sprint("  Rank ", i, process[i])
+			} else if m.state != "" {
+				left += fmt.Sprint("  Rank ", i, " has status ", m.state, process[i])
 			}
-			if gone == 0 {
-				by[m.begun] = append(by[m.begun], i)
+			if m.state == "DEAD" || m.state == "NOCOMM" {
+				missing = append(missing, object+"}")
+				continue
 			}
-			lists[gone] = append(lists[gone], fmt.Sprintf(`{"rank":%d,"host":"10.0.0.1","pid":%d,"cuda_dev":%d,"status":{"init_state":0,"finalize_called":%t,"unresponsive":%t},"collective_counts":{"AllGather":7,"AllReduce":%d}}`,
-				i, m.pid, m.pid%8, m.state == "FINALIZE", m.state == "DEAD", m.begun))
+			by[m.begun] = append(by[m.begun], i)
+			ranks = append(ranks, fmt.Sprintf(`%s,"collective_counts":{"AllGather":7,"AllReduce":%d}}`, object, m.begun))
 		}
-		all = append(all, fmt.Sprintf(`{"hash":"0x%x","size":%d,"ranks":[%s],"missing_ranks":[%s]}`, h, len(members), strings.Join(lists[0], ","), strings.Join(lists[1], ",")))
-		fmt.Fprintf(&summary, "%5d  %8d  %8d  %8s  %8d  %8d  %8s  %6s\n", len(all), 1, 1, "1-8", len(members), 8, "RUNNING", "MISMATCH")
+		all = append(all, fmt.Sprintf(`{"hash":"0x%x","size":%d,"ranks":[%s],"missing_ranks":[%s]}`, h, len(members), strings.Join(ranks, ","), strings.Join(missing, ",")))
+		summary += fmt.Sprintf("%5d  %8d  %8d  %8s  %8d  %8d  %8s  %6s\n", len(all), 1, 1, "1-8", len(members), 8, "RUNNING", "MISMATCH")
 		head := fmt.Sprintf("#%d-0 (%016x) ", len(all), h)
-		if dead.Len() > 0 {
-			fmt.Fprintf(&errs, "%sINCOMPLETE\n  Missing communicator data from 1 rank\n%s\n", head, &dead)
+		if dead != "" {
+			errs += head + "INCOMPLETE\n  Missing communicator data from 1 rank\n" + dead + "\n"
 		}
-		if fmt.Fprintf(&warnings, "%sMISMATCH\n%s", head, &left); len(by) > 1 {
-			warnings.WriteString("  Communicator ranks have different AllReduce operation counts\n")
-		}
+		warnings += head + "MISMATCH\n" + left + "  Communicator ranks have different AllReduce operation counts\n"
 		for _, n := range slices.SortedFunc(maps.Keys(by), func(a, b int64) int { return len(by[b]) - len(by[a]) }) {
 			operations := strings.Replace(fmt.Sprint("launched up to operation ", n), "launched up to operation 0", "not launched any operations", 1)
-			for at, i := range by[n] {
-				switch k := len(by[n]); {
-				case k == 1:
-					fmt.Fprint(&warnings, "  Rank ", i, " has ", operations, process[i])
-					continue
-				case at == 0:
-					fmt.Fprintf(&warnings, "  %d ranks have %s\n", k, operations)
-				}
-				if 2*len(by[n]) < len(members) {
-					fmt.Fprint(&warnings, "  Rank ", i, process[i])
+			if k := len(by[n]); k == 1 {
+				warnings += fmt.Sprint("  Rank ", by[n][0], " has ", operations, process[by[n][0]])
+			} else if warnings += fmt.Sprintf("  %d ranks have %s\n", k, operations); 2*k < len(members) {
+				for _, i := range by[n] {
+					warnings += fmt.Sprint("  Rank ", i, process[i])
 				}
 			}
 		}
 	}
 	return `{"nccl_version":"2.30.7","communicators":[` + strings.Join(all, ",") + `],"ras":{"timeouts_count":0}}`,
-		summary.String() + "\nErrors\n======\n\n" + errs.String() + "Warnings\n========\n\n" + warnings.String()
+		summary + "\nErrors\n======\n\n" + errs + "Warnings\n========\n\n" + warnings
 }
 
 // group reads "pid:begun" or "pid:begun:state" of each rank.
 func group(ranks string) (all []member) {
 	for text := range strings.FieldsSeq(ranks) {
-		f := append(strings.Split(text, ":"), "")
-		pid, _ := strconv.Atoi(f[0])
-		begun, _ := strconv.ParseInt(f[1], 10, 64)
-		all = append(all, member{pid, begun, f[2]})
+		m := member{}
+		_, _ = fmt.Sscanf(strings.ReplaceAll(text, ":", " "), "%d %d %s", &m.pid, &m.begun, &m.state)
+		all = append(all, m)
 	}
 	return all
 }
@@ -202,7 +203,7 @@ func TestLaggards(t *testing.T) {
 			id,
 			[]Laggard{{"0xdef", 1, 8, 3, "10.0.0.1", false}},
 		},
-		"unknown processes":  {map[uint64][]member{0xabc: group("0:9 0:8 0:9")}, id, []Laggard{{id, 1, 0, 3, "", false}}},
+		"unknown processes":  {map[uint64][]member{0xabc: group("0:9 0:8 0:9")}, id, []Laggard{{id, 1, 0, 3, "10.0.0.1", false}}},
 		"an unknown process": {map[uint64][]member{0xabc: group("1:9 2:8 3:9"), 0xd: group("0:8 3:9 4:9"), 0xe: group("0:8 3:9 5:9")}, id, []Laggard{{id, 1, 2, 3, "10.0.0.1", false}}},
 		// Its seven mates wait in the node's group: they come late to the outer groups.
 		"an inner hang, asked from another node": {tensors(""), "0xb0000000000000 0xe0000000000000", []Laggard{{"0x100000000000000", 3, 1003, 8, "10.0.0.1", false}}},
@@ -220,21 +221,18 @@ func TestLaggards(t *testing.T) {
 	assert.Empty(t, ask(t, jsonForm, "").Laggards([]string{id}), "each waits for the other")
 }
 
-// The Inspector writes no leading zeros and keeps 14 digits; RAS keeps all, with leading
-// zeros in its text form.
 func TestHas(t *testing.T) {
-	for ras, ids := range map[string][]string{
-		`"0xfd68d50b0a729056"`: {"0xfd68d50b0a7290", "0xFD68D50B0A729056"},
-		`"0xFD68D50B0A729056"`: {"0xfd68d50b0a7290"},
-		`18260078932570312790`: {"0xfd68d50b0a7290"},
-		`"0x68d50b0a729056"`:   {"0x68d50b0a729056", "0x0068d50b0a7290"},
-		`"0x0068d50b0a729056"`: {"0x68d50b0a729056", "0x0068d50b0a729056"},
-		`"0x8d50b0a72905612"`:  {"0x8d50b0a7290561", "0x08d50b0a729056"},
-		`"0xabc"`:              {"0xabc", "abc"},
+	for hash, ids := range map[string][]string{
+		"0xfd68d50b0a729056": {"0xfd68d50b0a7290", "0xFD68D50B0A729056"},
+		"0xFD68D50B0A729056": {"0xfd68d50b0a7290"},
+		"0x68d50b0a729056":   {"0x68d50b0a729056", "0x0068d50b0a7290"},
+		"0x0068d50b0a729056": {"0x68d50b0a729056", "0x0068d50b0a729056"},
+		"0x8d50b0a72905612":  {"0x8d50b0a7290561", "0x08d50b0a729056"},
+		"0xabc":              {"0xabc", "abc"},
 	} {
-		r := ask(t, `{"communicators":[{"hash":`+ras+`}]}`, "")
-		for _, id := range append(ids, "", "0x", "0xdeadbeef") {
-			assert.Equal(t, slices.Contains(ids, id), r.Has(id), "%s, %s", ras, id)
+		r := ask(t, `{"communicators":[{"hash":"`+hash+`"}]}`, "")
+		for _, id := range append(ids, "", "0x", "0xa", "0xdeadbeef") {
+			assert.Equal(t, slices.Contains(ids, id), r.Has(id), "%s, %s", hash, id)
 		}
 	}
 }
@@ -246,59 +244,28 @@ func TestBadAnswers(t *testing.T) {
 		"half of the text": {"", strings.SplitAfter(textForm, "Errors\n")[0]},
 		"half a line":      {"", strings.TrimRight(textForm, "\n")},
 		"a long line":      {"", strings.Repeat("x", maxLine+1) + textForm},
-		"a long value":     {`{"communicators":[{"hash":"` + strings.Repeat("0", 2*maxValue) + `"}]}`, ""},
-		"many ranks":       {`{"communicators":[{"ranks":[` + strings.Repeat("{},", 2*maxParts) + `{}]}]}`, ""},
-		"an array":         {"[]", ""},
+		"a long value":     {`{"communicators":[{"hash":"` + strings.Repeat("0", maxAnswer) + `"}]}`, ""},
+		"many ranks":       {`{"communicators":[{"ranks":[` + strings.Repeat("{},", 2*maxPieces) + `{}]}]}`, ""},
+		"many lines":       {"", strings.Repeat("\n", 3*maxPieces) + textForm},
 		"a page":           {"<html>", ""},
-		"a strange hash":   {`{"communicators":[{"hash":{}}]}`, ""},
 		"a strange rank":   {`{"communicators":[{"ranks":["5"]}]}`, ""},
 	} {
-		_, err := Ask(t.Context(), rastest.Serve(t, tt[0], tt[1]).Endpoint)
-		assert.Error(t, err, name)
-	}
-}
-
-// A service that answers other things, or nothing, ends with the caller's time.
-func TestStrangers(t *testing.T) {
-	for name, tt := range map[string]struct{ say, want string }{
-		"silence":     {"", "in time"},
-		"another":     {"HTTP/1.1 400 Bad Request\r\n", "NCCL's RAS with"},
-		"without end": {strings.Repeat("x", maxLine+1), "of more than"},
-		"only OK":     {"OK\n", "NCCL's RAS with"},
-	} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = l.Close() })
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
-				_, _ = bufio.NewReader(c).ReadString('\n')
-				if _, _ = fmt.Fprint(c, tt.say); tt.say == "" {
-					cancel()
-				}
-			}
-		}()
-		_, err = Ask(ctx, l.Addr().String())
-		require.ErrorContains(t, err, "RAS at "+l.Addr().String(), name)
-		require.ErrorContains(t, err, tt.want, name)
-		cancel()
+		endpoint, _ := fakeras.Serve(t, fakeras.Answers(tt[0], tt[1]))
+		_, err := Ask(t.Context(), endpoint)
+		assert.ErrorContains(t, err, "RAS at "+endpoint, name)
 	}
 }
 
 func FuzzAnswer(f *testing.F) {
 	for _, name := range []string{"ras-hang.txt", "ras-run.txt"} {
 		jsonForm, textForm := real(f, name)
-		f.Add(jsonForm)
-		f.Add(textForm)
+		f.Add("SERVER PROTOCOL 2\nOK\nOK\n" + jsonForm)
+		f.Add("SERVER PROTOCOL 2\nOK\nERROR\n" + textForm)
 	}
 	f.Fuzz(func(t *testing.T, answer string) {
-		for _, parse := range []func(*Report, *bufio.Reader) error{(*Report).parseJSON, (*Report).parseText} {
-			r := &Report{}
-			if parse(r, bufio.NewReaderSize(strings.NewReader(answer), maxLine)) != nil {
-				continue
-			}
+		if r, err := parse(answer); err == nil {
 			for _, l := range r.Laggards(known) {
-				assert.True(t, utf8.ValidString(l.Host) && l.PID >= 0)
+				assert.True(t, len(l.Host) < 1<<10 && len(l.Communicator) <= 18 && l.PID >= 0)
 			}
 		}
 	})
