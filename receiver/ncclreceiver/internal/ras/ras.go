@@ -125,7 +125,7 @@ func parse(answer string) (*Report, error) {
 	if m[1] == "OK" {
 		err := json.Unmarshal([]byte(answer), r)
 		for i, c := range r.Communicators {
-			r.Communicators[i].Ranks = append(c.Ranks, c.Missing...)
+			r.Communicators[i].Ranks = slices.Concat(c.Ranks, c.Missing)
 		}
 		return r, err
 	} else if !strings.Contains(answer, "\nWarnings") || !strings.HasSuffix(answer, "\n") {
