@@ -148,17 +148,17 @@ func TestLaggards(t *testing.T) {
 		job  map[uint64]string
 		want []Laggard
 	}{
-		"half is behind":      {map[uint64]string{0xabc: "1:9 2:9 3:8 4:8"}, nil},
-		"all but one":         {map[uint64]string{0xabc: "1:9 2:8 3:8 4:8 5:8 6:8 7:7"}, nil},
-		"never began":         {map[uint64]string{0xabc: "1:9 2:0 3:9"}, []Laggard{laggard(1, 2, 3)}},
-		"three counts":        {map[uint64]string{0xabc: "1:9 2:8 3:9 4:7 5:9"}, []Laggard{laggard(1, 2, 5), laggard(3, 4, 5)}},
-		"two of five":         {map[uint64]string{0xabc: "1:9 2:8 3:9 4:8 5:9"}, []Laggard{laggard(1, 2, 5), laggard(3, 4, 5)}},
-		"one is dead":         {map[uint64]string{0xabc: "1:9 2:-1"}, []Laggard{{id, 1, 2, 2, "10.0.0.1", true}}},
-		"another job too":     {map[uint64]string{0xabc: "1:9 2:9 3:9", 0xdef: "4:9 5:8 6:9"}, nil},
-		"one process for all": {map[uint64]string{0xabc: "8:9 8:9 8:9 8:8 8:8", 0xdef: "8:9 8:8 8:9"}, []Laggard{{"0xdef", 1, 8, 3, "10.0.0.1", false}}},
-		"an unknown process":  {map[uint64]string{0xabc: "1:9 2:8 3:9", 0xd: "0:8 3:9 4:9", 0xe: "0:8 3:9 5:9"}, []Laggard{laggard(1, 2, 3)}},
-		"inner hang":          {tensors(654, 327), []Laggard{{shared, 3, 1003, 8, "10.0.0.1", false}}},
-		"inner death":         {tensors(-1, -1), []Laggard{{shared, 3, 1003, 8, "10.0.0.1", true}}},
+		"half is behind":     {map[uint64]string{0xabc: "1:9 2:9 3:8 4:8"}, nil},
+		"all but one":        {map[uint64]string{0xabc: "1:9 2:8 3:8 4:8 5:8 6:8 7:7"}, nil},
+		"never began":        {map[uint64]string{0xabc: "1:9 2:0 3:9"}, []Laggard{laggard(1, 2, 3)}},
+		"three counts":       {map[uint64]string{0xabc: "1:9 2:8 3:9 4:7 5:9"}, []Laggard{laggard(1, 2, 5), laggard(3, 4, 5)}},
+		"two of one process": {map[uint64]string{0xabc: "8:9 8:8 8:9 8:8 8:9"}, []Laggard{laggard(1, 8, 5), laggard(3, 8, 5)}},
+		"one is dead":        {map[uint64]string{0xabc: "1:9 2:-1"}, []Laggard{{id, 1, 2, 2, "10.0.0.1", true}}},
+		"another job too":    {map[uint64]string{0xabc: "1:9 2:9 3:9", 0xdef: "4:9 5:8 6:9"}, nil},
+		"several a process":  {map[uint64]string{0xabc: "8:9 8:9 9:9 9:8 9:9 8:8", 0xdef: "8:9 8:8 8:9"}, []Laggard{{"0xdef", 1, 8, 3, "10.0.0.1", false}}},
+		"an unknown process": {map[uint64]string{0xabc: "1:9 2:8 3:9", 0xd: "0:8 3:9 4:9", 0xe: "0:8 3:9 5:9"}, []Laggard{laggard(1, 2, 3)}},
+		"inner hang":         {tensors(654, 327), []Laggard{{shared, 3, 1003, 8, "10.0.0.1", false}}},
+		"inner death":        {tensors(-1, -1), []Laggard{{shared, 3, 1003, 8, "10.0.0.1", true}}},
 	} {
 		jsonForm, textForm := forms(tt.job)
 		assert.Equal(t, tt.want, ask(t, jsonForm, "").Laggards(ids), "JSON, %s", name)
