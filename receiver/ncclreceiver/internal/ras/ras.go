@@ -23,7 +23,7 @@ import (
 const (
 	wait      = 5 * time.Second // for the whole conversation
 	maxAnswer = 32 << 20        // bytes: 620 for each rank and communicator
-	maxPieces = 1 << 20         // commas of JSON, 17 for each of these; half the lines of text
+	maxPieces = 1 << 20         // commas: 17 for each of these
 	maxLine   = 4 << 10         // bytes of a line of text
 	maxNamed  = 256             // laggards
 )
@@ -118,7 +118,7 @@ var (
 // parse reads an answer. The text form has counts, each before the ranks if few have it.
 func parse(answer string) (*Report, error) {
 	r, m := &Report{}, answers.FindStringSubmatch(answer)
-	if m == nil || len(answer) == maxAnswer || max(strings.Count(answer, ","), strings.Count(answer, "\n")/2) > maxPieces {
+	if m == nil || len(answer) == maxAnswer || strings.Count(answer, ",") > maxPieces {
 		return nil, fmt.Errorf("it answers otherwise than NCCL, or tells of more ranks than a job has: %.80q", answer)
 	}
 	answer = answer[len(m[0]):]
@@ -128,8 +128,8 @@ func parse(answer string) (*Report, error) {
 			r.Communicators[i].Ranks = slices.Concat(c.Ranks, c.Missing)
 		}
 		return r, err
-	} else if !strings.Contains(answer, "\nWarnings") || !strings.HasSuffix(answer, "\n") {
-		return nil, io.ErrUnexpectedEOF
+	} else if !strings.Contains(answer, "\nWarnings") || !strings.HasSuffix(answer, "\n") || strings.Count(answer, "\n") > maxPieces/8 {
+		return nil, fmt.Errorf("it ends early, or has more than %d lines", maxPieces/8)
 	}
 	groups, c, about, begun := map[string]communicator{}, communicator{}, "", int64(0)
 	for line := range strings.Lines(answer) {

@@ -161,8 +161,8 @@ func TestLaggards(t *testing.T) {
 		"inner death":        {tensors(-1, -1), []Laggard{{shared, 3, 1003, 8, "10.0.0.1", true}}},
 	} {
 		jsonForm, textForm := forms(tt.job)
-		assert.Equal(t, tt.want, ask(t, jsonForm, "").Laggards(ids), "JSON, %s", name)
-		assert.Equal(t, tt.want, ask(t, "", textForm).Laggards(ids), "text, %s", name)
+		assert.ElementsMatch(t, tt.want, ask(t, jsonForm, "").Laggards(ids), "JSON, %s", name)
+		assert.ElementsMatch(t, tt.want, ask(t, "", textForm).Laggards(ids), "text, %s", name)
 	}
 	jsonForm, _ := forms(map[uint64]string{0xabc: "1:9 " + strings.Repeat("2:-1 ", 2*maxNamed)})
 	assert.Len(t, ask(t, jsonForm, "").Laggards(ids), maxNamed)
