@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ras asks the RAS service of NCCL and RCCL which ranks of a job the others wait
+// for. It speaks the line protocol of that service's clients (NCCL user guide, "RAS").
+package ras // import "github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/ras"
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds: any process of the node may be the one that listens there.
+const (
+	wait      = 5 * time.Second // for the whole conversation
+	maxAnswer = 32 << 20        // bytes: 620 for each rank and communicator
+	maxPieces = 1 << 20         // commas: 17 for each of these
+	maxLine   = 4 << 10         // bytes of a line of text
+	maxNamed  = 256             // laggards
+)
+
+// Ask returns what the service tells about its job. It asks for MONITOR first, on a
+// connection of its own: NCCL before 2.29.2 does not know it, and a status may crash it.
+func Ask(ctx context.Context, endpoint string) (r *Report, err error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	answer, err := exchange(ctx, endpoint, "MONITOR\n", 2)
+	if err == nil && answer != "OK" {
+		err = fmt.Errorf("it answers MONITOR with %q..., and not with OK as NCCL 2.29.2 or later: a status may crash an older one", answer)
+	}
+	if err == nil {
+		answer, err = exchange(ctx, endpoint, "CLIENT PROTOCOL 2\nTIMEOUT 3\nSET FORMAT json\nVERBOSE STATUS\n", maxAnswer)
+	}
+	if err == nil {
+		r, err = parse(answer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("RAS at %s gives no report: %w", endpoint, cmp.Or(ctx.Err(), err))
+	}
+	return r, nil
+}
+
+// exchange sends lines on a connection of its own, and returns the answer's first bytes.
+func exchange(ctx context.Context, endpoint, lines string, most int64) (string, error) {
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", endpoint)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = c.Close() }()
+	context.AfterFunc(ctx, func() { _ = c.Close() })
+	_, _ = io.WriteString(c, lines) // without them there is no answer
+	answer, err := io.ReadAll(io.LimitReader(c, most))
+	return strings.ToValidUTF8(string(answer), "?"), err
+}
+
+// Report is what the ranks of one job told. The text form has a communicator several times:
+// for its missing ranks, and for each function of unequal counts.
+type Report struct{ Communicators []communicator }
+
+type communicator struct {
+	Hash        string
+	Size        int64
+	Ranks, late []rank
+	Missing     []rank `json:"missing_ranks"`
+	leaving     bool   // Ranks have left or are leaving, so counts differ for good reason.
+}
+
+type rank struct {
+	place
+	number, begun    int64
+	missing, leaving bool
+	ranks            int64 // for which it stands: the text form lists few, and these are counted already.
+}
+
+// place is who a rank is in all of its communicators.
+type place struct {
+	host     string
+	pid, gpu int64
+}
+
+// UnmarshalJSON adds up the counts of all functions. Who answers without counts has left.
+func (k *rank) UnmarshalJSON(text []byte) error {
+	var wire struct {
+		Rank, PID int64
+		Host      string
+		GPU       int64            `json:"cuda_dev"`
+		Begun     map[string]int64 `json:"collective_counts"`
+		Status    map[string]any
+	}
+	err := json.Unmarshal(text, &wire)
+	is := func(flag string) bool { return wire.Status[flag] == true }
+	*k = rank{place: place{wire.Host, wire.PID, wire.GPU}, number: wire.Rank, ranks: 1, missing: is("unresponsive") || is("considered_dead")}
+	k.leaving = is("finalize_called") || is("destroy_flag") || is("abort_flag") || wire.Begun == nil && !k.missing
+	for _, n := range wire.Begun {
+		k.begun += n
+	}
+	return err
+}
+
+// The answers before the report, and the lines of the text form that tell something.
+var (
+	answers     = regexp.MustCompile(`^(?:SERVER PROTOCOL|ERROR).*\n(?:OK|ERROR).*\n(OK|ERROR).*\n`)
+	groupLine   = regexp.MustCompile(`^ *(\d+) +\d+ +\d+ +\S+ +(\d+) +\d+ +([A-Z]+) +[A-Z,]+\s*$`)
+	headLine    = regexp.MustCompile(`^#(\d+)-\d+ \(([0-9a-fA-F]{1,16})\) ([A-Z]+)\s*$`)
+	leavingLine = regexp.MustCompile(`^  (?:\d+ ranks have|Rank \d+ has) status (?:FINALIZE|ABORT|NOCOMM)`)
+	rankLine    = regexp.MustCompile(`^  (?:(\d+) ranks have|Rank (\d+)(?: has)?)( launched up to operation (\d+)| not launched any operations)?(?: -- (?:GPU (\d+).* managed by process (\d+) on node (\S+)|\[.*\]))?\s*$`)
+)
+
+// parse reads an answer. The text form has counts, each before the ranks if few have it.
+func parse(answer string) (*Report, error) {
+	r, m := &Report{}, answers.FindStringSubmatch(answer)
+	if m == nil || len(answer) == maxAnswer || strings.Count(answer, ",") > maxPieces {
+		return nil, fmt.Errorf("it answers otherwise than NCCL, or tells of more ranks than a job has: %.80q", answer)
+	}
+	answer = answer[len(m[0]):]
+	if m[1] == "OK" {
+		err := json.Unmarshal([]byte(answer), r)
+		for i, c := range r.Communicators {
+			r.Communicators[i].Ranks = slices.Concat(c.Ranks, c.Missing)
+		}
+		return r, err
+	} else if !strings.Contains(answer, "\nWarnings") || !strings.HasSuffix(answer, "\n") || strings.Count(answer, "\n") > maxPieces/8 {
+		return nil, fmt.Errorf("it ends early, or has more than %d lines", maxPieces/8)
+	}
+	groups, c, about, begun := map[string]communicator{}, communicator{}, "", int64(0)
+	for line := range strings.Lines(answer) {
+		if len(line) > maxLine {
+			return nil, fmt.Errorf("it has a line of more than %d bytes: %.80q", maxLine, line)
+		} else if m := groupLine.FindStringSubmatch(line); m != nil {
+			groups[m[1]] = communicator{Size: number(m[2]), leaving: m[3] == "FINALIZE" || m[3] == "ABORT"}
+		} else if m := headLine.FindStringSubmatch(line); m != nil {
+			c, about = groups[m[1]], m[3]
+			c.Hash = m[2]
+			r.Communicators = append(r.Communicators, c)
+		} else if leavingLine.MatchString(line) {
+			c.leaving = true
+		} else if strings.HasSuffix(strings.TrimSpace(line), " operation counts") {
+			r.Communicators, about = append(r.Communicators, c), "counts"
+		} else if m := rankLine.FindStringSubmatch(line); m != nil && (about == "counts" || about == "INCOMPLETE") {
+			k := rank{number: number(m[2]), place: place{m[7], number(m[6]), number(m[5])}, missing: about == "INCOMPLETE"}
+			if m[3] != "" {
+				begun, k.ranks = number(m[4]), max(number(m[1]), 1)
+			}
+			k.begun = begun
+			last := &r.Communicators[len(r.Communicators)-1]
+			last.Ranks = append(last.Ranks, k)
+		}
+	}
+	return r, nil
+}
+
+// number clamps what does not fit.
+func number(digits string) int64 {
+	n, _ := strconv.ParseInt(digits, 10, 64)
+	return n
+}
+
+// Laggard is a rank that the others of its communicator wait for.
+type Laggard struct {
+	Communicator    string // The Inspector's id where one was given, else RAS's own hash.
+	Rank, PID, Size int64
+	Host            string
+	Missing         bool // The process does not answer. Else it has begun fewer operations.
+}
+
+// Has tells whether the job has the communicator with that id of the Inspector.
+func (r *Report) Has(inspectorID string) bool {
+	return slices.ContainsFunc(r.Communicators, func(c communicator) bool { return c.id(inspectorID) != "" })
+}
+
+// id returns the Inspector's: 14 of RAS's 16 digits. Both come with and without leading zeros.
+func (c *communicator) id(inspectorIDs ...string) string {
+	hash := digits(c.Hash)
+	for _, id := range inspectorIDs {
+		if d := digits(id); d == hash || len(d) > 7 && strings.HasPrefix(hash, d) {
+			return id
+		}
+	}
+	return ""
+}
+
+func digits(hash string) string { return strings.TrimLeft(strings.ToLower(hash), "0x") }
+
+// Laggards names the ranks that the others wait for, among the communicators of these
+// Inspector ids and those that share a process with them.
+//
+// Who waits in an inner group is late in the outer ones. So who waits in any group is no
+// laggard, and of the others those are that are late in the most groups. Ranks of a group
+// with the same process and GPU cannot be found in another group: they are lost.
+func (r *Report) Laggards(inspectorIDs []string) (all []Laggard) {
+	own, lost, times := map[place]bool{}, map[place]bool{}, map[place]int{}
+	for _, c := range r.Communicators {
+		here, given := map[place]bool{}, c.id(inspectorIDs...) != ""
+		for _, k := range c.Ranks {
+			own[k.place] = own[k.place] || given && k.pid > 0
+			lost[k.place] = lost[k.place] || here[k.place] || k.pid <= 0
+			here[k.place] = true
+		}
+	}
+	var groups []communicator
+	for _, c := range r.Communicators {
+		if c.id(inspectorIDs...) != "" || slices.ContainsFunc(c.Ranks, func(k rank) bool { return own[k.place] }) {
+			c.compare(times)
+			groups = append(groups, c)
+		}
+	}
+	maps.DeleteFunc(times, func(p place, _ int) bool { return lost[p] })
+	most := slices.Max(append(slices.Collect(maps.Values(times)), 0))
+	// A place is named once: where the fewest are late with it, in the widest of these.
+	slices.SortStableFunc(groups, func(a, b communicator) int {
+		return cmp.Or(cmp.Compare(len(a.late), len(b.late)), cmp.Compare(b.Size, a.Size), cmp.Compare(a.Hash, b.Hash))
+	})
+	named := map[place]int{}
+	for i, c := range groups {
+		id := cmp.Or(c.id(inspectorIDs...), fmt.Sprintf("0x%.16s", digits(c.Hash)))
+		for _, k := range c.late {
+			p := k.place
+			if lost[p] {
+				p = place{}
+			}
+			if cmp.Or(named[p], i+1) == i+1 && k.ranks < 2 && (k.missing || times[p] >= most) && len(all) < maxNamed {
+				named[p] = i + 1
+				all = append(all, Laggard{id, k.number, max(k.pid, 0), c.Size, fmt.Sprintf("%.255s", k.host), k.missing})
+			}
+		}
+	}
+	return all
+}
+
+// compare finds the ranks that are missing, or behind where these are fewer than half. It
+// counts them in times, and takes whoever waits for them out of it.
+func (c *communicator) compare(times map[place]int) {
+	leaving, greatest, all, counts := c.leaving, int64(0), int64(0), map[int64]int64{}
+	for _, k := range c.Ranks {
+		leaving, greatest, all = leaving || k.leaving, max(greatest, k.begun), all+k.ranks
+		counts[k.begun] += k.ranks
+	}
+	behind := all - counts[greatest]
+	for _, k := range c.Ranks {
+		switch late := k.begun < greatest; {
+		case k.missing, late && !leaving && 2*behind < all:
+			c.late = append(c.late, k)
+			times[k.place]++
+		case !late && !leaving && behind > 0:
+			times[k.place] -= maxPieces
+		}
+	}
+}

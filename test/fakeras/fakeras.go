@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fakeras serves the RAS protocol of NCCL for tests.
+package fakeras // import "github.com/gpu-collector/gpu-collector/test/fakeras"
+
+import (
+	"bufio"
+	"cmp"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Answers are those of NCCL with JSON, or without where there is no JSON form.
+func Answers(jsonForm, textForm string) map[string]string {
+	a := map[string]string{"MONITOR": "OK\n", "CLIENT PROTOCOL 2": "SERVER PROTOCOL 2\n", "TIMEOUT 3": "OK\n", "VERBOSE STATUS": textForm}
+	if jsonForm != "" {
+		a["SET FORMAT json"], a["VERBOSE STATUS"] = "OK\n", jsonForm
+	}
+	return a
+}
+
+// Serve gives each line its answer, ERROR where it has none, and ends after VERBOSE STATUS.
+func Serve(t testing.TB, answers map[string]string) (endpoint string, sent chan string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	sent = make(chan string, 1<<10)
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			lines, line := bufio.NewScanner(c), ""
+			for line != "VERBOSE STATUS" && lines.Scan() {
+				line = lines.Text()
+				sent <- line
+				_, _ = io.WriteString(c, cmp.Or(answers[line], "ERROR: Unknown command "+line+"\n"))
+			}
+			_ = c.Close()
+		}
+	}()
+	return l.Addr().String(), sent
+}
