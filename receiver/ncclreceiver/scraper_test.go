@@ -31,7 +31,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/inspector"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/ras"
-	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/ras/rastest"
+	"github.com/gpu-collector/gpu-collector/test/fakeras"
 )
 
 const realName = "vm-pid14780.log"
@@ -146,7 +146,8 @@ func (b *bench) withRAS(asked *[]time.Time) {
 	require.NoError(b.t, err)
 	status, _, _ := strings.Cut(string(text), "\n---  'CLIENT PROTOCOL 3")
 	_, status, _ = strings.Cut(status, "\nOK\n")
-	b.cfg.RAS = &RASConfig{Endpoint: rastest.Serve(b.t, "", status).Endpoint}
+	service, _ := fakeras.Serve(b.t, fakeras.Answers("", status))
+	b.cfg.RAS = &RASConfig{Endpoint: service}
 	b.ask = func(ctx context.Context, endpoint string) (*ras.Report, error) {
 		*asked = append(*asked, b.time)
 		return ras.Ask(ctx, endpoint)
