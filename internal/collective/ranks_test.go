@@ -190,3 +190,79 @@ func TestRanksOverARestart(t *testing.T) {
 	assert.Equal(t, episode.EventEnd, again.events[0].Kind)
 	assert.Empty(t, again.book.held)
 }
+
+// Of two slow ranks of a node the slower one is named, by the GPU that was told last.
+func TestTheWorstOfANode(t *testing.T) {
+	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(1, 2))
+	gpu := ""
+	play := func(ticks int) {
+		for range ticks {
+			for i := range int64(16) {
+				o := of(i, 4, 16)
+				o.GPU = gpu
+				r.node(o.Node)
+				less := map[int64]float64{4: 0.06, 5: slower}[i]
+				require.NoError(t, r.book.Share(o, share+0.002*rng.NormFloat64()-less, r.now))
+			}
+			r.tick()
+		}
+	}
+	play(4)
+	require.Empty(t, r.events)
+	gpu = "GPU-five"
+	play(2)
+	require.Len(t, r.events, 1)
+	assert.Equal(t, "rank 5 (GPU-five)", r.events[0].Culprit.String())
+}
+
+// Stages of a pipeline differ by design: a role is compared with itself.
+func TestRolesAreComparedApart(t *testing.T) {
+	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(1, 2))
+	for range 60 {
+		for i := range int64(8) {
+			o := of(i, 8, 8)
+			o.Role = string(rune('a' + i/4))
+			r.node(o.Node)
+			require.NoError(t, r.book.Share(o, share+0.1*float64(i/4)+0.002*rng.NormFloat64(), r.now))
+		}
+		r.tick()
+	}
+	assert.Empty(t, r.events)
+}
+
+// Where a rank is slow, its communicators may look slow: one record tells of it.
+func TestASlowRankSaysMoreThanItsLinks(t *testing.T) {
+	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(3, 4))
+	r.links(60, rng, func(int) float64 { return 1 })
+	for range 12 {
+		for i := range int64(4) {
+			require.NoError(t, r.book.Share(of(i, 1, 4), share+0.002*rng.NormFloat64()-third(i), r.now))
+		}
+		r.links(1, rng, func(k int) float64 { return 1 - 0.5*float64(k/3) })
+	}
+	require.Len(t, r.events, 1)
+	assert.Equal(t, episode.SubjectNode, r.events[0].Subject)
+}
+
+func TestBounds(t *testing.T) {
+	r := newRig(t, 10*time.Second)
+	r.book.cfg.MaxNodes, r.book.engine = 1, straggler.New(func() straggler.Config { c := straggler.DefaultConfig(); c.MaxNodes = 4; return c }())
+	var err error
+	for i := range int64(placesPerNode) {
+		if err = r.book.Share(of(i, 8, 32), share, r.now); err != nil {
+			assert.EqualValues(t, placesPerNode/2, i)
+			break
+		}
+	}
+	require.ErrorIs(t, err, ErrTooMany)
+	r.node("node-00")
+	r.tick()
+	assert.Positive(t, r.book.Refused)
+
+	// A rank that says nothing for the retention is none, however alive its node is.
+	for range 400 {
+		r.node("node-00")
+		r.tick()
+	}
+	assert.Empty(t, r.book.held)
+}
