@@ -127,7 +127,7 @@ func (b *Book) follow(now time.Time) {
 		for c, f := range l.flows {
 			// Of the others the median: the whole fabric is no fault of one communicator.
 			others := falls[kind{k.cluster, c, l.of.Size, l.of.Nodes}]
-			if slices.Sort(others); len(others) > 2 && others[len(others)/2] > math.Log(leastFall) {
+			if slices.Sort(others); len(others) > 2 && others[(len(others)-1)/2] > math.Log(leastFall) {
 				f.over = 0
 			}
 			// A rank that nobody reports may be the last in each operation.

@@ -4,6 +4,7 @@ package collective
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -83,4 +84,60 @@ func TestUnknownRanksExcuseACommunicator(t *testing.T) {
 		r.tick()
 	}
 	assert.Empty(t, r.events)
+}
+
+// Two that become slow at once are two episodes. A short or small fall is none, nor are a
+// few pushes that miss whoever comes last.
+func TestWhatIsNoFall(t *testing.T) {
+	falls := func(by float64, ticks int, slow ...int) []episode.Event {
+		r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(3, 4))
+		r.links(60, rng, func(int) float64 { return 1 })
+		r.links(ticks, rng, func(k int) float64 {
+			if slices.Contains(slow, k) {
+				return by
+			}
+			return 1
+		})
+		r.links(12, rng, func(int) float64 { return 1 })
+		return r.events
+	}
+	both := falls(0.5, 12, 0, 1)
+	require.Len(t, both, 2, "they are slow until they are not for three minutes")
+	assert.NotEqual(t, both[0].ID, both[1].ID)
+	assert.Empty(t, falls(0.9, 30, 1), "10 %")
+	assert.Empty(t, falls(0.5, 4, 1), "40 s")
+}
+
+// What always varies by so much does not fall by it.
+func TestAnUnsteadyCommunicator(t *testing.T) {
+	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(3, 4))
+	for range 60 {
+		r.links(6, rng, func(int) float64 { return 0.7 + 0.6*rng.Float64() })
+	}
+	assert.Empty(t, r.events)
+}
+
+// The stages of a pipeline have nobody in common but by messages and by what holds the whole
+// job: each is compared by itself, however they differ.
+func TestPartsOfAJob(t *testing.T) {
+	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(3, 4))
+	for range 40 {
+		for i := range int64(8) {
+			world := of(i, 1, 8)
+			r.node(world.Node)
+			for id, c := range map[string]Communicator{
+				"AllReduce": world.Communicator,
+				"AllGather": {ID: string(rune('a' + i/4)), Name: "dp", Place: i % 4, Size: 4},
+				"Send":      {ID: string(rune('p' + i%4)), Name: "pp", Place: i / 4, Size: 2},
+			} {
+				o := *world
+				o.Communicator = c
+				require.NoError(t, r.book.Bandwidth(&o, Class{id, 0}, 40e9*(1+0.01*rng.Float64()), r.now))
+			}
+			require.NoError(t, r.book.Share(world, share+0.2*float64(i/4)+0.002*rng.NormFloat64(), r.now))
+		}
+		r.tick()
+	}
+	assert.Empty(t, r.events)
+	assert.Len(t, r.book.parts.widest, 2)
 }

@@ -266,3 +266,54 @@ func TestBounds(t *testing.T) {
 	}
 	assert.Empty(t, r.book.held)
 }
+
+// All wait for one another and differ by next to nothing: their shares still tell the slow
+// one, whose place in the communicator names it where its number is not known.
+func TestRanksInPerfectLockstep(t *testing.T) {
+	r := newRig(t, 10*time.Second)
+	for k := range 90 {
+		for i := range int64(8) {
+			o := of(i, 8, 8)
+			o.Subject = nodesignal.Subject{}
+			less := 0.0
+			if k >= 80 {
+				less = third(i)
+			}
+			r.node(o.Node)
+			require.NoError(t, r.book.Share(o, share+0.02*float64(k%5)-less, r.now))
+		}
+		r.tick()
+	}
+	require.Len(t, r.events, 1)
+	assert.Equal(t, "rank 3", r.events[0].Culprit.String())
+}
+
+// While a checkpoint is written shares tell nothing of who is slow, and spoil no limit.
+func TestCheckpointsTellNothing(t *testing.T) {
+	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(1, 2))
+	for k := range 200 {
+		r.play(1, 8, 8, rng, func(i int64) float64 {
+			less := 0.0
+			if k%20 < 3 {
+				less = 0.15 * rng.Float64()
+			}
+			if k >= 190 {
+				less += third(i)
+			}
+			return less
+		})
+	}
+	require.Len(t, r.events, 1)
+	assert.Equal(t, of(3, 8, 8).Subject, r.events[0].Culprit)
+}
+
+// A rank with a number is the same one in whatever communicator it is compared.
+func TestARankChangesItsCommunicator(t *testing.T) {
+	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(1, 2))
+	r.play(30, 8, 8, rng, third)
+	require.Len(t, r.events, 1)
+	o := of(3, 8, 8)
+	o.Place = 1
+	require.NoError(t, r.book.Share(o, share-slower, r.now))
+	assert.Len(t, r.book.nodes[key{"c", "node-00"}].ranks, 8)
+}
