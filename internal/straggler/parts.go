@@ -53,7 +53,7 @@ func (e *Engine) follow(p *part, s nodesignal.Signal, tracks []track, centre, ga
 func (e *Engine) sides(p *part, s nodesignal.Signal, tracks []track, gap float64) bool {
 	v := e.values[:0]
 	for _, i := range e.slots {
-		v = append(v, float64(tracks[i].Fast))
+		v = append(v, tracks[i].lately(s))
 	}
 	e.values = v
 	slices.Sort(v) // who lost least comes first
@@ -67,17 +67,25 @@ func (e *Engine) sides(p *part, s nodesignal.Signal, tracks []track, gap float64
 	}
 	// Where the sides are now: the means began before the yardstick changed.
 	edge := (upper[cut-1] + lower[0]) / 2
-	up, low := e.middle(tracks, edge, true), e.middle(tracks, edge, false)
+	up, low := e.middle(s, tracks, edge, true), e.middle(s, tracks, edge, false)
 	p.Cut = (up + low) / 2
 	// Of ranks the lower side computes longer, and it is the other that changes: it waits.
 	return s == nodesignal.Communication || !p.Known || math.Abs(up-p.Usual) < math.Abs(low-p.Usual)/2
 }
 
+// lately is the 2 min mean of what a node is behind, of a rank without its nature.
+func (t *track) lately(s nodesignal.Signal) float64 {
+	if s == nodesignal.Communication {
+		return float64(t.Fast - t.E[nature])
+	}
+	return float64(t.Fast)
+}
+
 // middle is the median level of one side.
-func (e *Engine) middle(tracks []track, edge float64, upper bool) float64 {
+func (e *Engine) middle(s nodesignal.Signal, tracks []track, edge float64, upper bool) float64 {
 	v := e.values[:0]
 	for _, i := range e.slots {
-		if float64(tracks[i].Fast) < edge == upper {
+		if tracks[i].lately(s) < edge == upper {
 			v = append(v, tracks[i].Y)
 		}
 	}
