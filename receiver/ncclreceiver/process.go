@@ -20,13 +20,10 @@ import (
 
 // writer is the process that writes a file.
 type writer struct {
-	pid   int
+	rank         // without a GPU and a group
 	start uint64 // in clock ticks since boot: another process with the pid has another
 	began time.Time
 	uid   uint64
-	// Empty for unknown, and a rank of -1.
-	job, role, pod string
-	rank           int64
 }
 
 // processes finds those of the node.
@@ -37,22 +34,17 @@ type processes struct {
 }
 
 // find looks for the process that writes a file: the one that has it open, else the one
-// that its name tells of. stranger says that this one is of another user, or younger than
-// the file.
-func (ps *processes) find(host string, pid int, info fs.FileInfo) (found *writer, stranger bool) {
+// that its name tells of, if that is of its user and older. nil is for neither.
+func (ps *processes) find(host string, pid int, info fs.FileInfo) *writer {
 	id, uid := idOf(info)
-	if w := ps.open()[id]; w != nil {
-		return w, false
-	}
 	short := func(name string) string { name, _, _ = strings.Cut(name, "."); return name }
-	if short(host) != short(ps.host) {
-		return nil, false
+	if w := ps.open()[id]; w != nil || short(host) != short(ps.host) {
+		return w
 	}
-	w := ps.read(pid)
-	if w == nil || w.uid == uid && !w.began.After(info.ModTime()) {
-		return w, false
+	if w := ps.read(pid); w != nil && w.uid == uid && !w.began.After(info.ModTime()) {
+		return w
 	}
-	return nil, true
+	return nil
 }
 
 // open returns who has which file of a plug-in open. It reads /proc once a scrape at most.
@@ -100,7 +92,7 @@ func (ps *processes) open() map[fileID]*writer {
 
 // alive reports whether it is the same process still.
 func (ps *processes) alive(w *writer) bool {
-	p, err := ps.Proc(w.pid)
+	p, err := ps.Proc(int(w.pid))
 	if err != nil {
 		return false
 	}
@@ -126,7 +118,7 @@ func (ps *processes) read(pid int) *writer {
 	if err != nil {
 		return nil
 	}
-	w := &writer{pid: pid, start: stat.Starttime, began: time.UnixMilli(int64(began * 1000)), uid: status.UIDs[1]}
+	w := &writer{rank: rank{pid: int64(pid)}, start: stat.Starttime, began: time.UnixMilli(int64(began * 1000)), uid: status.UIDs[1]}
 	environ, _ := p.Environ() // of another user
 	w.environment(environ)
 	groups, _ := p.Cgroups()
@@ -166,8 +158,8 @@ func (w *writer) environment(environ []string) {
 	}
 	w.job = first("none", semconv.AttrJobID, "GPU_JOB_ID", "SLURM_HET_JOB_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
 	w.role = first("default", semconv.AttrJobRole, "GPU_JOB_ROLE", "ROLE_NAME")
-	rank, err := strconv.ParseInt(first("", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"), 10, 32)
-	if w.rank = rank; err != nil || rank < 0 {
-		w.rank = -1
+	n, err := strconv.ParseUint(first("", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"), 10, 31)
+	if w.number = int64(n); err != nil {
+		w.number = -1
 	}
 }
