@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	readSize = 64 << 10
+	readSize = 2 * inspector.MaxLine
 	// tailSize is how much is read of what a file had before it was first seen.
 	tailSize = 8 << 20
 	// patience is how long a file grows still whose process nobody knows, how often it is
@@ -77,8 +77,8 @@ type file struct {
 	of      *writer // nil for unknown
 	sought  time.Time
 	process *inspector.Process // nil where the process is gone
-	lines   inspector.Lines
 	offset  int64
+	middle  bool // the offset is in a line
 	// written is when it was, as far as it told of operations; modified as it was read.
 	written, modified time.Time
 	// What it tells in this report.
@@ -263,44 +263,46 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 func (f *file) seek(size int64) {
 	f.process.Past = true
 	f.offset = max(0, size-tailSize)
-	f.lines.Reset(f.offset > 0)
+	f.middle = f.offset > 0
 }
 
-// takeLines reads what a file has grown by, at most so many bytes.
+// takeLines reads what a file has grown by, about so many bytes.
 func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, budget int64) (taken int64) {
 	size := info.Size()
 	f.modified = info.ModTime()
 	if size < f.offset { // somebody cut it
-		f.offset = 0
-		f.lines.Reset(false)
+		f.offset, f.middle = 0, false
 	}
 	if size-f.offset > s.cfg.MaxBytes {
 		s.skip(path, metadata.AttributeSkipReasonBacklog, 1, errBacklog)
 		f.seek(size)
 	}
 	bad, full := 0, 0
-	for f.offset < size && taken < budget {
-		n, err := from.ReadAt(s.buffer[:min(readSize, size-f.offset, budget-taken)], f.offset)
-		f.lines.Add(s.buffer[:n], func(line []byte) {
+	for used := 1; used > 0 && taken < budget; {
+		n, err := from.ReadAt(s.buffer, f.offset)
+		if err != nil && !errors.Is(err, io.EOF) {
+			s.fail(path, err)
+		}
+		used = inspector.Lines(s.buffer[:n], func(line []byte) {
+			middle := f.middle
+			f.middle = false
 			switch {
 			case !s.record.Parse(line):
-				bad++
+				if !middle {
+					bad++
+				}
 			case !f.process.Add(&s.record):
 				full++
 			default:
 				f.written = info.ModTime()
 			}
 		})
-		f.offset += int64(n)
-		taken += int64(n)
-		if n == 0 {
-			if err != nil && !errors.Is(err, io.EOF) {
-				s.fail(path, err)
-			}
-			break
-		}
+		f.offset += int64(used)
+		taken += int64(used)
 	}
-	if f.process.Past = f.process.Past && f.offset < size; f.offset < size {
+	if taken < budget {
+		f.process.Past = false
+	} else {
 		f.written = info.ModTime() // what is not read yet may be of an operation
 	}
 	s.skip(path, metadata.AttributeSkipReasonLine, bad, errLine)

@@ -463,8 +463,10 @@ func TestBacklog(t *testing.T) {
 	for range 3 {
 		write()
 	}
+	b.write(name, lineOf("a", "", 0, 2, b.time, 3)[:100])
 	assert.Empty(t, share(), "what was there before")
-	write()
+	b.write(name, lineOf("a", "", 0, 2, b.time, 3)[100:])
+	seconds++
 	assert.Equal(t, map[string]float64{"5": 0.001}, share())
 	require.NoError(t, os.Truncate(path, 0))
 	require.NoError(t, os.Truncate(path, 3*tailSize))

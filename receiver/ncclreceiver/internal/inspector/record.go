@@ -15,44 +15,25 @@ import (
 // and NCCL has 64 channels at most.
 const MaxLine = 64 << 10
 
-// Lines cuts what is read of a growing file into lines, and keeps half a line for the next
-// part. A NUL ends a line too: the writer keeps its place when others cut the file, and
-// NULs fill what is before it. The zero value is at the begin of a line.
-type Lines struct {
-	half []byte
-	skip bool // what is left of the line does not count
-}
-
-// Reset begins anew, in the middle of a line or not.
-func (l *Lines) Reset(middle bool) { l.half, l.skip = l.half[:0], middle }
-
-// Add calls each with every line that part ends, and with nil for one longer than MaxLine.
-// The line is valid until each returns.
-func (l *Lines) Add(part []byte, each func(line []byte)) {
-	for len(part) > 0 {
-		line, rest, whole := bytes.Cut(part, []byte{'\n'})
-		part = rest
-		if i := bytes.LastIndexByte(line, 0); i >= 0 {
-			line = line[i+1:]
-			l.Reset(false)
+// Lines calls each with every line of a part of a file, and with nil for one longer than
+// MaxLine. It returns how many bytes it is done with: half a line is to come again, with
+// what is behind it. A NUL ends a line too: the writer keeps its place when others cut the
+// file, and NULs fill what is before it.
+func Lines(part []byte, each func(line []byte)) (used int) {
+	for {
+		line, _, whole := bytes.Cut(part[used:], []byte{'\n'})
+		begin := bytes.LastIndexByte(line, 0) + 1
+		if used += begin; !whole && len(line)-begin <= MaxLine {
+			return used
 		}
-		if !l.skip && len(l.half)+len(line) > MaxLine {
-			l.Reset(true)
+		line = line[begin:]
+		if used += len(line); whole {
+			used++
+		}
+		if len(line) > MaxLine {
 			each(nil)
-		}
-		switch {
-		case !whole && !l.skip:
-			l.half = append(l.half, line...)
-		case whole && l.skip:
-			l.Reset(false)
-		case whole:
-			if len(l.half) > 0 {
-				line = append(l.half, line...)
-				l.half = line[:0]
-			}
-			if line = bytes.TrimSpace(line); len(line) > 0 {
-				each(line)
-			}
+		} else if line = bytes.TrimSpace(line); len(line) > 0 {
+			each(line)
 		}
 	}
 }
