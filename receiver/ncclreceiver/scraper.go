@@ -277,8 +277,8 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 		s.skip(path, metadata.AttributeSkipReasonBacklog, 1, errBacklog)
 		f.seek(size)
 	}
-	bad, full := 0, 0
-	for used := 1; used > 0 && taken < budget; {
+	bad, full, used := 0, 0, 1
+	for used > 0 && taken < budget {
 		n, err := from.ReadAt(s.buffer, f.offset)
 		if err != nil && !errors.Is(err, io.EOF) {
 			s.fail(path, err)
@@ -300,9 +300,8 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 		f.offset += int64(used)
 		taken += int64(used)
 	}
-	if taken < budget {
-		f.process.Past = false
-	} else {
+	more := used > 0 && f.offset < size
+	if f.process.Past = f.process.Past && more; more {
 		f.written = info.ModTime() // what is not read yet may be of an operation
 	}
 	s.skip(path, metadata.AttributeSkipReasonLine, bad, errLine)
