@@ -39,7 +39,9 @@ const (
 	patience = time.Minute
 	// oldest is how long ago such a file was written that is worth a look.
 	oldest = time.Hour
-	// settled is how long nobody writes to a file of the text format until it is read.
+	// maxText bounds a file of the text format, which has a kilobyte for each kind of
+	// operation. settled is how long nobody writes to a file of the text format until it is read.
+	maxText = 1 << 20
 	settled = time.Second
 	// askTimeout is how long RAS may take.
 	askTimeout = 5 * time.Second
@@ -61,7 +63,6 @@ type ncclScraper struct {
 	files  map[string]*file
 	room   inspector.Room
 	buffer []byte
-	record inspector.Record
 	logged map[string]bool
 	beyond int           // files, at the last report
 	told   map[rank]bool // those of the last report
@@ -81,10 +82,7 @@ type file struct {
 	middle  bool // the offset is in a line
 	// written is when it was, as far as it told of operations; modified as it was read.
 	written, modified time.Time
-	// What it tells in this report.
-	units         []inspector.Unit
-	parts         []inspector.Part
-	shared, still bool
+	inspector.Report
 }
 
 func newScraper(cfg *Config, set receiver.Settings) (*ncclScraper, error) {
@@ -145,11 +143,7 @@ func (s *ncclScraper) first(key string) bool {
 	return !known
 }
 
-var (
-	errLine    = errors.New("a line is broken, too long, or tells of no operation")
-	errBacklog = errors.New("it grew by more than `max_bytes`: what is before its last 8 MiB is left out")
-	errRoom    = errors.New("the node has more than 1024 communicators of ranks, or a communicator more than 64 ranks or 40 kinds of operations in a process")
-)
+var errBacklog = errors.New("it grew by more than `max_bytes`: what is before its last 8 MiB is left out")
 
 // fail skips a file or a folder that cannot be read. It counts once.
 func (s *ncclScraper) fail(path string, err error) {
@@ -197,8 +191,7 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 			continue
 		}
 		if s.files[at.path] = f; f.process != nil {
-			f.still = f.process.Stalled(f.written, now)
-			f.units, f.parts, f.shared = f.process.Report()
+			f.Report = f.process.Report(now.Sub(f.written))
 		}
 	}
 	for path, f := range before {
@@ -232,7 +225,12 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 		if f == nil {
 			f = &file{id: id, gpu: "GPU-" + strings.ToLower(name[1])}
 		}
-		return f, s.takeText(at.path, from, info, f, budget, now)
+		// It is read anew once it was written, and is written no more.
+		if age := now.Sub(info.ModTime()); info.ModTime().Equal(f.modified) || age < settled || age > oldest {
+			return f, 0
+		}
+		f.process, f.offset = inspector.NewProcess(&s.room), 0
+		return f, s.takeLines(at.path, from, info, f, f.process.AddText, min(maxText, budget))
 	}
 	if f != nil && f.of != nil && !s.procs.alive(f.of) {
 		f.close()
@@ -256,7 +254,7 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 			f.pid = int(f.of.pid)
 		}
 	}
-	return f, s.takeLines(at.path, from, info, f, budget)
+	return f, s.takeLines(at.path, from, info, f, f.process.Add, budget)
 }
 
 // seek goes to the last lines of a file of a size, which tell of the past.
@@ -267,7 +265,7 @@ func (f *file) seek(size int64) {
 }
 
 // takeLines reads what a file has grown by, about so many bytes.
-func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, budget int64) (taken int64) {
+func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, add func(line []byte) error, budget int64) (taken int64) {
 	size := info.Size()
 	f.modified = info.ModTime()
 	if size < f.offset { // somebody cut it
@@ -284,18 +282,15 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 			s.fail(path, err)
 		}
 		used = inspector.Lines(s.buffer[:n], func(line []byte) {
-			middle := f.middle
-			f.middle = false
-			switch {
-			case !s.record.Parse(line):
-				if !middle {
-					bad++
-				}
-			case !f.process.Add(&s.record):
-				full++
-			default:
+			switch err := add(line); {
+			case err == nil:
 				f.written = info.ModTime()
+			case errors.Is(err, inspector.ErrRoom):
+				full++
+			case !f.middle:
+				bad++
 			}
+			f.middle = false
 		})
 		f.offset += int64(used)
 		taken += int64(used)
@@ -304,25 +299,7 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 	if f.process.Past = f.process.Past && more; more {
 		f.written = info.ModTime() // what is not read yet may be of an operation
 	}
-	s.skip(path, metadata.AttributeSkipReasonLine, bad, errLine)
-	s.skip(path, metadata.AttributeSkipReasonCommunicators, full, errRoom)
+	s.skip(path, metadata.AttributeSkipReasonLine, bad, inspector.ErrLine)
+	s.skip(path, metadata.AttributeSkipReasonCommunicators, full, inspector.ErrRoom)
 	return taken
-}
-
-// takeText reads a file of the text format, if it was written since it was read last, and
-// is written no more.
-func (s *ncclScraper) takeText(path string, from io.Reader, info os.FileInfo, f *file, budget int64, now time.Time) (taken int64) {
-	if at := info.ModTime(); at.Equal(f.modified) || now.Sub(at) < settled || now.Sub(at) > oldest || budget < info.Size() {
-		return 0
-	}
-	f.modified = info.ModTime()
-	text, err := io.ReadAll(io.LimitReader(from, inspector.MaxText))
-	if err != nil {
-		s.fail(path, err)
-	}
-	f.process = inspector.NewProcess(&s.room)
-	bad, full := f.process.AddText(text)
-	s.skip(path, metadata.AttributeSkipReasonLine, bad, errLine)
-	s.skip(path, metadata.AttributeSkipReasonCommunicators, full, errRoom)
-	return int64(len(text))
 }

@@ -24,7 +24,8 @@ type rank struct {
 }
 
 // attributes are those of a rank. Its pod is for one metric alone.
-func (r *rank) attributes(of *inspector.Membership) (all []metadata.MetricAttributeOption) {
+func (r *rank) attributes() (all []metadata.MetricAttributeOption) {
+	of := &r.group
 	text := func(value string, with func(string) metadata.MetricAttributeOption) {
 		if value != "" {
 			all = append(all, with(value))
@@ -56,19 +57,19 @@ func (s *ncclScraper) tell(now time.Time) map[rank]bool {
 	ts := pcommon.NewTimestampFromTime(now)
 	ranks, waiting := map[rank]bool{}, map[string]rank{}
 	for _, f := range s.files {
-		known := f.of != nil || s.answer != nil && slices.ContainsFunc(f.parts, func(p inspector.Part) bool { return s.answer.Has(p.ID) })
+		known := f.of != nil || s.answer != nil && slices.ContainsFunc(f.Parts, func(p inspector.Part) bool { return s.answer.Has(p.ID) })
 		of := rank{gpu: f.gpu, number: -1, pid: int64(f.pid)}
 		switch {
 		case f.process == nil:
 			continue
 		case f.gpu != "":
-			s.tellParts(ts, of, f.parts)
+			s.tellParts(ts, of, f.Parts)
 			f.close()
 			continue
 		case f.of != nil:
 			of = f.of.rank
-			of.gpu = s.gpus.GPU(f.pid, len(f.units) == 1)
-			if len(f.units) > 1 {
+			of.gpu = s.gpus.GPU(f.pid, len(f.Units) == 1)
+			if len(f.Units) > 1 {
 				of.number = -1
 			}
 		case !known && now.Sub(f.written) >= patience: // nobody knows whether it lives
@@ -77,20 +78,20 @@ func (s *ncclScraper) tell(now time.Time) map[rank]bool {
 			}
 			continue
 		}
-		s.tellParts(ts, of, f.parts)
+		s.tellParts(ts, of, f.Parts)
 		since := int64(0)
-		if f.still && known {
+		if f.Stalled && known {
 			since = f.written.Unix()
-			for _, p := range f.parts {
+			for _, p := range f.Parts {
 				waiting[p.ID] = rank{job: of.job, group: p.Membership}
 			}
 		}
-		for _, u := range f.units {
+		for _, u := range f.Units {
 			if of.group = u.Group; ranks[of] {
 				continue // without a communicator, as the one before
 			}
 			ranks[of] = true
-			s.tellRank(ts, of, f.shared, u.Share, since)
+			s.tellRank(ts, of, f.Shared, u.Share, since)
 		}
 	}
 	if s.answer == nil {
@@ -101,26 +102,28 @@ func (s *ncclScraper) tell(now time.Time) map[rank]bool {
 		if l.Missing {
 			state = metadata.AttributeLaggardStateMissing
 		}
-		of := rank{job: waiting[l.Communicator].job, number: -1, pid: l.PID}
-		at := inspector.Membership{ID: l.Communicator, Name: waiting[l.Communicator].group.Name, Rank: l.Rank, Size: l.Size}
-		s.builder.RecordGpuCollectiveLaggardDataPoint(ts, 1, state, l.Host, of.attributes(&at)...)
+		of := waiting[l.Communicator]
+		of.number, of.pid = -1, l.PID
+		of.group = inspector.Membership{ID: l.Communicator, Name: of.group.Name, Rank: l.Rank, Size: l.Size}
+		s.builder.RecordGpuCollectiveLaggardDataPoint(ts, 1, state, l.Host, of.attributes()...)
 	}
 	return ranks
 }
 
 func (s *ncclScraper) tellRank(ts pcommon.Timestamp, of rank, shared bool, share float64, since int64) {
 	if shared {
-		s.builder.RecordGpuCollectiveTimeShareDataPoint(ts, share, of.attributes(&of.group)...)
+		s.builder.RecordGpuCollectiveTimeShareDataPoint(ts, share, of.attributes()...)
 	}
 	of.pod = ""
-	s.builder.RecordGpuCollectiveStalledDataPoint(ts, since, of.attributes(&of.group)...)
+	s.builder.RecordGpuCollectiveStalledDataPoint(ts, since, of.attributes()...)
 }
 
 func (s *ncclScraper) tellParts(ts pcommon.Timestamp, of rank, parts []inspector.Part) {
 	of.role, of.pod = "", ""
 	for i := range parts {
 		p := &parts[i]
-		options := of.attributes(&p.Membership)
+		of.group = p.Membership
+		options := of.attributes()
 		if p.Bandwidth > 0 {
 			s.builder.RecordGpuCommunicatorBandwidthDataPoint(ts, p.Bandwidth, p.Nodes, p.Operation, p.Floor, options...)
 		}
@@ -138,7 +141,7 @@ func (s *ncclScraper) tellParts(ts pcommon.Timestamp, of rank, parts []inspector
 func (s *ncclScraper) askRAS(ctx context.Context, now time.Time) {
 	still := false
 	for _, f := range s.files {
-		still = still || f.process != nil && f.still && slices.ContainsFunc(f.units, func(u inspector.Unit) bool {
+		still = still || f.process != nil && f.Stalled && slices.ContainsFunc(f.Units, func(u inspector.Unit) bool {
 			return u.Group.ID != "" && (u.Group.Rank == 0 || u.Group.Rank == u.Group.Size-1)
 		})
 	}

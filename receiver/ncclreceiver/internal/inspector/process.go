@@ -4,6 +4,7 @@ package inspector
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ type Process struct {
 	Past bool
 
 	room          *Room
+	record        Record
 	communicators map[Membership]*communicator // as the file has them, without a rank
 	first, last   int64                        // dumps, in microseconds since 1970
 	from          int64                        // the last dump that was reported
@@ -88,8 +90,21 @@ func (p *Process) forget(before int64) {
 	}
 }
 
-// Add takes a record, and reports whether there was room for it.
-func (p *Process) Add(r *Record) bool {
+// Why a line is left out.
+var (
+	ErrLine = errors.New("a line is broken, too long, or tells of no operation")
+	ErrRoom = errors.New("the node has more than 1024 communicators of ranks, or a communicator more than 64 ranks or 40 kinds of operations in a process")
+)
+
+// Add takes a line of JSON.
+func (p *Process) Add(line []byte) error {
+	if !p.record.Parse(line) {
+		return ErrLine
+	}
+	return p.add(&p.record)
+}
+
+func (p *Process) add(r *Record) error {
 	if p.first == 0 {
 		p.first = r.Dumped
 	}
@@ -104,7 +119,7 @@ func (p *Process) Add(r *Record) bool {
 	}
 	t, connects := p.tally(r)
 	if t == nil {
-		return false
+		return ErrRoom
 	}
 	setting := p.Past || r.Dumped <= p.first+setUp
 	if setting {
@@ -114,11 +129,15 @@ func (p *Process) Add(r *Record) bool {
 		t.Done++
 	}
 	if !setting && !connects {
-		t.seen++
-		t.micros += float64(r.Micros)
-		t.Bandwidth = max(t.Bandwidth, r.Bandwidth)
+		t.add(r.Bandwidth, float64(r.Micros))
 	}
-	return true
+	return nil
+}
+
+func (t *tally) add(bandwidth, micros float64) {
+	t.Bandwidth = max(t.Bandwidth, bandwidth)
+	t.micros += micros
+	t.seen++
 }
 
 // paused remembers the longest pause of each minute of an hour.
@@ -128,19 +147,6 @@ func (p *Process) paused(until, micros int64) {
 		at.minute, at.longest = until/minute, 0
 	}
 	at.longest = max(at.longest, micros)
-}
-
-// Stalled reports whether the process, whose last operation ended then, stands still for
-// longer than in the hour before.
-func (p *Process) Stalled(since, now time.Time) bool {
-	longest := int64(0)
-	for _, at := range p.pauses {
-		if now := p.last / minute; at.minute > now-int64(len(p.pauses)) && at.minute <= now {
-			longest = max(longest, at.longest)
-		}
-	}
-	still := now.Sub(since).Microseconds()
-	return p.last > 0 && still >= leastStall && still > longest
 }
 
 // tally returns where a record counts, nil for one too many, and whether it is its rank's
@@ -208,15 +214,25 @@ type Part struct {
 	Bandwidth, Latency float64
 }
 
-// Report ends an interval. shared says whether the units' shares are known: there are new
-// records, and no doubt whose they are.
-func (p *Process) Report() (units []Unit, parts []Part, shared bool) {
+// Report is what a process has told in an interval.
+type Report struct {
+	Units []Unit
+	Parts []Part
+	// Shared says whether the units' shares are known: there are new records, and no doubt
+	// whose they are.
+	Shared bool
+	// Stalled says that it stands still for longer than in the hour before.
+	Stalled bool
+}
+
+// Report ends an interval. still is how long ago the last operation ended.
+func (p *Process) Report(still time.Duration) (r Report) {
 	wall := float64(p.last - p.from)
 	p.forget(p.last - idle)
 	var active []*communicator
 	for _, c := range p.communicators {
 		for _, m := range c.members {
-			parts = append(parts, m.report()...)
+			r.Parts = append(r.Parts, m.report()...)
 		}
 		if c.last >= min(p.last-recent, p.from) {
 			active = append(active, c)
@@ -232,13 +248,20 @@ func (p *Process) Report() (units []Unit, parts []Part, shared bool) {
 			}
 			u.Share += s.share / wall
 		}
-		units = append(units, u)
+		r.Units = append(r.Units, u)
 	}
-	shared = joined && p.from > 0 && wall > 0
 	if p.from > 0 {
+		r.Shared = joined && wall > 0
 		p.from = p.last
 	}
-	return units, parts, shared
+	longest := leastStall - 1
+	for _, at := range p.pauses {
+		if now := p.last / minute; at.minute > now-int64(len(p.pauses)) && at.minute <= now {
+			longest = max(longest, at.longest)
+		}
+	}
+	r.Stalled = p.last > 0 && still.Microseconds() > longest
+	return r
 }
 
 // report returns what is known of a member's operations, and ends their interval.

@@ -81,15 +81,13 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(strings.Replace(line, "dp:17", `\"\\`, 1)))
 	f.Add([]byte(`{"header":{"a":[{"b":"]"}]},"x":`))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		var r Record
 		assert.LessOrEqual(t, Lines(line, func([]byte) {}), len(line))
-		if r.Parse(line) {
+		p := NewProcess(&Room{Left: 1})
+		if r := &p.record; p.Add(line) == nil {
 			assert.True(t, r.Rank >= 0 && r.Rank < r.Ranks && r.Micros >= 0 && r.Bandwidth >= 0 && len(r.Operation) > 0, "%+v", r)
-			p := NewProcess(&Room{Left: 1})
-			assert.True(t, p.Add(&r))
-			p.Report()
 		}
-		NewProcess(&Room{Left: 1}).AddText(line)
+		_ = p.AddText(line)
+		p.Report(0)
 	})
 }
 
@@ -130,12 +128,11 @@ func BenchmarkRecord(b *testing.B) {
 	text := recorded(b, "slow-rank3")
 	records := bytes.Count(text, []byte("\n"))
 	p := NewProcess(&Room{Left: MaxMembers})
-	var r Record
 	b.ReportAllocs()
 	for b.Loop() {
 		Lines(text, func(line []byte) {
-			if !r.Parse(line) || !p.Add(&r) {
-				b.Fatal(string(line))
+			if err := p.Add(line); err != nil {
+				b.Fatal(err, string(line))
 			}
 		})
 	}
