@@ -100,44 +100,44 @@ func (b *bench) write(name string, text []byte) {
 	require.NoError(b.t, os.Chtimes(path, b.time, b.time))
 }
 
-// points of a metric, by an attribute. Those that say that a series has ended are -1.
-func (b *bench) points(md pmetric.Metrics, name, by string) map[string]float64 {
-	all := map[string]float64{}
-	each(md, name, func(dp pmetric.NumberDataPoint) {
-		key := ""
-		if v, ok := dp.Attributes().Get(by); ok {
-			key = v.AsString()
-		}
-		assert.NotContains(b.t, all, key, name)
-		switch {
-		case dp.Flags().NoRecordedValue():
-			all[key] = -1
-		case dp.ValueType() == pmetric.NumberDataPointValueTypeInt:
-			all[key] = float64(dp.IntValue())
-		default:
-			all[key] = dp.DoubleValue()
-		}
-	})
-	return all
+// point is of a metric. Its value is -1 where it says that the series has ended.
+type point struct {
+	name       string
+	attributes map[string]any
+	value      float64
 }
 
-func each(md pmetric.Metrics, name string, do func(pmetric.NumberDataPoint)) {
+func (b *bench) scrape() (all []point) {
+	md, err := b.ncclScraper.scrape(b.t.Context())
+	require.NoError(b.t, err)
 	for _, rm := range md.ResourceMetrics().All() {
-		for _, sm := range rm.ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
-				if m.Name() != name {
-					continue
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			points := m.Gauge().DataPoints
+			if m.Type() == pmetric.MetricTypeSum {
+				points = m.Sum().DataPoints
+			}
+			for _, dp := range points().All() {
+				p := point{m.Name(), dp.Attributes().AsRaw(), dp.DoubleValue() + float64(dp.IntValue())}
+				if dp.Flags().NoRecordedValue() {
+					p.value = -1
 				}
-				points := m.Gauge().DataPoints
-				if m.Type() == pmetric.MetricTypeSum {
-					points = m.Sum().DataPoints
-				}
-				for _, dp := range points().All() {
-					do(dp)
-				}
+				all = append(all, p)
 			}
 		}
 	}
+	return all
+}
+
+// points of a metric, by an attribute.
+func (b *bench) points(all []point, name, by string) map[string]float64 {
+	found := map[string]float64{}
+	for _, p := range all {
+		if key := fmt.Sprint(p.attributes[by]); p.name == name {
+			assert.NotContains(b.t, found, key, name)
+			found[key] = p.value
+		}
+	}
+	return found
 }
 
 // withRAS has a RAS service of the recording hang-rank5.
@@ -168,12 +168,6 @@ func (b *bench) skipped() map[string]int64 {
 		b.counted[reason.AsString()] = dp.Value
 	}
 	return all
-}
-
-func (b *bench) scrape() pmetric.Metrics {
-	md, err := b.ncclScraper.scrape(b.t.Context())
-	require.NoError(b.t, err)
-	return md
 }
 
 // recorded returns the seconds of a real recording: eight ranks of one process.
@@ -255,12 +249,10 @@ func TestHang(t *testing.T) {
 	stalled := func(after time.Duration) map[string]float64 {
 		b.time = last.Add(after)
 		md := b.scrape()
-		each(md, semconv.MetricCollectiveStalled, func(dp pmetric.NumberDataPoint) {
-			job, _ := dp.Attributes().Get(semconv.AttrJobID)
-			_, ranked := dp.Attributes().Get(semconv.AttrJobRank)
-			assert.Equal(t, "7", job.Str())
-			assert.False(t, ranked, "the process has eight")
-		})
+		for _, p := range md {
+			assert.Equal(t, "7", p.attributes[semconv.AttrJobID])
+			assert.NotContains(t, p.attributes, semconv.AttrJobRank, "the process has eight")
+		}
 		return b.points(md, semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank)
 	}
 	all := func(v float64) (want map[string]float64) {
@@ -275,12 +267,11 @@ func TestHang(t *testing.T) {
 	for _, after := range []time.Duration{60, 90, 121, 150} {
 		assert.Equal(t, all(float64(last.Unix())), stalled(after*time.Second))
 	}
-	var late []map[string]any
-	each(b.scrape(), semconv.MetricCollectiveLaggard, func(dp pmetric.NumberDataPoint) { late = append(late, dp.Attributes().AsRaw()) })
-	assert.Equal(t, []map[string]any{{
+	late := slices.DeleteFunc(b.scrape(), func(p point) bool { return p.name != semconv.MetricCollectiveLaggard })
+	assert.Equal(t, []point{{semconv.MetricCollectiveLaggard, map[string]any{
 		"gpu.communicator.id": "0xfd68d50b0a7290", "gpu.communicator.name": "dp:0", "gpu.communicator.rank": int64(5), "gpu.communicator.size": int64(8),
 		"gpu.job.id": "7", "process.pid": int64(14780), "server.address": "127.0.0.1", "state": "behind",
-	}}, late)
+	}, 1}}, late)
 	assert.Equal(t, []time.Time{last.Add(time.Minute), last.Add(121 * time.Second)}, asked, "once a minute")
 
 	// A receiver that starts now knows as much by the file alone.
@@ -350,9 +341,8 @@ func TestProcess(t *testing.T) {
 		"gpu.job.id": "llama 3", "gpu.job.role": "actor", "gpu.job.rank": int64(11), "hw.id": "GPU-3", "process.pid": int64(4242),
 		"gpu.communicator.id": "0xabc", "gpu.communicator.name": "dp:0", "gpu.communicator.rank": int64(3), "gpu.communicator.size": int64(8),
 	}
-	got := func(name string) (all map[string]any) {
-		each(md, name, func(dp pmetric.NumberDataPoint) { all = dp.Attributes().AsRaw() })
-		return all
+	got := func(name string) map[string]any {
+		return md[slices.IndexFunc(md, func(p point) bool { return p.name == name })].attributes
 	}
 	assert.Equal(t, want, got(semconv.MetricCollectiveStalled))
 	want["k8s.pod.uid"] = pod
@@ -393,10 +383,10 @@ func TestProcessByName(t *testing.T) {
 	}{
 		"its own":       {"vm-pid5.log", 1, os.Getuid(), "7"},
 		"full name":     {"vm.example.org-pid5.log", 1, os.Getuid(), "7"},
-		"another host":  {"other-pid5.log", 1, os.Getuid(), ""},
-		"no process":    {"vm-pid6.log", 1, os.Getuid(), ""},
-		"another user":  {"vm-pid5.log", 1, os.Getuid() + 1, ""},
-		"a younger one": {"vm-pid5.log", 80_000_000_100, os.Getuid(), ""},
+		"another host":  {"other-pid5.log", 1, os.Getuid(), "<nil>"},
+		"no process":    {"vm-pid6.log", 1, os.Getuid(), "<nil>"},
+		"another user":  {"vm-pid5.log", 1, os.Getuid() + 1, "<nil>"},
+		"a younger one": {"vm-pid5.log", 80_000_000_100, os.Getuid(), "<nil>"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -530,15 +520,12 @@ func TestText(t *testing.T) {
 	b.time = b.time.Add(settled)
 	md := b.scrape()
 	assert.Len(t, b.points(md, semconv.MetricCommunicatorLatency, semconv.AttrCommunicatorName), 3)
-	each(md, semconv.MetricCommunicatorBandwidth, func(dp pmetric.NumberDataPoint) {
-		gpu, _ := dp.Attributes().Get(semconv.AttrHWID)
-		assert.Equal(t, "GPU-aabbccdd-0011-2233-4455-66778899aabb", gpu.Str())
-	})
-	assert.Zero(t, b.scrape().DataPointCount(), "not written anew")
+	assert.Equal(t, "GPU-aabbccdd-0011-2233-4455-66778899aabb", md[0].attributes[semconv.AttrHWID])
+	assert.Empty(t, b.scrape(), "not written anew")
 	for i := range 1100 {
 		b.write("nccl_inspector_metrics_0000-1111.prom", fmt.Appendf(nil, "nccl_bus_bandwidth_gbs{comm_name=\"%d\",nranks=\"8\",collective=\"AllReduce\"} 1\n", i))
 	}
 	b.time = b.time.Add(settled)
-	assert.Equal(t, inspector.MaxMembers, b.scrape().DataPointCount())
+	assert.Len(t, b.scrape(), inspector.MaxMembers)
 	assert.Equal(t, map[string]int64{"communicators": 76}, b.skipped())
 }

@@ -4,7 +4,6 @@ package inspector
 
 import (
 	"bytes"
-	"cmp"
 	"math"
 	"regexp"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 var (
 	promLine  = regexp.MustCompile(`^nccl_(?:p2p_|collective_)?(bus_bandwidth_gbs|exec_time_microseconds)\{([^\n]*)\} (\S+)$`)
 	promLabel = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
-	promSize  = regexp.MustCompile(`^([0-9.]{1,9})(?:-[0-9.]+)?([KMGT]?)B$`)
 )
 
 // AddText takes a line in Prometheus' text format of NCCL 2.29 or 2.30. It tells a mean of
@@ -49,13 +47,13 @@ func (p *Process) AddText(line []byte) error {
 	return nil
 }
 
-// size reads 2.00MB, or 32-33MB; the units are binary. 0 is for none.
+// size reads 2.00MB, or 32-33MB; the units are binary.
 func size(text []byte) int64 {
-	found := promSize.FindSubmatch(text)
-	if found == nil {
-		return 0
+	number, _, _ := strings.Cut(strings.TrimRight(string(text), "KMGTB"), "-")
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || len(text) < 2 {
+		return -1
 	}
-	n, _ := strconv.ParseFloat(string(found[1]), 64) // 0 for none
-	unit := strings.Index(" KMGT", cmp.Or(string(found[2]), " "))
+	unit := max(0, strings.IndexByte(" KMGT", text[len(text)-2]))
 	return int64(min(n*math.Pow(1024, float64(unit)), 1<<60))
 }
