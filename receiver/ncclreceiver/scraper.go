@@ -65,6 +65,7 @@ type ncclScraper struct {
 	buffer []byte
 	logged map[string]bool
 	beyond int           // files, at the last report
+	left   int64         // bytes, in this report
 	told   map[rank]bool // those of the last report
 	asked  time.Time
 	answer *ras.Report // while something stands still
@@ -177,15 +178,12 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 	s.beyond = beyond
 	before := s.files
 	s.files = make(map[string]*file, len(l.files))
-	left := s.cfg.MaxBytes
+	s.left = s.cfg.MaxBytes
 	for i := range l.files {
 		at := &l.files[i]
 		f := before[at.path]
-		if ctx.Err() == nil {
-			var taken int64
-			// What one file leaves of its part is for those behind it.
-			f, taken = s.take(at, f, left/int64(len(l.files)-i), now)
-			left -= taken
+		if ctx.Err() == nil { // what one file leaves of its part is for those behind it
+			f = s.take(at, f, s.left/int64(len(l.files)-i), now)
 		}
 		if f == nil {
 			continue
@@ -208,39 +206,33 @@ func (f *file) close() {
 	}
 }
 
-// take reads one file, and returns how many bytes of it.
-func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*file, int64) {
+// take reads what one file has grown by, about so many bytes.
+func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) *file {
 	from, info, err := at.open()
 	if err != nil {
 		s.fail(at.path, err)
-		return nil, 0
+		return nil
 	}
 	defer func() { _ = from.Close() }()
 	id, _ := idOf(info)
-	if f != nil && f.id != id {
-		f.close()
-		f = nil
-	}
-	if name := textName.FindStringSubmatch(path.Base(at.name)); name != nil {
-		if f == nil {
-			f = &file{id: id, gpu: "GPU-" + strings.ToLower(name[1])}
-		}
-		// It is read anew once it was written, and is written no more.
-		if age := now.Sub(info.ModTime()); info.ModTime().Equal(f.modified) || age < settled || age > oldest {
-			return f, 0
-		}
-		f.process, f.offset = inspector.NewProcess(&s.room), 0
-		return f, s.takeLines(at.path, from, info, f, f.process.AddText, min(maxText, budget))
-	}
 	if f != nil && f.of != nil && !s.procs.alive(f.of) {
 		f.close()
 		f.of, f.modified = nil, info.ModTime()
 	}
-	if f != nil && f.process == nil {
-		if f.modified.Equal(info.ModTime()) {
-			return f, 0
+	if f != nil && f.process == nil && f.id == id && f.modified.Equal(info.ModTime()) {
+		return f // as it was
+	}
+	if f != nil && (f.process == nil || f.id != id) { // another process writes it
+		f.close()
+		f = nil
+	}
+	if name := textName.FindStringSubmatch(path.Base(at.name)); name != nil {
+		if age := now.Sub(info.ModTime()); age < settled || age > oldest { // somebody writes it, or nobody
+			return nil
 		}
-		f = nil // another process writes it
+		f = &file{id: id, gpu: "GPU-" + strings.ToLower(name[1]), process: inspector.NewProcess(&s.room)}
+		s.takeLines(at.path, from, info, f, f.process.AddText, min(maxText, budget))
+		return f
 	}
 	if f == nil || f.of == nil && now.Sub(f.sought) >= patience && info.Size() > f.offset {
 		name := jsonName.FindStringSubmatch(path.Base(at.name))
@@ -254,7 +246,8 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 			f.pid = int(f.of.pid)
 		}
 	}
-	return f, s.takeLines(at.path, from, info, f, f.process.Add, budget)
+	s.takeLines(at.path, from, info, f, f.process.Add, budget)
+	return f
 }
 
 // seek goes to the last lines of a file of a size, which tell of the past.
@@ -264,8 +257,7 @@ func (f *file) seek(size int64) {
 	f.middle = f.offset > 0
 }
 
-// takeLines reads what a file has grown by, about so many bytes.
-func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, add func(line []byte) error, budget int64) (taken int64) {
+func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, add func(line []byte) error, budget int64) {
 	size := info.Size()
 	f.modified = info.ModTime()
 	if size < f.offset { // somebody cut it
@@ -276,7 +268,7 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 		f.seek(size)
 	}
 	bad, full, used := 0, 0, 1
-	for used > 0 && taken < budget {
+	for end := f.offset + budget; used > 0 && f.offset < end; {
 		n, err := from.ReadAt(s.buffer, f.offset)
 		if err != nil && !errors.Is(err, io.EOF) {
 			s.fail(path, err)
@@ -293,7 +285,7 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 			f.middle = false
 		})
 		f.offset += int64(used)
-		taken += int64(used)
+		s.left -= int64(used)
 	}
 	more := used > 0 && f.offset < size
 	if f.process.Past = f.process.Past && more; more {
@@ -301,5 +293,4 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 	}
 	s.skip(path, metadata.AttributeSkipReasonLine, bad, inspector.ErrLine)
 	s.skip(path, metadata.AttributeSkipReasonCommunicators, full, inspector.ErrRoom)
-	return taken
 }

@@ -279,6 +279,7 @@ func TestHang(t *testing.T) {
 	again.cfg.Directories, again.procs, again.time = b.cfg.Directories, b.procs, b.time
 	assert.Equal(t, all(float64(last.Unix())), again.points(again.scrape(), semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank))
 
+	b.write(realName, seconds[1]) // its last words
 	b.end(14780)
 	assert.Equal(t, all(-1), stalled(160*time.Second), "the series end")
 	assert.Empty(t, stalled(170*time.Second))
