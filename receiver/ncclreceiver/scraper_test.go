@@ -198,40 +198,44 @@ func recorded(t *testing.T, name string) (seconds [][]byte, first time.Time) {
 // Second by second, as the plug-in wrote them.
 func TestRecordings(t *testing.T) {
 	for name, slow := range map[string]string{"slow-rank3": "3", "even": ""} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			seconds, first := recorded(t, name)
-			b.time = first
-			b.write(realName, nil)
-			b.scrape()
-			for i, text := range seconds {
-				b.time = first.Add(time.Duration(i+1) * time.Second)
-				b.write(realName, text)
-				md := b.scrape()
-				shares := b.points(md, semconv.MetricCollectiveTimeShare, semconv.AttrCommunicatorRank)
-				if i == 0 {
-					assert.Empty(t, shares, "the ranks connect")
-					continue
-				}
-				require.Len(t, shares, 8)
-				assert.Len(t, b.points(md, semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank), 8)
-				if i == len(seconds)-1 {
-					continue // cut by the end of the job
-				}
-				for rank, share := range shares {
-					switch {
-					case rank == slow:
-						assert.InDelta(t, 0.088, share, 0.003, "second %d", i)
-					case slow != "":
-						assert.InDelta(t, 0.17, share, 0.01, "second %d, rank %s", i, rank)
-					default:
-						assert.InDelta(t, 0.1075, share, 0.0075, "second %d, rank %s", i, rank)
-					}
+		b := newBench(t)
+		seconds, first := recorded(t, name)
+		b.time = first
+		b.write(realName, nil)
+		b.scrape()
+		for i, text := range seconds[:len(seconds)-1] { // the last is cut by the end of the job
+			b.time = first.Add(time.Duration(i+1) * time.Second)
+			b.write(realName, text)
+			shares := b.points(b.scrape(), semconv.MetricCollectiveTimeShare, semconv.AttrCommunicatorRank)
+			if i == 0 {
+				assert.Empty(t, shares, "the ranks connect")
+				continue
+			}
+			require.Len(t, shares, 8)
+			for rank, share := range shares {
+				switch {
+				case rank == slow:
+					assert.InDelta(t, 0.088, share, 0.003, "second %d", i)
+				case slow != "":
+					assert.InDelta(t, 0.17, share, 0.01, "second %d, rank %s", i, rank)
+				default:
+					assert.InDelta(t, 0.1075, share, 0.0075, "second %d, rank %s", i, rank)
 				}
 			}
-			assert.Empty(t, b.skipped())
-		})
+		}
+		assert.Empty(t, b.skipped())
 	}
+}
+
+// stalled is what all eight ranks of a recording tell.
+func (b *bench) stalled(at time.Time) int64 {
+	b.time = at
+	all := b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank)
+	require.Len(b.t, all, 8)
+	for _, v := range all {
+		assert.InDelta(b.t, all["0"], v, 0)
+	}
+	return int64(all["0"])
 }
 
 // The process of hang-rank5 lives and stands still; then it ends.
@@ -246,43 +250,32 @@ func TestHang(t *testing.T) {
 		b.scrape()
 	}
 	last := b.time
-	stalled := func(after time.Duration) map[string]float64 {
-		b.time = last.Add(after)
-		md := b.scrape()
-		for _, p := range md {
-			assert.Equal(t, "7", p.attributes[semconv.AttrJobID])
-			assert.NotContains(t, p.attributes, semconv.AttrJobRank, "the process has eight")
-		}
-		return b.points(md, semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank)
-	}
-	all := func(v float64) (want map[string]float64) {
-		want = map[string]float64{}
-		for rank := range 8 {
-			want[strconv.Itoa(rank)] = v
-		}
-		return want
-	}
-	assert.Equal(t, all(0), stalled(59*time.Second))
+	after := func(seconds time.Duration) time.Time { return last.Add(seconds * time.Second) }
+	assert.Zero(t, b.stalled(after(59)))
 	assert.Empty(t, asked)
-	for _, after := range []time.Duration{60, 90, 121, 150} {
-		assert.Equal(t, all(float64(last.Unix())), stalled(after*time.Second))
+	for _, seconds := range []time.Duration{60, 90, 121, 150} {
+		assert.Equal(t, last.Unix(), b.stalled(after(seconds)))
 	}
-	late := slices.DeleteFunc(b.scrape(), func(p point) bool { return p.name != semconv.MetricCollectiveLaggard })
+	all := b.scrape()
+	for _, p := range all {
+		assert.Equal(t, "7", p.attributes[semconv.AttrJobID])
+		assert.NotContains(t, p.attributes, semconv.AttrJobRank, "the process has eight")
+	}
 	assert.Equal(t, []point{{semconv.MetricCollectiveLaggard, map[string]any{
 		"gpu.communicator.id": "0xfd68d50b0a7290", "gpu.communicator.name": "dp:0", "gpu.communicator.rank": int64(5), "gpu.communicator.size": int64(8),
 		"gpu.job.id": "7", "process.pid": int64(14780), "server.address": "127.0.0.1", "state": "behind",
-	}, 1}}, late)
-	assert.Equal(t, []time.Time{last.Add(time.Minute), last.Add(121 * time.Second)}, asked, "once a minute")
+	}, 1}}, slices.DeleteFunc(all, func(p point) bool { return p.name != semconv.MetricCollectiveLaggard }))
+	assert.Equal(t, []time.Time{after(60), after(121)}, asked, "once a minute")
 
 	// A receiver that starts now knows as much by the file alone.
 	again := newBench(t)
-	again.cfg.Directories, again.procs, again.time = b.cfg.Directories, b.procs, b.time
-	assert.Equal(t, all(float64(last.Unix())), again.points(again.scrape(), semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank))
+	again.cfg.Directories, again.procs = b.cfg.Directories, b.procs
+	assert.Equal(t, last.Unix(), again.stalled(b.time))
 
 	b.write(realName, seconds[1]) // its last words
 	b.end(14780)
-	assert.Equal(t, all(-1), stalled(160*time.Second), "the series end")
-	assert.Empty(t, stalled(170*time.Second))
+	assert.Equal(t, int64(-1), b.stalled(after(160)), "the series end")
+	assert.Empty(t, b.scrape())
 	assert.Equal(t, inspector.MaxMembers, b.room.Left)
 	assert.Len(t, asked, 2, "an end of the job is no hang")
 }
@@ -293,22 +286,12 @@ func TestStallWithoutProcess(t *testing.T) {
 	b.withRAS(&asked)
 	seconds, first := recorded(t, "hang-rank5")
 	b.time = first
-	for _, text := range seconds {
-		b.write(realName, text)
-	}
-	stalled := func(after time.Duration, want float64) {
-		b.time = first.Add(after)
-		all := b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank)
-		require.Len(t, all, 8)
-		for _, v := range all {
-			assert.InDelta(t, want, v, 0)
-		}
-	}
-	stalled(0, 0)
-	stalled(time.Minute, float64(first.Unix()))
-	stalled(2*time.Hour, float64(first.Unix()))
+	b.write(realName, bytes.Join(seconds, nil))
+	assert.Zero(t, b.stalled(first))
+	assert.Equal(t, first.Unix(), b.stalled(first.Add(time.Minute)))
+	assert.Equal(t, first.Unix(), b.stalled(first.Add(2*time.Hour)))
 	b.ask = func(context.Context, string) (*ras.Report, error) { return nil, errors.New("connection refused") }
-	stalled(3*time.Hour, -1)
+	assert.Equal(t, int64(-1), b.stalled(first.Add(3*time.Hour)))
 	assert.Equal(t, inspector.MaxMembers, b.room.Left, "nothing is kept of a job of hours ago")
 	assert.Len(t, asked, 2)
 }
