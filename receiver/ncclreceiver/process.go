@@ -54,27 +54,19 @@ func (ps *processes) open() map[fileID]*writer {
 		return ps.holders
 	}
 	ps.holders = map[fileID]*writer{}
-	all, err := ps.AllProcs()
-	if err != nil {
-		return ps.holders
-	}
+	all, _ := ps.AllProcs()
 	for _, p := range all {
 		dir := filepath.Join(ps.path, strconv.Itoa(p.PID), "fd")
-		links, err := os.ReadDir(dir)
-		if err != nil {
-			continue // of another user
-		}
+		links, _ := os.ReadDir(dir) // none of another user
 		var ids []fileID
 		for _, l := range links {
 			at := filepath.Join(dir, l.Name())
-			if to, err := os.Readlink(at); err != nil || !jsonName.MatchString(filepath.Base(to)) {
+			if to, _ := os.Readlink(at); !jsonName.MatchString(filepath.Base(to)) {
 				continue
 			}
 			how, err := os.Lstat(at)
-			if err != nil || how.Mode()&0o200 == 0 {
-				continue // a reader, such as a tail
-			}
-			if info, err := os.Stat(at); err == nil {
+			info, gone := os.Stat(at)
+			if err == nil && gone == nil && how.Mode()&0o200 != 0 { // else a reader, such as a tail
 				id, _ := idOf(info)
 				ids = append(ids, id)
 			}
@@ -92,12 +84,8 @@ func (ps *processes) open() map[fileID]*writer {
 
 // alive reports whether it is the same process still.
 func (ps *processes) alive(w *writer) bool {
-	p, err := ps.Proc(int(w.pid))
-	if err != nil {
-		return false
-	}
-	stat, err := p.Stat()
-	return err == nil && stat.Starttime == w.start && stat.State != "Z" && stat.State != "X"
+	now := ps.read(int(w.pid))
+	return now != nil && now.start == w.start
 }
 
 // read returns what is known of a process, nil for none.
@@ -107,15 +95,9 @@ func (ps *processes) read(pid int) *writer {
 		return nil
 	}
 	stat, err := p.Stat()
-	if err != nil {
-		return nil
-	}
-	began, err := stat.StartTime()
-	if err != nil {
-		return nil
-	}
-	status, err := p.NewStatus()
-	if err != nil {
+	began, unknown := stat.StartTime()
+	status, hidden := p.NewStatus()
+	if err != nil || unknown != nil || hidden != nil || stat.State == "Z" || stat.State == "X" {
 		return nil
 	}
 	w := &writer{rank: rank{pid: int64(pid)}, start: stat.Starttime, began: time.UnixMilli(int64(began * 1000)), uid: status.UIDs[1]}

@@ -74,7 +74,7 @@ func newBench(t *testing.T, change ...func(*Config)) *bench {
 }
 
 // run makes a process whose start is so many clock ticks after boot.
-func (b *bench) run(pid, start int, environ, cgroup string) {
+func (b *bench) run(pid, start int, environ, cgroup string, open ...string) {
 	dir := filepath.Join(b.cfg.ProcPath, strconv.Itoa(pid))
 	require.NoError(b.t, os.MkdirAll(filepath.Join(dir, "fd"), 0o700))
 	for name, text := range map[string]string{
@@ -83,6 +83,9 @@ func (b *bench) run(pid, start int, environ, cgroup string) {
 		"environ": environ, "cgroup": cgroup,
 	} {
 		require.NoError(b.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	for _, name := range open {
+		require.NoError(b.t, os.Symlink(filepath.Join(b.dir, name), filepath.Join(dir, "fd", name)))
 	}
 }
 
@@ -299,25 +302,19 @@ func TestStallWithoutProcess(t *testing.T) {
 // A process writes lines, is found by the file that it has open or by its name, and ends.
 func TestProcess(t *testing.T) {
 	b := newBench(t)
-	const pod = "0f2b8a52-3c0e-4d7c-9a51-2f9a8f6f7e10"
-	b.run(4242, 1, "OTEL_RESOURCE_ATTRIBUTES=a=b,gpu.job.id=llama%203\x00SLURM_JOB_ID=7\x00ROLE_NAME=default\x00GPU_JOB_ROLE=actor\x00RANK=11\x00",
-		"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f2b8a52_3c0e_4d7c_9a51_2f9a8f6f7e10.slice/cri-containerd-1.scope\n")
-	b.gpus.Tell(b, map[string][]uint32{"GPU-0": {4242, 1, 2}, "GPU-3": {4242}})
 	name := "pod-0-pid17.log" // as the container has it
 	line := func(second float64) []byte { return lineOf("0xabc", "dp:0", 3, 8, b.time, second) }
 	b.write(name, append(line(-70), line(0)...))
 	assert.Equal(t, map[string]float64{"17": 0}, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrProcessPID), "as the name says")
 	b.time = b.time.Add(patience)
 	b.write(name, line(1))
-	b.run(4240, 0, "", "") // replays several
 	b.write("pod-0-pid18.log", nil)
-	require.NoError(t, os.Symlink(filepath.Join(b.dir, "pod-0-pid18.log"), filepath.Join(b.cfg.ProcPath, "4240", "fd", "9")))
-	for i, pid := range []int{4240, 4241, 4242, 4243} { // children inherit what is open
-		if pid != 4240 && pid != 4242 {
-			b.run(pid, 2, "", "")
-		}
-		require.NoError(t, os.Symlink(filepath.Join(b.dir, name), filepath.Join(b.cfg.ProcPath, strconv.Itoa(pid), "fd", strconv.Itoa(i))))
-	}
+	b.run(4240, 0, "", "", name, "pod-0-pid18.log") // replays several
+	b.run(4241, 2, "", "", name)                    // children inherit what is open
+	b.run(4242, 1, "OTEL_RESOURCE_ATTRIBUTES=a=b,gpu.job.id=llama%203\x00SLURM_JOB_ID=7\x00ROLE_NAME=default\x00GPU_JOB_ROLE=actor\x00RANK=11\x00",
+		"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f2b8a52_3c0e_4d7c_9a51_2f9a8f6f7e10.slice/cri-containerd-1.scope\n", name)
+	b.run(4243, 2, "", "", name)
+	b.gpus.Tell(b, map[string][]uint32{"GPU-0": {4242, 1, 2}, "GPU-3": {4242}})
 	b.scrape()
 	b.write(name, line(2))
 	md := b.scrape()
@@ -329,7 +326,7 @@ func TestProcess(t *testing.T) {
 		return md[slices.IndexFunc(md, func(p point) bool { return p.name == name })].attributes
 	}
 	assert.Equal(t, want, got(semconv.MetricCollectiveStalled))
-	want["k8s.pod.uid"] = pod
+	want["k8s.pod.uid"] = "0f2b8a52-3c0e-4d7c-9a51-2f9a8f6f7e10"
 	assert.Equal(t, want, got(semconv.MetricCollectiveTimeShare))
 	delete(want, "k8s.pod.uid")
 	delete(want, "gpu.job.role")
@@ -483,16 +480,13 @@ func TestReplacedFile(t *testing.T) {
 	}
 }
 
-// Nobody lives whose file is hours old, and who only sends has no group.
-func TestOldAndSenders(t *testing.T) {
+// Who only sends has no group.
+func TestSenders(t *testing.T) {
 	b := newBench(t)
-	b.write("vm-pid5.log", lineOf("a", "", 0, 2, b.time, 0))
-	b.time = b.time.Add(2 * oldest)
 	for rank := range 2 {
 		b.write("vm-pid6.log", bytes.ReplaceAll(lineOf("a", "", rank, 2, b.time, 0), []byte("coll"), []byte("p2p")))
 	}
 	assert.Equal(t, map[string]float64{"6": 0}, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrProcessPID))
-	assert.Nil(t, b.files[filepath.Join(b.dir, "vm-pid5.log")].process)
 }
 
 func TestText(t *testing.T) {

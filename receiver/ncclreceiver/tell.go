@@ -69,7 +69,7 @@ func (s *ncclScraper) tell(now time.Time) map[rank]bool {
 		case f.of != nil:
 			of = f.of.rank
 			of.gpu = s.gpus.GPU(f.pid, len(f.Units) == 1)
-			if len(f.Units) > 1 {
+			if len(f.Units) != 1 {
 				of.number = -1
 			}
 		case !known && now.Sub(f.written) >= patience: // nobody knows whether it lives
