@@ -61,6 +61,7 @@ type communicator struct {
 
 // member is one rank of the process in a communicator.
 type member struct {
+	of      *communicator
 	rank    int64
 	tallies []*tally
 	share   float64 // microseconds since the last report
@@ -166,7 +167,7 @@ func (p *Process) tally(r *Record) (at *tally, connects bool) {
 			p.communicators[Membership{ID: string(r.Communicator), Name: string(r.Name), Size: r.Ranks, Nodes: r.Nodes}] = c
 		}
 		p.room.Left--
-		c.members = slices.Insert(c.members, i, &member{rank: r.Rank})
+		c.members = slices.Insert(c.members, i, &member{of: c, rank: r.Rank})
 	}
 	c.collective = c.collective || r.Collective
 	c.last = max(c.last, r.Dumped)
@@ -238,15 +239,15 @@ func (p *Process) Report(still time.Duration) (r Report) {
 			active = append(active, c)
 		}
 	}
-	seats, joined := layout(active)
-	for _, all := range seats {
+	units, joined := layout(active)
+	for _, members := range units {
 		var u Unit
-		for _, s := range all {
-			if u.Group.ID == "" && s.of.collective {
-				u.Group = s.of.Membership
-				u.Group.Rank = s.rank
+		for _, m := range members {
+			if u.Group.ID == "" && m.of.collective {
+				u.Group = m.of.Membership
+				u.Group.Rank = m.rank
 			}
-			u.Share += s.share / wall
+			u.Share += m.share / wall
 		}
 		r.Units = append(r.Units, u)
 	}

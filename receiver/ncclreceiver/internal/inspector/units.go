@@ -8,20 +8,14 @@ import (
 	"slices"
 )
 
-// seat is a unit's place in a communicator.
-type seat struct {
-	*member
-	of *communicator
-}
-
 // layout joins ranks of communicators that are of one rank of the job, a unit. No file says
 // which are: rank 1 of a communicator may be any rank of the job. A process whose
 // communicators have one rank each has one. In others the ranks of the widest communicator
 // are the units, beside which those of a mesh's groups are placed. It reports false for
 // groups of several kinds: the slow rank and its partner look alike in them.
-func layout(all []*communicator) (units [][]seat, joined bool) {
+func layout(all []*communicator) (units [][]*member, joined bool) {
 	slices.SortFunc(all, func(a, b *communicator) int { return cmp.Or(family(a, b), cmp.Compare(a.ID, b.ID)) })
-	single := make([]seat, 0, len(all))
+	var single []*member
 	var families [][]*communicator
 	for i, c := range all {
 		if i == 0 || family(all[i-1], c) != 0 {
@@ -29,19 +23,17 @@ func layout(all []*communicator) (units [][]seat, joined bool) {
 		}
 		last := &families[len(families)-1]
 		*last = append(*last, c)
-		if len(c.members) == 1 {
-			single = append(single, seat{c.members[0], c})
-		}
+		single = append(single, c.members...)
 	}
-	switch {
-	case len(all) == 0:
+	switch len(single) {
+	case 0:
 		return nil, false
-	case len(single) == len(all):
-		return [][]seat{single}, true
+	case len(all):
+		return [][]*member{single}, true
 	}
 	for _, c := range families[0] {
 		for _, m := range c.members {
-			units = append(units, []seat{{m, c}})
+			units = append(units, []*member{m})
 		}
 	}
 	groups := 0
@@ -56,29 +48,34 @@ func layout(all []*communicator) (units [][]seat, joined bool) {
 
 // family tells communicators of several kinds apart, the widest with collectives first.
 func family(a, b *communicator) int {
-	if a.collective != b.collective {
-		return map[bool]int{true: -1, false: 1}[a.collective]
+	return cmp.Or(cmp.Compare(b.width(), a.width()), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Name, b.Name))
+}
+
+// width is negative without collectives.
+func (c *communicator) width() int64 {
+	if c.collective {
+		return c.Size
 	}
-	return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Name, b.Name))
+	return c.Size - 2*maxRank
 }
 
 // place finds units for a family: its communicators lie one after another, or interleaved
 // by a stride. In lockstep all units' own work is alike but for the slow one's, and so is
 // the time that they wait. A family that does not fit is left out.
-func place(units [][]seat, all []*communicator) {
+func place(units [][]*member, all []*communicator) {
 	k, s := len(all), len(all[0].members)
 	if k*s != len(units) || slices.ContainsFunc(all, func(c *communicator) bool { return len(c.members) != s }) {
 		return
 	}
 	// Who waits most is placed first.
 	slices.SortStableFunc(all, func(a, b *communicator) int { return cmp.Compare(b.total(), a.total()) })
-	var best [][]seat
+	var best []*member
 	least := math.Inf(1)
 	for d := 1; d <= k; d++ {
 		if k%d != 0 {
 			continue
 		}
-		seats, sums := make([]seat, len(units)), make([]float64, len(units))
+		seats, sums := make([]*member, len(units)), make([]float64, len(units))
 		for _, c := range all {
 			at, lowest := 0, math.Inf(1)
 			for j := range k {
@@ -86,24 +83,22 @@ func place(units [][]seat, all []*communicator) {
 				for r, m := range c.members {
 					product += m.total * units[first+r*d][0].total
 				}
-				if seats[first].of == nil && product < lowest {
+				if seats[first] == nil && product < lowest {
 					at, lowest = first, product
 				}
 			}
 			for r, m := range c.members {
-				seats[at+r*d] = seat{m, c}
+				seats[at+r*d] = m
 				sums[at+r*d] = m.total + units[at+r*d][0].total
 			}
 		}
 		if differ := unlike(sums); differ < least {
-			least = differ
-			best = best[:0]
-			for i := range seats {
-				best = append(best, append(slices.Clip(units[i]), seats[i]))
-			}
+			best, least = seats, differ
 		}
 	}
-	copy(units, best)
+	for i, m := range best {
+		units[i] = append(units[i], m)
+	}
 }
 
 // unlike is the sum of squares of what all but one differ by from their mean. With all of
