@@ -287,10 +287,7 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 		f.offset += int64(used)
 		s.left -= int64(used)
 	}
-	more := used > 0 && f.offset < size
-	if f.process.Past = f.process.Past && more; more {
-		f.written = info.ModTime() // what is not read yet may be of an operation
-	}
+	f.process.Past = f.process.Past && used > 0 && f.offset < size
 	s.skip(path, metadata.AttributeSkipReasonLine, bad, inspector.ErrLine)
 	s.skip(path, metadata.AttributeSkipReasonCommunicators, full, inspector.ErrRoom)
 }

@@ -335,6 +335,8 @@ func TestProcess(t *testing.T) {
 		assert.Equal(t, want, got(name), name)
 	}
 
+	assert.Equal(t, map[string]float64{"llama 3": 2}, b.points(md, semconv.MetricCommunicatorOperations, semconv.AttrJobID), "the first two were there before")
+
 	// Another process takes the pid and the file over.
 	for _, pid := range []int{4240, 4241, 4243} {
 		b.end(pid)
@@ -450,9 +452,7 @@ func TestBacklog(t *testing.T) {
 	write()
 	assert.Equal(t, map[string]float64{"5": 0.001}, share())
 	require.NoError(t, os.Rename(path, path+".1"))
-	for range 9 {
-		write()
-	}
+	b.write(name, bytes.Repeat(lineOf("a", "", 0, 2, b.time, seconds), tailSize/100))
 	assert.Empty(t, share(), "what another file had before")
 	assert.Empty(t, b.skipped())
 }

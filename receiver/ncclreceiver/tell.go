@@ -80,7 +80,7 @@ func (s *ncclScraper) tell(now time.Time) map[rank]bool {
 		}
 		s.tellParts(ts, of, f.Parts)
 		since := int64(0)
-		if f.Stalled && known {
+		if f.Stalled {
 			since = f.written.Unix()
 			for _, p := range f.Parts {
 				waiting[p.ID] = rank{job: of.job, group: p.Membership}

@@ -89,8 +89,6 @@ func (r *Record) Parse(line []byte) bool {
 			}
 		case 't':
 			switch {
-			case depth == 0:
-				return false
 			case depth == 1 && !value:
 				section = text
 			case depth == 2 && !value:
