@@ -371,13 +371,11 @@ func TestProcessByName(t *testing.T) {
 		"another user":  {"vm-pid5.log", 1, os.Getuid() + 1, "<nil>"},
 		"a younger one": {"vm-pid5.log", 80_000_000_100, os.Getuid(), "<nil>"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			b.run(5, c.start, "SLURM_JOB_ID=7\x00", "")
-			require.NoError(t, os.WriteFile(filepath.Join(b.cfg.ProcPath, "5", "status"), fmt.Appendf(nil, "Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", c.uid), 0o600))
-			b.write(c.file, lineOf("a", "", 0, 2, b.time, 0))
-			assert.Equal(t, map[string]float64{c.job: 0}, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrJobID))
-		})
+		b := newBench(t)
+		b.run(5, c.start, "SLURM_JOB_ID=7\x00", "")
+		require.NoError(t, os.WriteFile(filepath.Join(b.cfg.ProcPath, "5", "status"), fmt.Appendf(nil, "Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", c.uid), 0o600))
+		b.write(c.file, lineOf("a", "", 0, 2, b.time, 0))
+		assert.Equal(t, map[string]float64{c.job: 0}, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrJobID), name)
 	}
 }
 

@@ -29,7 +29,7 @@ const (
 	// idle is how long a communicator is remembered.
 	idle = 60 * minute
 	// leastStall is the shortest pause that may be a stall.
-	leastStall = minute
+	leastStall = time.Minute
 )
 
 // floors are the lower bounds of the classes of messages, in bytes.
@@ -49,7 +49,7 @@ type Process struct {
 	communicators map[Membership]*communicator // as the file has them, without a rank
 	first, last   int64                        // dumps, in microseconds since 1970
 	from          int64                        // the last dump that was reported
-	pauses        [60]struct{ minute, longest int64 }
+	pauses        [60]int64                    // the longest of each minute
 }
 
 type communicator struct {
@@ -110,11 +110,15 @@ func (p *Process) add(r *Record) error {
 		p.first = r.Dumped
 	}
 	if r.Dumped < p.last-minute { // the clock was set
-		p.last, p.from = r.Dumped, r.Dumped
+		p.last, p.from, p.pauses = r.Dumped, r.Dumped, [60]int64{}
 	}
-	if r.Dumped > p.last {
+	if pause := r.Dumped - p.last; pause > 0 {
+		now := r.Dumped / minute
+		for at := max(p.last/minute, now-60) + 1; at <= now; at++ {
+			p.pauses[at%60] = 0
+		}
 		if p.last > 0 {
-			p.paused(r.Dumped, r.Dumped-p.last)
+			p.pauses[now%60] = max(p.pauses[now%60], pause)
 		}
 		p.last = r.Dumped
 	}
@@ -139,15 +143,6 @@ func (t *tally) add(bandwidth, micros float64) {
 	t.Bandwidth = max(t.Bandwidth, bandwidth)
 	t.micros += micros
 	t.seen++
-}
-
-// paused remembers the longest pause of each minute of an hour.
-func (p *Process) paused(until, micros int64) {
-	at := &p.pauses[until/minute%int64(len(p.pauses))]
-	if at.minute != until/minute {
-		at.minute, at.longest = until/minute, 0
-	}
-	at.longest = max(at.longest, micros)
 }
 
 // tally returns where a record counts, nil for one too many, and whether it is its rank's
@@ -255,13 +250,7 @@ func (p *Process) Report(still time.Duration) (r Report) {
 		r.Shared = joined && wall > 0
 		p.from = p.last
 	}
-	longest := leastStall - 1
-	for _, at := range p.pauses {
-		if now := p.last / minute; at.minute > now-int64(len(p.pauses)) && at.minute <= now {
-			longest = max(longest, at.longest)
-		}
-	}
-	r.Stalled = p.last > 0 && still.Microseconds() > longest
+	r.Stalled = p.last > 0 && still >= leastStall && still.Microseconds() > slices.Max(p.pauses[:])
 	return r
 }
 

@@ -140,15 +140,10 @@ func (r *Record) set(key, value []byte) {
 }
 
 // number reads a whole number, -1 for what is none.
-func number(text []byte) (n int64) {
-	if len(text) == 0 || len(text) > 18 {
+func number(text []byte) int64 {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
 		return -1
-	}
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return -1
-		}
-		n = 10*n + int64(c-'0')
 	}
 	return n
 }
