@@ -87,20 +87,11 @@ func (c *Config) Validate() error {
 	check(c.MaxFiles < 1, "`max_files` is %d: it has to be at least 1", c.MaxFiles)
 	check(c.MaxBytes < tailSize, "`max_bytes` is %d: it has to be at least %d", c.MaxBytes, tailSize)
 	check(!filepath.IsAbs(c.ProcPath), "`proc_path` is %q: it has to be an absolute path", c.ProcPath)
-	check(c.RAS != nil && !loopback(c.RAS), "`ras::endpoint` is %q: it has to be a loopback address and a port, such as 127.0.0.1:28028", c.ras())
-	return errors.Join(errs...)
-}
-
-func loopback(c *RASConfig) bool {
-	host, port, err := net.SplitHostPort(c.Endpoint)
-	n, wrong := strconv.ParseUint(port, 10, 16)
-	return err == nil && wrong == nil && n > 0 && (host == "localhost" || net.ParseIP(host).IsLoopback())
-}
-
-// ras is the endpoint, empty where the service is not asked.
-func (c *Config) ras() string {
-	if c.RAS == nil {
-		return ""
+	if c.RAS != nil {
+		host, port, err := net.SplitHostPort(c.RAS.Endpoint)
+		n, _ := strconv.ParseUint(port, 10, 16)
+		check(err != nil || n == 0 || host != "localhost" && !net.ParseIP(host).IsLoopback(),
+			"`ras::endpoint` is %q: it has to be a loopback address and a port, such as 127.0.0.1:28028", c.RAS.Endpoint)
 	}
-	return c.RAS.Endpoint
+	return errors.Join(errs...)
 }

@@ -25,10 +25,9 @@ var (
 
 // found is a file in a folder.
 type found struct {
-	in   *os.Root
-	name string
-	path string
-	info fs.FileInfo // as it lies there
+	in         *os.Root
+	name, path string      // in it, and in all
+	info       fs.FileInfo // as it lies there
 }
 
 // fileID stays when a file is renamed, and tells another of its name.
@@ -58,55 +57,49 @@ func (l *listing) look(pattern string) {
 	}
 	base := "/" + path.Join(parts[:n]...)
 	root, err := os.OpenRoot(base) // the operator's own links count
-	l.walk(root, base, parts[n:], err)
-}
-
-func (l *listing) walk(root *os.Root, at string, parts []string, err error) {
 	if err != nil {
-		l.fail(at, err)
+		l.fail(base, err)
 		return
 	}
-	before := len(l.files)
-	defer func() {
-		if len(l.files) == before { // nobody opens a file in it
-			_ = root.Close()
-			return
-		}
-		l.roots = append(l.roots, root)
-	}()
-	dir, err := root.Open(".")
+	l.roots = append(l.roots, root)
+	l.walk(root, ".", parts[n:])
+}
+
+func (l *listing) walk(root *os.Root, at string, parts []string) {
+	dir, err := root.Open(at)
 	if err != nil {
-		l.fail(at, err)
+		l.fail(path.Join(root.Name(), at), err)
 		return
 	}
 	defer func() { _ = dir.Close() }()
-	for l.left > 0 {
-		entries, err := dir.ReadDir(min(l.left, 256))
+	for err == nil && l.left > 0 {
+		var entries []os.DirEntry
+		entries, err = dir.ReadDir(min(l.left, 256))
 		for _, e := range entries {
-			name, where := e.Name(), path.Join(at, e.Name())
+			name := path.Join(at, e.Name())
 			if l.left--; len(parts) > 0 {
-				if matched, _ := path.Match(parts[0], name); matched && e.IsDir() { // Validate has seen to the pattern
-					sub, err := root.OpenRoot(name)
-					l.walk(sub, where, parts[1:], err)
+				if matched, _ := path.Match(parts[0], e.Name()); matched && e.IsDir() { // Validate has seen to the pattern
+					l.walk(root, name, parts[1:])
 				}
-			} else if jsonName.MatchString(name) || textName.MatchString(name) {
-				switch info, err := root.Lstat(name); {
-				case err != nil: // it has gone
-				case !info.Mode().IsRegular():
-					l.fail(where, errNoFile)
-				default:
-					l.files = append(l.files, found{root, name, where, info})
+			} else if jsonName.MatchString(e.Name()) || textName.MatchString(e.Name()) {
+				f := found{in: root, name: name, path: path.Join(root.Name(), name)}
+				if f.info, _ = root.Lstat(name); f.info == nil { // it has gone
+					continue
+				}
+				if f.info.Mode().IsRegular() {
+					l.files = append(l.files, f)
+				} else {
+					l.fail(f.path, errNoFile)
 				}
 			}
-		}
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				l.fail(at, err)
-			}
-			return
 		}
 	}
-	l.fail(at, errTooMany)
+	if err == nil {
+		err = errTooMany
+	}
+	if !errors.Is(err, io.EOF) {
+		l.fail(path.Join(root.Name(), at), err)
+	}
 }
 
 func (l *listing) close() {

@@ -20,13 +20,10 @@ import (
 
 // writer is the process that writes a file.
 type writer struct {
-	pid   int
+	rank         // without a GPU and a group
 	start uint64 // in clock ticks since boot: another process with the pid has another
 	began time.Time
 	uid   uint64
-	// Empty for unknown, and a rank of -1.
-	job, role, pod string
-	rank           int64
 }
 
 // processes finds those of the node.
@@ -37,22 +34,17 @@ type processes struct {
 }
 
 // find looks for the process that writes a file: the one that has it open, else the one
-// that its name tells of. stranger says that this one is of another user, or younger than
-// the file.
-func (ps *processes) find(host string, pid int, info fs.FileInfo) (found *writer, stranger bool) {
+// that its name tells of, if that is of its user and older. nil is for neither.
+func (ps *processes) find(host string, pid int, info fs.FileInfo) *writer {
 	id, uid := idOf(info)
-	if w := ps.open()[id]; w != nil {
-		return w, false
-	}
 	short := func(name string) string { name, _, _ = strings.Cut(name, "."); return name }
-	if short(host) != short(ps.host) {
-		return nil, false
+	if w := ps.open()[id]; w != nil || short(host) != short(ps.host) {
+		return w
 	}
-	w := ps.read(pid)
-	if w == nil || w.uid == uid && !w.began.After(info.ModTime()) {
-		return w, false
+	if w := ps.read(pid); w != nil && w.uid == uid && !w.began.After(info.ModTime()) {
+		return w
 	}
-	return nil, true
+	return nil
 }
 
 // open returns who has which file of a plug-in open. It reads /proc once a scrape at most.
@@ -62,27 +54,19 @@ func (ps *processes) open() map[fileID]*writer {
 		return ps.holders
 	}
 	ps.holders = map[fileID]*writer{}
-	all, err := ps.AllProcs()
-	if err != nil {
-		return ps.holders
-	}
+	all, _ := ps.AllProcs()
 	for _, p := range all {
 		dir := filepath.Join(ps.path, strconv.Itoa(p.PID), "fd")
-		links, err := os.ReadDir(dir)
-		if err != nil {
-			continue // of another user
-		}
+		links, _ := os.ReadDir(dir) // none of another user
 		var ids []fileID
 		for _, l := range links {
 			at := filepath.Join(dir, l.Name())
-			if to, err := os.Readlink(at); err != nil || !jsonName.MatchString(filepath.Base(to)) {
+			if to, _ := os.Readlink(at); !jsonName.MatchString(filepath.Base(to)) {
 				continue
 			}
 			how, err := os.Lstat(at)
-			if err != nil || how.Mode()&0o200 == 0 {
-				continue // a reader, such as a tail
-			}
-			if info, err := os.Stat(at); err == nil {
+			info, gone := os.Stat(at)
+			if err == nil && gone == nil && how.Mode()&0o200 != 0 { // else a reader, such as a tail
 				id, _ := idOf(info)
 				ids = append(ids, id)
 			}
@@ -100,12 +84,8 @@ func (ps *processes) open() map[fileID]*writer {
 
 // alive reports whether it is the same process still.
 func (ps *processes) alive(w *writer) bool {
-	p, err := ps.Proc(w.pid)
-	if err != nil {
-		return false
-	}
-	stat, err := p.Stat()
-	return err == nil && stat.Starttime == w.start && stat.State != "Z" && stat.State != "X"
+	now := ps.read(int(w.pid))
+	return now != nil && now.start == w.start
 }
 
 // read returns what is known of a process, nil for none.
@@ -115,18 +95,12 @@ func (ps *processes) read(pid int) *writer {
 		return nil
 	}
 	stat, err := p.Stat()
-	if err != nil {
+	began, unknown := stat.StartTime()
+	status, hidden := p.NewStatus()
+	if err != nil || unknown != nil || hidden != nil || stat.State == "Z" || stat.State == "X" {
 		return nil
 	}
-	began, err := stat.StartTime()
-	if err != nil {
-		return nil
-	}
-	status, err := p.NewStatus()
-	if err != nil {
-		return nil
-	}
-	w := &writer{pid: pid, start: stat.Starttime, began: time.UnixMilli(int64(began * 1000)), uid: status.UIDs[1]}
+	w := &writer{rank: rank{pid: int64(pid)}, start: stat.Starttime, began: time.UnixMilli(int64(began * 1000)), uid: status.UIDs[1]}
 	environ, _ := p.Environ() // of another user
 	w.environment(environ)
 	groups, _ := p.Cgroups()
@@ -166,8 +140,8 @@ func (w *writer) environment(environ []string) {
 	}
 	w.job = first("none", semconv.AttrJobID, "GPU_JOB_ID", "SLURM_HET_JOB_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID")
 	w.role = first("default", semconv.AttrJobRole, "GPU_JOB_ROLE", "ROLE_NAME")
-	rank, err := strconv.ParseInt(first("", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"), 10, 32)
-	if w.rank = rank; err != nil || rank < 0 {
-		w.rank = -1
+	n, err := strconv.ParseUint(first("", "RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"), 10, 31)
+	if w.number = int64(n); err != nil {
+		w.number = -1
 	}
 }

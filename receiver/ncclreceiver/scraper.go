@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,7 +31,7 @@ import (
 )
 
 const (
-	readSize = 64 << 10
+	readSize = 2 * inspector.MaxLine
 	// tailSize is how much is read of what a file had before it was first seen.
 	tailSize = 8 << 20
 	// patience is how long a file grows still whose process nobody knows, how often it is
@@ -38,7 +39,9 @@ const (
 	patience = time.Minute
 	// oldest is how long ago such a file was written that is worth a look.
 	oldest = time.Hour
-	// settled is how long nobody writes to a file of the text format until it is read.
+	// maxText bounds a file of the text format, which has a kilobyte for each kind of
+	// operation. settled is how long nobody writes to a file of the text format until it is read.
+	maxText = 1 << 20
 	settled = time.Second
 	// askTimeout is how long RAS may take.
 	askTimeout = 5 * time.Second
@@ -60,10 +63,9 @@ type ncclScraper struct {
 	files  map[string]*file
 	room   inspector.Room
 	buffer []byte
-	record inspector.Record
 	logged map[string]bool
 	beyond int           // files, at the last report
-	parts  int           // that files of the text format may tell yet in this report
+	left   int64         // bytes, in this report
 	told   map[rank]bool // those of the last report
 	asked  time.Time
 	answer *ras.Report // while something stands still
@@ -73,17 +75,15 @@ type ncclScraper struct {
 type file struct {
 	id      fileID
 	pid     int
+	gpu     string  // of the text format
 	of      *writer // nil for unknown
 	sought  time.Time
 	process *inspector.Process // nil where the process is gone
-	lines   inspector.Lines
 	offset  int64
+	middle  bool // the offset is in a line
 	// written is when it was, as far as it told of operations; modified as it was read.
 	written, modified time.Time
-	// What it tells in this report.
-	units         []inspector.Unit
-	parts         []inspector.Part
-	shared, still bool
+	inspector.Report
 }
 
 func newScraper(cfg *Config, set receiver.Settings) (*ncclScraper, error) {
@@ -116,53 +116,46 @@ func (s *ncclScraper) shutdown(context.Context) error {
 func (s *ncclScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	now := s.now()
 	s.read(ctx, now)
-	ranks := s.tell(ctx, now)
+	s.askRAS(ctx, now)
+	ranks := s.tell(now)
 	out := s.builder.Emit(metadata.WithResource(s.resource))
 	s.end(ranks, now, out)
 	return out, nil
 }
 
 // skip counts what is left out, and logs the first of a file and a reason.
-func (s *ncclScraper) skip(path string, why metadata.AttributeSkipReason, n int64, err error) {
+func (s *ncclScraper) skip(path string, why metadata.AttributeSkipReason, n int, err error) {
 	if n == 0 {
 		return
 	}
-	key := path + "\n" + why.String()
-	if whole := why > metadata.AttributeSkipReasonFiles; !whole || !s.logged[key] { // a file counts once, lines each time
-		s.telemetry.ReceiverNcclSkipped.Add(context.Background(), n, metric.WithAttributes(attribute.String("reason", why.String())))
-	}
-	if !s.logged[key] {
-		if len(s.logged) >= maxLogged {
-			clear(s.logged)
-		}
-		s.logged[key] = true
+	s.telemetry.ReceiverNcclSkipped.Add(context.Background(), int64(n), metric.WithAttributes(attribute.String("reason", why.String())))
+	if s.first(path + "\n" + why.String()) {
 		s.log.Warn("a file of NCCL's Inspector is not read, or not all of it", zap.String("file", path), zap.Stringer("reason", why), zap.Error(err))
 	}
 }
 
-var (
-	errLine    = errors.New("a line is broken, too long, or tells of no operation")
-	errBacklog = errors.New("it grew by more than `max_bytes`: what is before its last 8 MiB is left out")
-	errRoom    = errors.New("the node has more than 1024 communicators of ranks, or a communicator more than 64 ranks or 8 kinds of operations in a process")
-	errOwner   = errors.New("the process of its name is of another user, or younger than the file")
-)
+// first reports whether it is asked about something for the first time.
+func (s *ncclScraper) first(key string) bool {
+	known := s.logged[key]
+	if len(s.logged) >= maxLogged {
+		clear(s.logged)
+	}
+	s.logged[key] = true
+	return !known
+}
 
-// fail skips a file or a folder that cannot be read.
+var errBacklog = errors.New("it grew by more than `max_bytes`: what is before its last 8 MiB is left out")
+
+// fail skips a file or a folder that cannot be read. It counts once.
 func (s *ncclScraper) fail(path string, err error) {
-	switch {
-	case errors.Is(err, fs.ErrNotExist): // it has gone, or no job has run yet
-	case errors.Is(err, errNoFile):
-		s.skip(path, metadata.AttributeSkipReasonNotAFile, 1, err)
-	case errors.Is(err, errTooMany):
-		s.skip(path, metadata.AttributeSkipReasonFiles, 1, err)
-	default:
-		s.skip(path, metadata.AttributeSkipReasonUnreadable, 1, err)
+	if !errors.Is(err, fs.ErrNotExist) && s.first(path) { // else it has gone, or no job has run yet
+		s.skip(path, metadata.AttributeSkipReasonFile, 1, err)
 	}
 }
 
 // read takes what all files have grown by.
 func (s *ncclScraper) read(ctx context.Context, now time.Time) {
-	s.procs.holders, s.parts = nil, inspector.MaxMembers
+	s.procs.holders = nil
 	l := listing{left: maxEntries, fail: s.fail}
 	defer l.close()
 	for _, dir := range s.cfg.Directories {
@@ -181,22 +174,22 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 	l.files = slices.CompactFunc(l.files, func(a, b found) bool { return a.path == b.path })
 	beyond := max(0, len(l.files)-s.cfg.MaxFiles)
 	l.files = l.files[:len(l.files)-beyond]
-	s.skip("", metadata.AttributeSkipReasonFiles, int64(max(0, beyond-s.beyond)), errTooMany)
+	s.skip("", metadata.AttributeSkipReasonFile, max(0, beyond-s.beyond), errTooMany)
 	s.beyond = beyond
 	before := s.files
 	s.files = make(map[string]*file, len(l.files))
-	left := s.cfg.MaxBytes
+	s.left = s.cfg.MaxBytes
 	for i := range l.files {
 		at := &l.files[i]
 		f := before[at.path]
-		if ctx.Err() == nil {
-			var taken int64
-			// What one file leaves of its part is for those behind it.
-			f, taken = s.take(at, f, left/int64(len(l.files)-i), now)
-			left -= taken
+		if ctx.Err() == nil { // what one file leaves of its part is for those behind it
+			f = s.take(at, f, s.left/int64(len(l.files)-i), now)
 		}
-		if f != nil {
-			s.files[at.path] = f
+		if f == nil {
+			continue
+		}
+		if s.files[at.path] = f; f.process != nil {
+			f.Report = f.process.Report(now.Sub(f.written))
 		}
 	}
 	for path, f := range before {
@@ -213,125 +206,88 @@ func (f *file) close() {
 	}
 }
 
-// take reads one file, and returns how many bytes of it.
-func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*file, int64) {
+// take reads what one file has grown by, about so many bytes.
+func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) *file {
 	from, info, err := at.open()
 	if err != nil {
 		s.fail(at.path, err)
-		return nil, 0
+		return nil
 	}
 	defer func() { _ = from.Close() }()
 	id, _ := idOf(info)
-	if f != nil && f.id != id {
+	if f != nil && f.of != nil && !s.procs.alive(f.of) {
+		f.close()
+		f.of, f.modified = nil, info.ModTime()
+	}
+	if f != nil && f.process == nil && f.id == id && f.modified.Equal(info.ModTime()) {
+		return f // as it was
+	}
+	if f != nil && (f.process == nil || f.id != id) { // another process writes it
 		f.close()
 		f = nil
 	}
-	if textName.MatchString(at.name) {
-		return s.takeText(at.path, from, info, f, budget, now)
-	}
-	switch {
-	case f == nil:
-	case f.process == nil && f.modified.Equal(info.ModTime()): // nobody's, as it was
-		return f, 0
-	case f.process == nil:
-		f = nil
-	case f.of != nil && !s.procs.alive(f.of):
-		f.close()
-		f.modified = info.ModTime()
-		return f, 0
+	if name := textName.FindStringSubmatch(path.Base(at.name)); name != nil {
+		if age := now.Sub(info.ModTime()); age < settled || age > oldest { // somebody writes it, or nobody
+			return nil
+		}
+		f = &file{id: id, gpu: "GPU-" + strings.ToLower(name[1]), process: inspector.NewProcess(&s.room)}
+		s.takeLines(at.path, from, info, f, f.process.AddText, min(maxText, budget))
+		return f
 	}
 	if f == nil || f.of == nil && now.Sub(f.sought) >= patience && info.Size() > f.offset {
-		name := jsonName.FindStringSubmatch(at.name)
-		pid, _ := strconv.Atoi(name[2]) // of nine digits at most
-		of, stranger := s.procs.find(name[1], pid, info)
-		if stranger {
-			s.skip(at.path, metadata.AttributeSkipReasonOwner, 1, errOwner)
-			return &file{id: id, modified: info.ModTime()}, 0
-		}
+		name := jsonName.FindStringSubmatch(path.Base(at.name))
 		if f == nil {
-			f = &file{id: id, pid: pid, process: inspector.NewProcess(&s.room)}
+			f = &file{id: id, process: inspector.NewProcess(&s.room)}
+			f.pid, _ = strconv.Atoi(name[2]) // of nine digits at most
 			f.seek(info.Size())
 		}
 		f.sought = now
-		if f.of = of; of != nil {
-			f.pid = of.pid
+		if f.of = s.procs.find(name[1], f.pid, info); f.of != nil {
+			f.pid = int(f.of.pid)
 		}
 	}
-	return f, s.takeLines(at.path, from, info, f, budget)
+	s.takeLines(at.path, from, info, f, f.process.Add, budget)
+	return f
 }
 
 // seek goes to the last lines of a file of a size, which tell of the past.
 func (f *file) seek(size int64) {
 	f.process.Past = true
 	f.offset = max(0, size-tailSize)
-	f.lines.Reset(f.offset > 0)
+	f.middle = f.offset > 0
 }
 
-// takeLines reads what a file has grown by, at most so many bytes.
-func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, budget int64) (taken int64) {
+func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, add func(line []byte) error, budget int64) {
 	size := info.Size()
 	f.modified = info.ModTime()
 	if size < f.offset { // somebody cut it
-		f.offset = 0
-		f.lines.Reset(false)
+		f.offset, f.middle = 0, false
 	}
 	if size-f.offset > s.cfg.MaxBytes {
 		s.skip(path, metadata.AttributeSkipReasonBacklog, 1, errBacklog)
 		f.seek(size)
 	}
-	var bad, full int64
-	long := f.lines.Long
-	for f.offset < size && taken < budget {
-		n, err := from.ReadAt(s.buffer[:min(readSize, size-f.offset, budget-taken)], f.offset)
-		f.lines.Add(s.buffer[:n], func(line []byte) {
-			switch {
-			case !s.record.Parse(line):
-				bad++
-			case !f.process.Add(&s.record):
-				full++
-			default:
-				f.written = info.ModTime()
-			}
-		})
-		f.offset += int64(n)
-		taken += int64(n)
-		if n == 0 {
-			if err != nil && !errors.Is(err, io.EOF) {
-				s.fail(path, err)
-			}
-			break
+	bad, full, used := 0, 0, 1
+	for end := f.offset + budget; used > 0 && f.offset < end; {
+		n, err := from.ReadAt(s.buffer, f.offset)
+		if err != nil && !errors.Is(err, io.EOF) {
+			s.fail(path, err)
 		}
+		used = inspector.Lines(s.buffer[:n], func(line []byte) {
+			switch err := add(line); {
+			case err == nil:
+				f.written = info.ModTime()
+			case errors.Is(err, inspector.ErrRoom):
+				full++
+			case !f.middle:
+				bad++
+			}
+			f.middle = false
+		})
+		f.offset += int64(used)
+		s.left -= int64(used)
 	}
-	if f.process.Past = f.process.Past && f.offset < size; f.offset < size {
-		f.written = info.ModTime() // what is not read yet may be of an operation
-	}
-	s.skip(path, metadata.AttributeSkipReasonLine, bad+f.lines.Long-long, errLine)
-	s.skip(path, metadata.AttributeSkipReasonCommunicators, full, errRoom)
-	return taken
-}
-
-// takeText reads a file of the text format, if it was written since it was read last, and
-// is written no more.
-func (s *ncclScraper) takeText(path string, from io.Reader, info os.FileInfo, f *file, budget int64, now time.Time) (*file, int64) {
-	if f == nil {
-		id, _ := idOf(info)
-		f = &file{id: id}
-	}
-	f.parts = nil
-	if at := info.ModTime(); at.Equal(f.modified) || now.Sub(at) < settled || now.Sub(at) > oldest || budget < info.Size() {
-		return f, 0
-	}
-	f.modified = info.ModTime()
-	text, err := io.ReadAll(io.LimitReader(from, inspector.MaxText))
-	if err != nil {
-		s.fail(path, err)
-	}
-	var bad int64
-	f.parts, bad = inspector.ParseText(text)
-	s.skip(path, metadata.AttributeSkipReasonLine, bad, errLine)
-	beyond := max(0, len(f.parts)-s.parts)
-	f.parts = f.parts[:len(f.parts)-beyond]
-	s.parts -= len(f.parts)
-	s.skip(path, metadata.AttributeSkipReasonCommunicators, int64(beyond), errRoom)
-	return f, int64(len(text))
+	f.process.Past = f.process.Past && used > 0 && f.offset < size
+	s.skip(path, metadata.AttributeSkipReasonLine, bad, inspector.ErrLine)
+	s.skip(path, metadata.AttributeSkipReasonCommunicators, full, inspector.ErrRoom)
 }

@@ -5,9 +5,7 @@ package ncclreceiver
 import (
 	"context"
 	"maps"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -21,12 +19,13 @@ import (
 // rank is what is known of one rank of one process.
 type rank struct {
 	job, role, gpu, pod string
-	rank, pid           int64 // -1 and 0 for unknown
+	number, pid         int64 // -1 and 0 for unknown
 	group               inspector.Membership
 }
 
 // attributes are those of a rank. Its pod is for one metric alone.
-func (r *rank) attributes(of *inspector.Membership) (all []metadata.MetricAttributeOption) {
+func (r *rank) attributes() (all []metadata.MetricAttributeOption) {
+	of := &r.group
 	text := func(value string, with func(string) metadata.MetricAttributeOption) {
 		if value != "" {
 			all = append(all, with(value))
@@ -38,8 +37,8 @@ func (r *rank) attributes(of *inspector.Membership) (all []metadata.MetricAttrib
 	text(r.pod, metadata.WithK8sPodUIDMetricAttribute)
 	text(of.ID, metadata.WithGpuCommunicatorIDMetricAttribute)
 	text(of.Name, metadata.WithGpuCommunicatorNameMetricAttribute)
-	if r.rank >= 0 {
-		all = append(all, metadata.WithGpuJobRankMetricAttribute(r.rank))
+	if r.number >= 0 {
+		all = append(all, metadata.WithGpuJobRankMetricAttribute(r.number))
 	}
 	if r.pid > 0 {
 		all = append(all, metadata.WithProcessPidMetricAttribute(r.pid))
@@ -54,68 +53,77 @@ func (r *rank) attributes(of *inspector.Membership) (all []metadata.MetricAttrib
 }
 
 // tell records the metrics of all files, and returns the ranks that live.
-func (s *ncclScraper) tell(ctx context.Context, now time.Time) map[rank]bool {
+func (s *ncclScraper) tell(now time.Time) map[rank]bool {
 	ts := pcommon.NewTimestampFromTime(now)
-	var all, waiting []*file
-	for _, at := range slices.Sorted(maps.Keys(s.files)) {
-		f := s.files[at]
-		if f.process == nil {
-			if name := textName.FindStringSubmatch(path.Base(at)); name != nil {
-				of := rank{gpu: "GPU-" + strings.ToLower(name[1]), rank: -1}
-				s.tellParts(ts, &of, f.parts)
-			}
+	ranks, waiting := map[rank]bool{}, map[string]rank{}
+	for _, f := range s.files {
+		known := f.of != nil || s.answer != nil && slices.ContainsFunc(f.Parts, func(p inspector.Part) bool { return s.answer.Has(p.ID) })
+		of := rank{gpu: f.gpu, number: -1, pid: int64(f.pid)}
+		switch {
+		case f.process == nil:
 			continue
-		}
-		f.still = f.process.Stalled(f.written, now)
-		f.units, f.parts, f.shared = f.process.Report()
-		all = append(all, f)
-	}
-	s.askRAS(ctx, now, all)
-	ranks := map[rank]bool{}
-	for _, f := range all {
-		known := f.of != nil || s.answer != nil && slices.ContainsFunc(f.process.IDs(), s.answer.Has)
-		if !known && now.Sub(f.written) >= patience { // nobody knows whether it lives
+		case f.gpu != "":
+			s.tellParts(ts, of, f.Parts)
+			f.close()
+			continue
+		case f.of != nil:
+			of = f.of.rank
+			of.gpu = s.gpus.GPU(f.pid, len(f.Units) == 1)
+			if len(f.Units) != 1 {
+				of.number = -1
+			}
+		case !known && now.Sub(f.written) >= patience: // nobody knows whether it lives
 			if now.Sub(f.modified) > oldest {
 				f.close()
 			}
 			continue
 		}
+		s.tellParts(ts, of, f.Parts)
 		since := int64(0)
-		if f.still && known {
+		if f.Stalled {
 			since = f.written.Unix()
-			waiting = append(waiting, f)
-		}
-		of := rank{rank: -1, pid: int64(f.pid)}
-		if f.of != nil {
-			of.job, of.role, of.pod, of.gpu = f.of.job, f.of.role, f.of.pod, s.gpus.GPU(f.pid, len(f.units) == 1)
-			if len(f.units) == 1 {
-				of.rank = f.of.rank
+			for _, p := range f.Parts {
+				waiting[p.ID] = rank{job: of.job, group: p.Membership}
 			}
 		}
-		parts := of
-		parts.role, parts.pod = "", ""
-		s.tellParts(ts, &parts, f.parts)
-		for _, u := range f.units {
+		for _, u := range f.Units {
 			if of.group = u.Group; ranks[of] {
 				continue // without a communicator, as the one before
 			}
 			ranks[of] = true
-			if f.shared {
-				s.builder.RecordGpuCollectiveTimeShareDataPoint(ts, u.Share, of.attributes(&u.Group)...)
-			}
-			bare := of
-			bare.pod = ""
-			s.builder.RecordGpuCollectiveStalledDataPoint(ts, since, bare.attributes(&u.Group)...)
+			s.tellRank(ts, of, f.Shared, u.Share, since)
 		}
 	}
-	s.tellLaggards(ts, waiting)
+	if s.answer == nil {
+		return ranks
+	}
+	for _, l := range s.answer.Laggards(slices.Sorted(maps.Keys(waiting))) {
+		state := metadata.AttributeLaggardStateBehind
+		if l.Missing {
+			state = metadata.AttributeLaggardStateMissing
+		}
+		of := waiting[l.Communicator]
+		of.number, of.pid = -1, l.PID
+		of.group = inspector.Membership{ID: l.Communicator, Name: of.group.Name, Rank: l.Rank, Size: l.Size}
+		s.builder.RecordGpuCollectiveLaggardDataPoint(ts, 1, state, l.Host, of.attributes()...)
+	}
 	return ranks
 }
 
-func (s *ncclScraper) tellParts(ts pcommon.Timestamp, of *rank, parts []inspector.Part) {
+func (s *ncclScraper) tellRank(ts pcommon.Timestamp, of rank, shared bool, share float64, since int64) {
+	if shared {
+		s.builder.RecordGpuCollectiveTimeShareDataPoint(ts, share, of.attributes()...)
+	}
+	of.pod = ""
+	s.builder.RecordGpuCollectiveStalledDataPoint(ts, since, of.attributes()...)
+}
+
+func (s *ncclScraper) tellParts(ts pcommon.Timestamp, of rank, parts []inspector.Part) {
+	of.role, of.pod = "", ""
 	for i := range parts {
 		p := &parts[i]
-		options := of.attributes(&p.Membership)
+		of.group = p.Membership
+		options := of.attributes()
 		if p.Bandwidth > 0 {
 			s.builder.RecordGpuCommunicatorBandwidthDataPoint(ts, p.Bandwidth, p.Nodes, p.Operation, p.Floor, options...)
 		}
@@ -130,15 +138,17 @@ func (s *ncclScraper) tellParts(ts pcommon.Timestamp, of *rank, parts []inspecto
 
 // askRAS asks at most once a minute, while something stands still. Of all agents of a job
 // those ask that have the first or the last rank of a communicator.
-func (s *ncclScraper) askRAS(ctx context.Context, now time.Time, all []*file) {
-	outer := func(u inspector.Unit) bool {
-		return u.Group.ID != "" && (u.Group.Rank == 0 || u.Group.Rank == u.Group.Size-1)
+func (s *ncclScraper) askRAS(ctx context.Context, now time.Time) {
+	still := false
+	for _, f := range s.files {
+		still = still || f.process != nil && f.Stalled && slices.ContainsFunc(f.Units, func(u inspector.Unit) bool {
+			return u.Group.ID != "" && (u.Group.Rank == 0 || u.Group.Rank == u.Group.Size-1)
+		})
 	}
-	if !slices.ContainsFunc(all, func(f *file) bool { return f.still && slices.ContainsFunc(f.units, outer) }) {
+	if !still {
 		s.answer = nil
-		return
 	}
-	if s.cfg.RAS == nil || now.Sub(s.asked) < patience {
+	if !still || s.cfg.RAS == nil || now.Sub(s.asked) < patience {
 		return
 	}
 	s.asked = now
@@ -151,40 +161,11 @@ func (s *ncclScraper) askRAS(ctx context.Context, now time.Time, all []*file) {
 	}
 }
 
-func (s *ncclScraper) tellLaggards(ts pcommon.Timestamp, waiting []*file) {
-	if s.answer == nil {
-		return
-	}
-	names, jobs := map[string]string{}, map[string]string{}
-	for _, f := range waiting {
-		for _, u := range f.units {
-			names[u.Group.ID] = u.Group.Name
-		}
-		for _, id := range f.process.IDs() {
-			if jobs[id] = ""; f.of != nil {
-				jobs[id] = f.of.job
-			}
-		}
-	}
-	for _, l := range s.answer.Laggards(slices.Sorted(maps.Keys(jobs))) {
-		state := metadata.AttributeLaggardStateBehind
-		if l.Missing {
-			state = metadata.AttributeLaggardStateMissing
-		}
-		of := rank{job: jobs[l.Communicator], rank: -1, pid: l.PID}
-		at := inspector.Membership{ID: l.Communicator, Name: names[l.Communicator], Rank: l.Rank, Size: l.Size}
-		s.builder.RecordGpuCollectiveLaggardDataPoint(ts, 1, state, l.Host, of.attributes(&at)...)
-	}
-}
-
 // end says of ranks that were told and live no more that their series have ended.
 func (s *ncclScraper) end(ranks map[rank]bool, now time.Time, out pmetric.Metrics) {
-	ts := pcommon.NewTimestampFromTime(now)
 	for of := range s.told {
 		if !ranks[of] {
-			s.builder.RecordGpuCollectiveTimeShareDataPoint(ts, 0, of.attributes(&of.group)...)
-			of.pod = ""
-			s.builder.RecordGpuCollectiveStalledDataPoint(ts, 0, of.attributes(&of.group)...)
+			s.tellRank(pcommon.NewTimestampFromTime(now), of, true, 0, 0)
 		}
 	}
 	s.told = ranks

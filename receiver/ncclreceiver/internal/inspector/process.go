@@ -4,7 +4,8 @@ package inspector
 
 import (
 	"cmp"
-	"maps"
+	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,21 +15,21 @@ import (
 const (
 	// MaxMembers is how many communicators of how many ranks are known of a node: 8 ranks
 	// with 128 each, or as many of one rank.
-	MaxMembers    = 1024
-	maxRanks      = 64 // of a communicator in one process
-	maxOperations = 8  // kinds of a rank in a communicator
+	MaxMembers = 1024
+	maxRanks   = 64 // of a communicator in one process
+	maxTallies = 40 // kinds and sizes of a rank's operations in a communicator
 )
 
 const (
+	minute = int64(time.Minute / time.Microsecond)
 	// setUp is how long a process connects its ranks, which is not judged.
-	setUp = int64(time.Second / time.Microsecond)
+	setUp = minute / 60
 	// recent is how long a communicator without an operation is one of its ranks' still.
-	recent = int64(time.Minute / time.Microsecond)
+	recent = minute
 	// idle is how long a communicator is remembered.
 	idle = 60 * minute
 	// leastStall is the shortest pause that may be a stall.
 	leastStall = time.Minute
-	minute     = int64(time.Minute / time.Microsecond)
 )
 
 // floors are the lower bounds of the classes of messages, in bytes.
@@ -44,171 +45,141 @@ type Process struct {
 	Past bool
 
 	room          *Room
-	communicators map[string]*communicator
-	latest        *communicator // of the last record
-	first, last   int64         // dumps, in microseconds since 1970
-	from          int64         // the last dump that was reported
-	pauses        [60]pause
+	record        Record
+	communicators map[Membership]*communicator // as the file has them, without a rank
+	first, last   int64                        // dumps, in microseconds since 1970
+	from          int64                        // the last dump that was reported
+	pauses        [60]int64                    // the longest of each minute
 }
-
-type pause struct{ minute, longest int64 }
 
 type communicator struct {
 	Membership // without a rank
 	members    []*member
 	collective bool
+	last       int64 // dump
 }
 
 // member is one rank of the process in a communicator.
 type member struct {
-	rank       int64
-	last       int64 // dump
-	operations []operation
-	share      float64 // microseconds since the last report
-	total      float64 // since the set-up
-	done       int64   // operations
+	of      *communicator
+	rank    int64
+	tallies []*tally
+	share   float64 // microseconds since the last report
+	total   float64 // since the set-up
 }
 
-type operation struct {
-	name    string
-	counts  bool // in the time
-	classes [len(floors)]class
-}
-
-type class struct {
-	done int64
-	// Since the last report.
-	seen, micros int64
-	best         float64
+// tally is of operations of one kind and size, but for Done since the last report.
+type tally struct {
+	Part
+	seen, micros float64
 }
 
 // NewProcess returns a process that has told nothing.
 func NewProcess(room *Room) *Process {
-	return &Process{room: room, communicators: map[string]*communicator{}}
+	return &Process{room: room, communicators: map[Membership]*communicator{}}
 }
 
 // Close gives the room back.
-func (p *Process) Close() { p.forget(func(*communicator) bool { return true }) }
+func (p *Process) Close() { p.forget(math.MaxInt64) }
 
-func (p *Process) forget(which func(*communicator) bool) {
+func (p *Process) forget(before int64) {
 	for id, c := range p.communicators {
-		if which(c) {
+		if c.last < before {
 			p.room.Left += len(c.members)
 			delete(p.communicators, id)
-			p.latest = nil
 		}
 	}
 }
 
-// IDs are those of its communicators.
-func (p *Process) IDs() []string { return slices.Sorted(maps.Keys(p.communicators)) }
+// Why a line is left out.
+var (
+	ErrLine = errors.New("a line is broken, too long, or tells of no operation")
+	ErrRoom = errors.New("the node has more than 1024 communicators of ranks, or a communicator more than 64 ranks or 40 kinds of operations in a process")
+)
 
-// Add takes a record, and reports whether there was room for it.
-func (p *Process) Add(r *Record) bool {
+// Add takes a line of JSON.
+func (p *Process) Add(line []byte) error {
+	if !p.record.Parse(line) {
+		return ErrLine
+	}
+	return p.add(&p.record)
+}
+
+func (p *Process) add(r *Record) error {
 	if p.first == 0 {
 		p.first = r.Dumped
 	}
 	if r.Dumped < p.last-minute { // the clock was set
-		p.last, p.from = r.Dumped, r.Dumped
+		p.last, p.from, p.pauses = r.Dumped, r.Dumped, [60]int64{}
 	}
-	if r.Dumped > p.last {
+	if pause := r.Dumped - p.last; pause > 0 {
+		now := r.Dumped / minute
+		for at := max(p.last/minute, now-60) + 1; at <= now; at++ {
+			p.pauses[at%60] = 0
+		}
 		if p.last > 0 {
-			p.paused(r.Dumped, r.Dumped-p.last)
+			p.pauses[now%60] = max(p.pauses[now%60], pause)
 		}
 		p.last = r.Dumped
 	}
-	m, known := p.member(r)
-	if m == nil {
-		return false
-	}
-	m.last = max(m.last, r.Dumped)
-	m.done++
-	op := m.operation(r)
-	if op == nil {
-		return false
+	t, connects := p.tally(r)
+	if t == nil {
+		return ErrRoom
 	}
 	setting := p.Past || r.Dumped <= p.first+setUp
 	if setting {
 		p.from = max(p.from, r.Dumped)
 	}
-	size, _ := slices.BinarySearch(floors[1:], r.Bytes+1)
-	c := &op.classes[size]
 	if !p.Past {
-		c.done++
+		t.Done++
 	}
-	if setting || !known { // the first one connects
-		return true
+	if !setting && !connects {
+		t.add(r.Bandwidth, float64(r.Micros))
 	}
-	c.seen++
-	c.micros += r.Micros
-	c.best = max(c.best, r.Bandwidth)
-	return true
+	return nil
 }
 
-// paused remembers the longest pause of each minute of an hour.
-func (p *Process) paused(until, micros int64) {
-	at := &p.pauses[until/minute%int64(len(p.pauses))]
-	if at.minute != until/minute {
-		*at = pause{minute: until / minute}
-	}
-	at.longest = max(at.longest, micros)
+func (t *tally) add(bandwidth, micros float64) {
+	t.Bandwidth = max(t.Bandwidth, bandwidth)
+	t.micros += micros
+	t.seen++
 }
 
-// Stalled reports whether the process, whose last operation ended then, stands still for
-// longer than in the hour before.
-func (p *Process) Stalled(since, now time.Time) bool {
-	longest := int64(0)
-	for _, at := range p.pauses {
-		if now := p.last / minute; at.minute > now-int64(len(p.pauses)) && at.minute <= now {
-			longest = max(longest, at.longest)
-		}
+// tally returns where a record counts, nil for one too many, and whether it is its rank's
+// first in the communicator.
+func (p *Process) tally(r *Record) (at *tally, connects bool) {
+	c := p.communicators[Membership{ID: string(r.Communicator), Name: string(r.Name), Size: r.Ranks, Nodes: r.Nodes}]
+	i, known := 0, false
+	if c != nil {
+		i, known = slices.BinarySearchFunc(c.members, r.Rank, func(m *member, rank int64) int { return cmp.Compare(m.rank, rank) })
 	}
-	still := now.Sub(since)
-	return p.last > 0 && still >= leastStall && still.Microseconds() > longest
-}
-
-// member returns the record's rank in its communicator, nil for one too many. Most records
-// are of the same communicator as the one before.
-func (p *Process) member(r *Record) (m *member, known bool) {
-	c := p.latest
-	if c == nil || string(r.Communicator) != c.ID {
-		c = p.communicators[string(r.Communicator)]
-	}
-	if c == nil {
-		if p.room.Left <= 0 {
+	if !known {
+		if p.room.Left <= 0 || c != nil && len(c.members) >= maxRanks {
 			return nil, false
 		}
-		c = &communicator{Membership: Membership{ID: clean(r.Communicator), Name: clean(r.Name), Size: r.Ranks, Nodes: r.Nodes}}
-		p.communicators[string(r.Communicator)] = c
+		if c == nil {
+			c = &communicator{Membership: Membership{ID: clean(r.Communicator), Name: clean(r.Name), Size: r.Ranks, Nodes: r.Nodes}}
+			p.communicators[Membership{ID: string(r.Communicator), Name: string(r.Name), Size: r.Ranks, Nodes: r.Nodes}] = c
+		}
+		p.room.Left--
+		c.members = slices.Insert(c.members, i, &member{of: c, rank: r.Rank})
 	}
-	p.latest = c
 	c.collective = c.collective || r.Collective
-	at, known := slices.BinarySearchFunc(c.members, r.Rank, func(m *member, rank int64) int { return cmp.Compare(m.rank, rank) })
-	if known {
-		return c.members[at], true
-	}
-	if len(c.members) >= maxRanks || p.room.Left <= 0 {
-		return nil, false
-	}
-	p.room.Left--
-	m = &member{rank: r.Rank}
-	c.members = slices.Insert(c.members, at, m)
-	return m, false
-}
-
-func (m *member) operation(r *Record) *operation {
-	for i := range m.operations {
-		if op := &m.operations[i]; op.name == string(r.Operation) {
-			return op
+	c.last = max(c.last, r.Dumped)
+	m := c.members[i]
+	size, _ := slices.BinarySearch(floors[1:], r.Bytes+1)
+	for _, t := range m.tallies {
+		if t.Operation == string(r.Operation) && t.Floor == floors[size] {
+			return t, !known
 		}
 	}
-	if len(m.operations) >= maxOperations {
-		return nil
+	if len(m.tallies) >= maxTallies {
+		return nil, false
 	}
-	name := clean(r.Operation)
-	// Some ranks leave a Broadcast and a Reduce early.
-	m.operations = append(m.operations, operation{name: name, counts: name != "Broadcast" && name != "Reduce"})
-	return &m.operations[len(m.operations)-1]
+	at = &tally{Part: Part{Membership: c.Membership, Operation: clean(r.Operation), Floor: floors[size]}}
+	at.Rank = r.Rank
+	m.tallies = append(m.tallies, at)
+	return at, !known
 }
 
 func clean(text []byte) string { return strings.ToValidUTF8(string(text), "\uFFFD") }
@@ -239,71 +210,62 @@ type Part struct {
 	Bandwidth, Latency float64
 }
 
-// Report ends an interval. shared says whether there are new records to have a share of.
-func (p *Process) Report() (units []Unit, parts []Part, shared bool) {
-	wall := p.last - p.from
-	shared = p.from > 0 && wall > 0
-	p.forget(func(c *communicator) bool { return c.last() < p.last-idle })
+// Report is what a process has told in an interval.
+type Report struct {
+	Units []Unit
+	Parts []Part
+	// Shared says whether the units' shares are known: there are new records, and no doubt
+	// whose they are.
+	Shared bool
+	// Stalled says that it stands still for longer than in the hour before.
+	Stalled bool
+}
+
+// Report ends an interval. still is how long ago the last operation ended.
+func (p *Process) Report(still time.Duration) (r Report) {
+	wall := float64(p.last - p.from)
+	p.forget(p.last - idle)
 	var active []*communicator
 	for _, c := range p.communicators {
 		for _, m := range c.members {
-			parts = m.report(c, parts)
+			r.Parts = append(r.Parts, m.report()...)
 		}
-		if len(c.members) > 0 && c.last() >= min(p.last-recent, p.from) {
+		if c.last >= min(p.last-recent, p.from) {
 			active = append(active, c)
 		}
 	}
-	for _, seats := range layout(active) {
+	units, joined := layout(active)
+	for _, members := range units {
 		var u Unit
-		for _, s := range seats {
-			if u.Group.ID == "" && s.of.collective {
-				u.Group = s.of.at(s.member)
+		for _, m := range members {
+			if u.Group.ID == "" && m.of.collective {
+				u.Group = m.of.Membership
+				u.Group.Rank = m.rank
 			}
-			if shared {
-				u.Share += s.share / float64(wall)
-			}
+			u.Share += m.share / wall
 		}
-		units = append(units, u)
+		r.Units = append(r.Units, u)
 	}
 	if p.from > 0 {
+		r.Shared = joined && wall > 0
 		p.from = p.last
 	}
-	return units, parts, shared
+	r.Stalled = p.last > 0 && still >= leastStall && still.Microseconds() > slices.Max(p.pauses[:])
+	return r
 }
 
-func (c *communicator) at(m *member) Membership {
-	of := c.Membership
-	of.Rank = m.rank
-	return of
-}
-
-func (c *communicator) last() (at int64) {
-	for _, m := range c.members {
-		at = max(at, m.last)
-	}
-	return at
-}
-
-// report adds what is known of a member's operations, and ends their interval.
-func (m *member) report(c *communicator, parts []Part) []Part {
+// report returns what is known of a member's operations, and ends their interval.
+func (m *member) report() (parts []Part) {
 	m.share = 0
-	for i := range m.operations {
-		op := &m.operations[i]
-		for size := range op.classes {
-			cl := &op.classes[size]
-			if cl.done == 0 {
-				continue
-			}
-			part := Part{Membership: c.at(m), Operation: op.name, Floor: floors[size], Done: cl.done, Bandwidth: cl.best}
-			if op.counts {
-				m.share += float64(cl.micros)
-			}
-			if cl.seen > 0 {
-				part.Latency = float64(cl.micros) / float64(cl.seen) / 1e6
-			}
-			parts = append(parts, part)
-			cl.seen, cl.micros, cl.best = 0, 0, 0
+	for _, t := range m.tallies {
+		if t.seen > 0 {
+			t.Latency = t.micros / t.seen / 1e6
 		}
+		if t.Operation != "Broadcast" && t.Operation != "Reduce" { // some ranks leave them early
+			m.share += t.micros
+		}
+		parts = append(parts, t.Part)
+		t.Bandwidth, t.Latency, t.seen, t.micros = 0, 0, 0, 0
 	}
 	m.total += m.share
 	return parts

@@ -4,11 +4,9 @@ package inspector
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -32,53 +30,50 @@ func rec(id, name string, rank, ranks int64, second float64, change ...func(*Rec
 }
 
 // started has told of the first second of a communicator.
-func started(id string) *Process {
-	p := NewProcess(&Room{Left: 8})
-	p.Add(rec(id, "", 0, 8, 0))
-	p.Add(rec(id, "", 0, 8, 1))
-	p.Report()
-	return p
+func started(t *testing.T) (p *Process, add func(r *Record)) {
+	p = NewProcess(&Room{Left: 8})
+	add = func(r *Record) { require.NoError(t, p.add(r)) }
+	add(rec("a", "", 0, 8, 0))
+	add(rec("a", "", 0, 8, 1))
+	assert.False(t, p.Report(0).Shared)
+	return p, add
 }
 
 func TestShare(t *testing.T) {
-	p := started("a")
-	p.Add(rec("a", "", 0, 8, 2))
-	p.Add(rec("a", "", 0, 8, 3, func(r *Record) { r.Bytes, r.Micros, r.Bandwidth = 16<<20, 3000, 3e9 }))
-	p.Add(rec("a", "", 0, 8, 3, func(r *Record) { r.Operation = []byte("Broadcast") }))
-	p.Add(rec("b", "b", 0, 4, 4)) // connects
-	p.Add(rec("b", "b", 0, 4, 5, func(r *Record) { r.Operation, r.Collective = []byte("Send"), false }))
-	units, parts, shared := p.Report()
-	assert.True(t, shared)
-	require.Len(t, units, 1)
-	assert.Equal(t, Membership{ID: "a", Size: 8, Nodes: 1}, units[0].Group)
-	assert.InDelta(t, 0.005/4, units[0].Share, 1e-9)
-	slices.SortFunc(parts, func(a, b Part) int { return int(a.Floor - b.Floor) })
-	assert.Equal(t, Part{Membership: Membership{ID: "a", Size: 8, Nodes: 1}, Operation: "AllReduce", Floor: 16 << 20, Done: 1, Bandwidth: 3e9, Latency: 0.003}, parts[len(parts)-1])
-	_, _, shared = p.Report()
-	assert.False(t, shared, "without a new record")
-	p.Add(rec("b", "b", 0, 4, 1e6)) // the clock was set, and back
-	p.Add(rec("b", "b", 0, 4, 69))
-	p.Add(rec("b", "b", 0, 4, 70))
-	units, _, _ = p.Report()
-	assert.InDelta(t, 0.001/1, units[0].Share, 0.002)
-	assert.False(t, p.Stalled(time.UnixMicro(begin), time.UnixMicro(begin).Add(59*time.Second)))
-	assert.True(t, p.Stalled(time.UnixMicro(begin), time.UnixMicro(begin).Add(70*time.Second)), "the jump was no pause")
-	assert.Equal(t, "b", units[0].Group.ID, "the wider one has had no operation for a minute")
+	p, add := started(t)
+	add(rec("a", "", 0, 8, 2))
+	add(rec("a", "", 0, 8, 3, func(r *Record) { r.Bytes, r.Micros, r.Bandwidth = 16<<20, 3000, 3e9 }))
+	add(rec("a", "", 0, 8, 3, func(r *Record) { r.Operation = []byte("Broadcast") }))
+	add(rec("b", "b", 0, 4, 4)) // connects
+	add(rec("b", "b", 0, 4, 5, func(r *Record) { r.Operation, r.Collective = []byte("Send"), false }))
+	r := p.Report(0)
+	assert.True(t, r.Shared)
+	require.Len(t, r.Units, 1)
+	assert.Equal(t, Membership{ID: "a", Size: 8, Nodes: 1}, r.Units[0].Group)
+	assert.InDelta(t, 0.005/4, r.Units[0].Share, 1e-9)
+	assert.Contains(t, r.Parts, Part{Membership: Membership{ID: "a", Size: 8, Nodes: 1}, Operation: "AllReduce", Floor: 16 << 20, Done: 1, Bandwidth: 3e9, Latency: 0.003})
+	assert.False(t, p.Report(0).Shared, "without a new record")
+	add(rec("b", "b", 0, 4, 1e6)) // the clock was set, and back
+	add(rec("b", "b", 0, 4, 69))
+	add(rec("b", "b", 0, 4, 70))
+	assert.False(t, p.Report(59*time.Second).Stalled)
+	r = p.Report(70 * time.Second)
+	assert.True(t, r.Stalled, "the jump was no pause")
+	assert.Equal(t, "b", r.Units[0].Group.ID, "the wider one has had no operation for a minute")
 }
 
 func TestStalled(t *testing.T) {
-	p := started("a")
-	at := func(second int64) time.Time { return time.UnixMicro(begin).Add(time.Duration(second) * time.Second) }
-	assert.False(t, p.Stalled(at(1), at(60)))
-	assert.True(t, p.Stalled(at(1), at(61)))
-	p.Add(rec("a", "", 0, 8, 301)) // a checkpoint
-	assert.False(t, p.Stalled(at(301), at(601)))
-	assert.True(t, p.Stalled(at(301), at(602)))
+	p, add := started(t)
+	assert.False(t, p.Report(59*time.Second).Stalled)
+	assert.True(t, p.Report(time.Minute).Stalled)
+	add(rec("a", "", 0, 8, 301)) // a checkpoint
+	assert.False(t, p.Report(300*time.Second).Stalled)
+	assert.True(t, p.Report(301*time.Second).Stalled)
 	for s := 301; s <= 301+3600; s += 10 {
-		p.Add(rec("a", "", 0, 8, float64(s)))
+		add(rec("a", "", 0, 8, float64(s)))
 	}
-	assert.True(t, p.Stalled(at(3901), at(3961)), "the checkpoint was more than an hour ago")
-	assert.False(t, NewProcess(&Room{}).Stalled(at(0), at(9999)), "it has told nothing")
+	assert.True(t, p.Report(time.Minute).Stalled, "the checkpoint was more than an hour ago")
+	assert.False(t, NewProcess(&Room{}).Report(time.Hour).Stalled, "it has told nothing")
 }
 
 func TestBounds(t *testing.T) {
@@ -86,24 +81,20 @@ func TestBounds(t *testing.T) {
 	a, b := NewProcess(&room), NewProcess(&room)
 	added := 0
 	for i := range 2 * MaxMembers {
-		if []*Process{a, b}[i%2].Add(rec(strconv.Itoa(i), "", 0, 8, 0)) {
+		if []*Process{a, b}[i%2].add(rec(strconv.Itoa(i), "", 0, 8, 0)) == nil {
 			added++
 		}
 	}
 	assert.Equal(t, MaxMembers, added)
-	assert.Len(t, a.communicators, MaxMembers/2)
 	assert.Len(t, b.communicators, MaxMembers/2, "what there was no room for has left nothing")
 	a.Close()
-	assert.Equal(t, MaxMembers/2, room.Left)
-	for rank := range int64(100) {
-		assert.Equal(t, rank < maxRanks, a.Add(rec("wide", "", rank, 128, 0)))
+	for i := range int64(100) {
+		assert.Equal(t, i < maxRanks, a.add(rec("wide", "", i, 128, 0)) == nil)
+		assert.Equal(t, i < maxTallies-1, a.add(rec("wide", "", 0, 128, 0, func(r *Record) { r.Operation = fmt.Append(nil, i) })) == nil)
 	}
-	for i := range 10 {
-		assert.Equal(t, i < maxOperations-1, a.Add(rec("wide", "", 0, 128, 0, func(r *Record) { r.Operation = fmt.Append(nil, i) })))
-	}
-	a.Add(rec("late", "", 0, 8, 3601))
-	a.Report()
-	assert.Equal(t, []string{"late"}, a.IDs(), "nobody waits for what was an hour ago")
+	require.NoError(t, a.add(rec("late", "", 0, 8, 3601)))
+	a.Report(0)
+	assert.Len(t, a.communicators, 1, "nobody waits for what was an hour ago")
 	assert.Equal(t, MaxMembers/2-1, room.Left)
 }
 
@@ -116,7 +107,7 @@ type phase struct {
 
 // lockstep is a job of eight ranks in a process, one of which takes a tenth longer. It
 // returns what a report of each second tells, but for the first two.
-func lockstep(seed uint64, slow int, phases []phase) (seconds [][]Unit) {
+func lockstep(t *testing.T, seed uint64, slow int, phases []phase, joined bool) (seconds [][]Unit) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	p, ids, clock, reported := NewProcess(&Room{Left: MaxMembers}), map[string]string{}, [8]float64{}, 0
 	for clock[0] < 10e6 {
@@ -139,15 +130,16 @@ func lockstep(seed uint64, slow int, phases []phase) (seconds [][]Unit) {
 				}
 				for i := range ph.size {
 					at := &clock[first+i*ph.stride]
-					p.Add(rec(ids[key], ph.name, int64(i), int64(ph.size), end/1e6, func(r *Record) { r.Micros = int64(end + ph.network - *at) }))
+					_ = p.add(rec(ids[key], ph.name, int64(i), int64(ph.size), end/1e6, func(r *Record) { r.Micros = int64(end + ph.network - *at) }))
 					*at = end + ph.network
 				}
 			}
 		}
 		if second := int(clock[0] / 1e6); second > reported {
 			reported = second
-			if units, _, shared := p.Report(); shared && second > 2 {
-				seconds = append(seconds, units)
+			if r := p.Report(0); second > 2 {
+				require.Equal(t, joined, r.Shared)
+				seconds = append(seconds, r.Units)
 			}
 		}
 	}
@@ -157,55 +149,39 @@ func lockstep(seed uint64, slow int, phases []phase) (seconds [][]Unit) {
 // One process has all ranks of communicators that are beside one another, as those of TP, or
 // interleaved, as those of DP. Its slowest rank waits least, and nobody else.
 func TestUnits(t *testing.T) {
-	for name, phases := range map[string][]phase{
-		"TP 2":       {{"tp:0", 2, 1, 3000, 200}, {"tp:0", 2, 1, 3000, 200}, {"dp:0", 8, 1, 6000, 1000}},
-		"TP 4":       {{"tp:0", 4, 1, 3000, 200}, {"tp:0", 4, 1, 3000, 200}, {"dp:0", 8, 1, 6000, 1000}},
-		"TP 2, DP 4": {{"tp", 2, 1, 3000, 200}, {"tp", 2, 1, 3000, 200}, {"dp", 4, 2, 6000, 1000}, {"world", 8, 1, 10, 10}},
-		"TP 4, DP 2": {{"tp", 4, 1, 3000, 200}, {"tp", 4, 1, 3000, 200}, {"dp", 2, 4, 6000, 1000}, {"world", 8, 1, 10, 10}},
-		"unnamed":    {{"", 2, 1, 3000, 200}, {"", 2, 1, 3000, 200}, {"", 8, 1, 6000, 1000}},
+	world := phase{"world", 8, 1, 6000, 1000}
+	group := func(size, stride int) phase { return phase{"group", size, stride, 3000, 200} }
+	for name, c := range map[string]struct {
+		phases []phase
+		joined bool
+	}{
+		"TP 2":           {[]phase{group(2, 1), group(2, 1), world}, true},
+		"TP 4":           {[]phase{group(4, 1), group(4, 1), world}, true},
+		"TP 8":           {[]phase{group(8, 1), group(8, 1), world}, true},
+		"DP 2":           {[]phase{group(2, 4), group(2, 4), world}, true},
+		"DP 4":           {[]phase{group(4, 2), group(4, 2), world}, true},
+		"TP 8 alone":     {[]phase{group(8, 1)}, true},
+		"mesh":           {[]phase{group(2, 1), {"dp", 4, 2, 6000, 1000}}, false},
+		"mesh and world": {[]phase{group(4, 1), {"dp", 2, 4, 6000, 1000}, world}, false},
 	} {
 		for slow := range 8 {
-			for second, units := range lockstep(uint64(slow), slow, phases) {
+			for second, units := range lockstep(t, uint64(slow), slow, c.phases, c.joined) {
 				require.Len(t, units, 8)
 				for _, u := range units {
-					if u.Group.Rank == int64(slow) {
-						assert.Less(t, u.Share, units[(slow+1)%8].Share-0.04, "%s, slow %d, second %d", name, slow, second)
-						continue
+					switch usual := units[(slow+1)%8].Share; {
+					case !c.joined:
+					case u.Group.Rank == int64(slow):
+						assert.Less(t, u.Share, usual-0.04, "%s, slow %d, second %d", name, slow, second)
+					default:
+						assert.InDelta(t, usual, u.Share, 0.02, "%s, slow %d, rank %d, second %d", name, slow, u.Group.Rank, second)
 					}
-					assert.InDelta(t, units[(slow+1)%8].Share, u.Share, 0.02, "%s, slow %d, rank %d, second %d", name, slow, u.Group.Rank, second)
 				}
 			}
 		}
 	}
-	// The layout is not the usual one: every other unit is in a group.
-	p := NewProcess(&Room{Left: MaxMembers})
-	for step := range 20 {
-		for unit := range int64(8) {
-			wait := func(r *Record) { r.Micros = 1000 + 9000*(unit%2) } // for unit 2 at the end, but for those
-			p.Add(rec("world", "", unit, 8, float64(step)/5, wait))
-			wait = func(r *Record) { r.Micros = 1000 + 9000*min(1-unit%2, max(unit-2, 2-unit)) } // that have waited
-			p.Add(rec(fmt.Sprint("dp", unit%2), "dp", unit/2, 4, float64(step)/5, wait))
-		}
-	}
-	p.Report()
-	p.Add(rec("world", "", 0, 8, 10))
-	units, _, _ := p.Report()
-	require.Len(t, units, 8)
-	for _, seats := range layout(slices.Collect(maps.Values(p.communicators))) {
-		assert.Equal(t, seats[0].rank/2, seats[1].rank)
-		assert.Equal(t, fmt.Sprint("dp", seats[0].rank%2), seats[1].of.ID)
-	}
-	// Without a communicator of all, sibling communicators make the units.
-	p = NewProcess(&Room{Left: MaxMembers})
-	for _, r := range []int64{0, 3} {
-		p.Add(rec("a", "tp", r, 4, 0))
-		p.Add(rec("b", "tp", r, 4, 0))
-	}
-	units, _, _ = p.Report()
-	assert.Len(t, units, 4)
 }
 
-func TestParseText(t *testing.T) {
+func TestAddText(t *testing.T) {
 	want := map[string][]Part{
 		"2.29": {
 			{Membership: Membership{ID: "0x77aa", Rank: 1, Size: 64, Nodes: 8}, Operation: "ReduceScatter", Bandwidth: 3.5e9, Latency: 40e-6},
@@ -217,24 +193,29 @@ func TestParseText(t *testing.T) {
 			{Membership: Membership{Name: "dp:17", Rank: -1, Size: 64, Nodes: 8}, Operation: "AllReduce", Floor: 16 << 20, Bandwidth: 178.02e9, Latency: 11874e-6},
 		},
 	}
+	add := func(text []byte) (parts []Part, bad int) {
+		p := NewProcess(&Room{Left: 3})
+		Lines(text, func(line []byte) {
+			if p.AddText(line) != nil {
+				bad++
+			}
+		})
+		return p.Report(0).Parts, bad
+	}
 	for version, parts := range want {
 		text, err := os.ReadFile(filepath.Join("testdata", version+".prom"))
 		require.NoError(t, err)
-		got, bad := ParseText(text)
+		got, bad := add(text)
 		assert.Zero(t, bad, version)
-		for i := range got { // microseconds are rounded
-			got[i].Latency = float64(int64(got[i].Latency*1e9+0.5)) / 1e9
-		}
 		assert.ElementsMatch(t, parts, got, version)
 	}
-	for text, lines := range map[string]int64{
-		"# a comment\n\n{}\nx{a=\"}\n\x00\n":                                       3,
+	for text, lines := range map[string]int{
+		"# a comment\n\n{}\nx{a=\"}\n":                                             2,
 		`nccl_bus_bandwidth_gbs{collective="AllReduce",nranks="8"} NaN` + "\n":     1,
 		`nccl_bus_bandwidth_gbs{collective="AllReduce",nranks="-8"} 1` + "\n":      1,
-		`nccl_bus_bandwidth_gbs{collective="AllReduce",nranks="8"} 1`:              0, // is being written
 		`nccl_algorithm_bandwidth_gbs{collective="AllReduce",nranks="8"} 1` + "\n": 0,
 	} {
-		got, bad := ParseText([]byte(text))
+		got, bad := add([]byte(text))
 		assert.Empty(t, got, text)
 		assert.Equal(t, lines, bad, text)
 	}

@@ -4,94 +4,56 @@ package inspector
 
 import (
 	"bytes"
-	"cmp"
 	"math"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 )
 
-// MaxText bounds a file in Prometheus' text format: a kilobyte for each kind of operation.
-const MaxText = 1 << 20
-
 var (
 	promLine  = regexp.MustCompile(`^nccl_(?:p2p_|collective_)?(bus_bandwidth_gbs|exec_time_microseconds)\{([^\n]*)\} (\S+)$`)
 	promLabel = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
-	promSize  = regexp.MustCompile(`^([0-9.]{1,9})(?:-[0-9.]+)?([KMGT]?)B$`)
 )
 
-// ParseText reads a file in Prometheus' text format of NCCL 2.29 or 2.30. It tells means of
+// AddText takes a line in Prometheus' text format of NCCL 2.29 or 2.30. It tells a mean of
 // operations without their number, and from 2.30 on neither id nor rank of a communicator:
-// Rank is -1 then. bad counts lines that are none of the format. prometheus/common's own
-// parser panics at a line {} after a comment (v0.69.0), and strangers write these files.
-func ParseText(text []byte) (parts []Part, bad int64) {
-	kinds := map[Part]*Part{}
-	means := map[Part]int{}
-	for line := range bytes.Lines(text) {
-		line, whole := bytes.CutSuffix(line, []byte{'\n'})
-		found := promLine.FindSubmatch(line)
-		switch {
-		case !whole: // somebody is writing
-			continue
-		case found == nil:
-			if len(line) > 0 && line[0] != '#' && !bytes.HasPrefix(line, []byte("nccl_")) {
-				bad++
-			}
-			continue
+// Rank is -1 then. prometheus/common's own parser panics at a line {} after a comment
+// (v0.69.0), and strangers write these files.
+func (p *Process) AddText(line []byte) error {
+	found := promLine.FindSubmatch(line)
+	if found == nil {
+		if bytes.HasPrefix(line, []byte("#")) || bytes.HasPrefix(line, []byte("nccl_")) {
+			return nil
 		}
-		key := Part{Membership: Membership{Rank: -1}}
-		for _, label := range promLabel.FindAllSubmatch(found[2], -1) {
-			key.label(string(label[1]), label[2])
-		}
-		v, err := strconv.ParseFloat(string(found[3]), 64)
-		if err != nil || !(v > 0) || key.Operation == "" || key.Size <= 0 || key.Size > maxRank || key.Nodes < 0 || key.Rank >= key.Size {
-			bad++
-			continue
-		}
-		part := kinds[key]
-		if part == nil {
-			part = &Part{Membership: key.Membership, Operation: key.Operation, Floor: key.Floor}
-			kinds[key] = part
-		}
-		if string(found[1]) == "bus_bandwidth_gbs" {
-			part.Bandwidth = max(part.Bandwidth, min(v*1e9, maxBandwidth))
-		} else { // of two algorithms, or sizes of one class
-			means[key]++
-			part.Latency += (min(v, maxMicros)/1e6 - part.Latency) / float64(means[key])
-		}
+		return ErrLine
 	}
-	for _, part := range kinds {
-		parts = append(parts, *part)
+	r := Record{Rank: -1}
+	for _, label := range promLabel.FindAllSubmatch(found[2], -1) {
+		r.set(label[1], label[2])
 	}
-	return parts, bad
+	v, err := strconv.ParseFloat(string(found[3]), 64)
+	if err != nil || !(v > 0) || !r.valid() {
+		return ErrLine
+	}
+	t, _ := p.tally(&r)
+	switch {
+	case t == nil:
+		return ErrRoom
+	case string(found[1]) == "bus_bandwidth_gbs":
+		t.Bandwidth = max(t.Bandwidth, min(v*1e9, maxBandwidth))
+	default: // of two algorithms, or sizes of one class
+		t.add(0, min(v, maxMicros))
+	}
+	return nil
 }
 
-func (p *Part) label(name string, value []byte) {
-	if len(value) > maxText || bytes.IndexByte(value, '\\') >= 0 {
-		return
+// size reads 2.00MB, or 32-33MB; the units are binary.
+func size(text []byte) int64 {
+	number, _, _ := strings.Cut(strings.TrimRight(string(text), "KMGTB"), "-")
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || len(text) < 2 {
+		return -1
 	}
-	switch name {
-	case "comm_id":
-		p.ID = clean(value)
-	case "comm_name":
-		if string(value) != "unknown" {
-			p.Name = clean(value)
-		}
-	case "collective", "p2p_operation":
-		p.Operation = clean(value)
-	case "rank":
-		p.Rank = number(value)
-	case "nranks":
-		p.Size = number(value)
-	case "n_nodes":
-		p.Nodes = number(value)
-	case "message_size": // 2.00MB, or 32-33MB; the units are binary
-		if found := promSize.FindSubmatch(value); found != nil {
-			n, _ := strconv.ParseFloat(string(found[1]), 64) // 0 for none
-			unit := strings.Index(" KMGT", cmp.Or(string(found[2]), " "))
-			at, _ := slices.BinarySearch(floors[1:], int64(n*math.Pow(1024, float64(unit)))+1)
-			p.Floor = floors[at]
-		}
-	}
+	unit := max(0, strings.IndexByte(" KMGT", text[len(text)-2]))
+	return int64(min(n*math.Pow(1024, float64(unit)), 1<<60))
 }

@@ -15,45 +15,25 @@ import (
 // and NCCL has 64 channels at most.
 const MaxLine = 64 << 10
 
-// Lines cuts what is read of a growing file into lines, and keeps half a line for the next
-// part. A NUL ends a line too: the writer keeps its place when others cut the file, and
-// NULs fill what is before it. The zero value is at the begin of a line.
-type Lines struct {
-	half []byte
-	skip bool // what is left of the line does not count
-	// Long counts lines that were longer than MaxLine.
-	Long int64
-}
-
-// Reset begins anew, in the middle of a line or not.
-func (l *Lines) Reset(middle bool) { l.half, l.skip = l.half[:0], middle }
-
-// Add calls each with every line that part ends. The line is valid until each returns.
-func (l *Lines) Add(part []byte, each func(line []byte)) {
-	for len(part) > 0 {
-		line, rest, whole := bytes.Cut(part, []byte{'\n'})
-		part = rest
-		if i := bytes.LastIndexByte(line, 0); i >= 0 {
-			line = line[i+1:]
-			l.Reset(false)
+// Lines calls each with every line of a part of a file, and with nil for one longer than
+// MaxLine. It returns how many bytes it is done with: half a line is to come again, with
+// what is behind it. A NUL ends a line too: the writer keeps its place when others cut the
+// file, and NULs fill what is before it.
+func Lines(part []byte, each func(line []byte)) (used int) {
+	for {
+		line, _, whole := bytes.Cut(part[used:], []byte{'\n'})
+		begin := bytes.LastIndexByte(line, 0) + 1
+		if used += begin; !whole && len(line)-begin <= MaxLine {
+			return used
 		}
-		if !l.skip && len(l.half)+len(line) > MaxLine {
-			l.Long++
-			l.Reset(true)
+		line = line[begin:]
+		if used += len(line); whole {
+			used++
 		}
-		switch {
-		case !whole && !l.skip:
-			l.half = append(l.half, line...)
-		case whole && l.skip:
-			l.Reset(false)
-		case whole:
-			if len(l.half) > 0 {
-				line = append(l.half, line...)
-				l.half = line[:0]
-			}
-			if line = bytes.TrimSpace(line); len(line) > 0 {
-				each(line)
-			}
+		if len(line) > MaxLine {
+			each(nil)
+		} else if line = bytes.TrimSpace(line); len(line) > 0 {
+			each(line)
 		}
 	}
 }
@@ -91,73 +71,79 @@ const (
 // of no operation.
 func (r *Record) Parse(line []byte) bool {
 	*r = Record{Rank: -1, Micros: -1}
-	s := scanner{rest: line}
-	s.open()
-	for s.next() {
-		switch section := string(s.key); section {
-		case "header", "metadata", "coll_perf", "p2p_perf":
-			s.open()
-			for s.next() {
-				r.set(section[0], s.key, s.value())
+	var section, key []byte
+	for depth, value := 0, false; ; {
+		kind, text, rest := token(line)
+		switch line = rest; kind {
+		case 0:
+			return false
+		case ':':
+			value = true
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth <= 0 {
+				return len(bytes.TrimSpace(line)) == 0 && r.valid() && len(r.Communicator) > 0 &&
+					r.Rank >= 0 && r.Micros >= 0 && r.Micros < maxMicros && r.Dumped > 0 && r.Dumped < maxDumped
 			}
-		default:
-			s.value()
+		case 't':
+			switch {
+			case depth == 1 && !value:
+				section = text
+			case depth == 2 && !value:
+				key = text
+			case depth == 2 && (string(section) == "header" || string(key) != "id" && string(key) != "rank"):
+				r.set(key, text)
+			}
 		}
+		value = false
 	}
-	s.space()
-	return !s.bad && len(s.rest) == 0 &&
-		text(r.Communicator) && text(r.Operation) && len(r.Name) <= maxText &&
-		r.Ranks > 0 && r.Ranks <= maxRank && r.Rank >= 0 && r.Rank < r.Ranks && r.Nodes >= 0 && r.Nodes <= maxRank &&
-		r.Bytes >= 0 && r.Micros >= 0 && r.Micros < maxMicros && r.Dumped > 0 && r.Dumped < maxDumped
 }
 
-func text(b []byte) bool { return len(b) > 0 && len(b) <= maxText }
+// valid is what the formats have in common.
+func (r *Record) valid() bool {
+	return len(r.Communicator) <= maxText && len(r.Name) <= maxText && len(r.Operation) > 0 && len(r.Operation) <= maxText &&
+		r.Ranks > 0 && r.Ranks <= maxRank && r.Rank < r.Ranks && r.Nodes >= 0 && r.Nodes <= maxRank && r.Bytes >= 0
+}
 
-func (r *Record) set(section byte, key, value []byte) {
-	switch section {
-	case 'h':
-		switch string(key) {
-		case "id":
-			r.Communicator = value
-		case "comm_name":
-			if string(value) != "unknown" {
-				r.Name = value
-			}
-		case "rank":
-			r.Rank = number(value)
-		case "n_ranks":
-			r.Ranks = number(value)
-		case "nnodes":
-			r.Nodes = number(value)
+// set takes a field by its name, of JSON or of the text format.
+func (r *Record) set(key, value []byte) {
+	switch string(key) {
+	case "id", "comm_id":
+		r.Communicator = value
+	case "comm_name":
+		if string(value) != "unknown" {
+			r.Name = value
 		}
-	case 'm':
-		if string(key) == "dump_timestamp_us" {
-			r.Dumped = number(value)
-		}
-	default:
-		switch string(key) {
-		case "coll", "p2p":
-			r.Operation, r.Collective = value, section == 'c'
-		case "coll_msg_size_bytes", "p2p_msg_size_bytes":
-			r.Bytes = number(value)
-		case "coll_exec_time_us", "p2p_exec_time_us":
-			r.Micros = number(value)
-		case "coll_busbw_gbs", "p2p_busbw_gbs":
-			r.Bandwidth = bandwidth(value)
-		}
+	case "rank":
+		r.Rank = number(value)
+	case "n_ranks", "nranks":
+		r.Ranks = number(value)
+	case "nnodes", "n_nodes":
+		r.Nodes = number(value)
+	case "dump_timestamp_us":
+		r.Dumped = number(value)
+	case "coll", "collective":
+		r.Operation, r.Collective = value, true
+	case "p2p", "p2p_operation":
+		r.Operation = value
+	case "coll_msg_size_bytes", "p2p_msg_size_bytes":
+		r.Bytes = number(value)
+	case "message_size":
+		r.Bytes = size(value)
+	case "coll_exec_time_us", "p2p_exec_time_us":
+		r.Micros = number(value)
+	case "coll_busbw_gbs", "p2p_busbw_gbs":
+		r.Bandwidth = bandwidth(value)
 	}
 }
 
 // number reads a whole number, -1 for what is none.
-func number(text []byte) (n int64) {
-	if len(text) == 0 || len(text) > 18 {
+func number(text []byte) int64 {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
 		return -1
-	}
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return -1
-		}
-		n = 10*n + int64(c-'0')
 	}
 	return n
 }
@@ -171,103 +157,44 @@ func bandwidth(text []byte) float64 {
 	return v
 }
 
-// scanner goes through the members of objects.
-type scanner struct {
-	rest []byte
-	key  []byte
-	bad  bool
-}
-
-// open begins an object.
-func (s *scanner) open() {
-	if !s.take('{') {
-		s.bad = true
-	}
-}
-
-// next goes to the value of the next member. It reports false at the end of the object.
-func (s *scanner) next() bool {
-	if s.bad || s.take('}') {
-		return false
-	}
-	s.take(',')
-	s.space()
-	s.key = s.string()
-	if !s.take(':') {
-		s.bad = true
-	}
-	return !s.bad
-}
-
-func (s *scanner) space() {
-	for len(s.rest) > 0 && (s.rest[0] == ' ' || s.rest[0] == '\t' || s.rest[0] == '\r') {
-		s.rest = s.rest[1:]
-	}
-}
-
-func (s *scanner) take(c byte) bool {
-	s.space()
-	if len(s.rest) == 0 || s.rest[0] != c {
-		return false
-	}
-	s.rest = s.rest[1:]
-	return true
-}
-
-// value returns a number, a word or the text of a string. It passes lists and objects
-// over.
-func (s *scanner) value() []byte {
-	s.space()
-	start := s.rest
-	for depth := 0; len(s.rest) > 0 && !s.bad; {
-		switch c := s.rest[0]; c {
-		case '"':
-			if text := s.string(); depth == 0 {
-				return text
-			}
+// token cuts off a mark of JSON, or t for the text of a string, a number or a word. 0 is
+// the end, also in the middle of a string.
+func token(line []byte) (kind byte, text, rest []byte) {
+	for i, c := range line {
+		switch c {
+		case ' ', '\t', '\r':
 			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth--; depth == 0 {
-				s.rest = s.rest[1:]
-				return nil
-			}
+		case '{', '}', '[', ']', ':', ',':
+			return c, nil, line[i+1:]
+		case '"':
+			return quoted(line[i:])
 		}
-		if c := s.rest[0]; depth < 0 || depth == 0 && (c == ',' || c == ' ' || c == '\t') {
-			value := start[:len(start)-len(s.rest)]
-			s.bad = s.bad || len(value) == 0
-			return value
+		end := bytes.IndexAny(line[i:], "{}[]:,\" \t\r")
+		if end < 0 {
+			return 0, nil, nil
 		}
-		s.rest = s.rest[1:]
+		return 't', line[i : i+end], line[i+end:]
 	}
-	s.bad = true
-	return nil
+	return 0, nil, nil
 }
 
-// string returns the text of a string.
-func (s *scanner) string() []byte {
-	for i := 1; len(s.rest) > 0 && s.rest[0] == '"'; {
-		end := bytes.IndexByte(s.rest[i:], '"')
-		if end < 0 {
-			break
+func quoted(line []byte) (kind byte, text, rest []byte) {
+	escapes := false
+	for i := 1; i < len(line); i++ {
+		switch line[i] {
+		case '\\':
+			escapes = true
+			i++
+		case '"':
+			if text = line[1:i]; escapes { // rare: no plug-in needs them for what it writes itself
+				var plain string
+				if json.Unmarshal(line[:i+1], &plain) != nil {
+					return 0, nil, nil
+				}
+				text = []byte(plain)
+			}
+			return 't', text, line[i+1:]
 		}
-		i += end + 1
-		raw := s.rest[:i]
-		escapes := bytes.TrimRight(raw[:i-1], `\`)
-		if (i-1-len(escapes))%2 == 1 {
-			continue // the quote is escaped
-		}
-		s.rest = s.rest[i:]
-		if bytes.IndexByte(raw, '\\') < 0 {
-			return raw[1 : i-1]
-		}
-		var text string // rare: no plug-in needs escapes for what it writes itself
-		if json.Unmarshal(raw, &text) != nil {
-			break
-		}
-		return []byte(text)
 	}
-	s.bad = true
-	return nil
+	return 0, nil, nil
 }

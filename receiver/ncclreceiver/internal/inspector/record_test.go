@@ -3,18 +3,10 @@
 package inspector
 
 import (
-	"bytes"
-	"compress/gzip"
-	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 const (
@@ -83,102 +75,46 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(strings.Replace(line, "dp:17", `\"\\`, 1)))
 	f.Add([]byte(`{"header":{"a":[{"b":"]"}]},"x":`))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		var r Record
-		if r.Parse(line) {
+		assert.LessOrEqual(t, Lines(line, func([]byte) {}), len(line))
+		p := NewProcess(&Room{Left: 1})
+		if r := &p.record; p.Add(line) == nil {
 			assert.True(t, r.Rank >= 0 && r.Rank < r.Ranks && r.Micros >= 0 && r.Bandwidth >= 0 && len(r.Operation) > 0, "%+v", r)
-			p := NewProcess(&Room{Left: 1})
-			assert.True(t, p.Add(&r))
-			p.Report()
 		}
-		_, _ = ParseText(line)
+		_ = p.AddText(line)
+		p.Report(0)
 	})
 }
 
-// recorded is a real recording of NCCL 2.30.7: eight ranks of one process.
-func recorded(t testing.TB, name string) []byte {
-	f, err := os.Open(filepath.Join("..", "..", "testdata", name+".log.gz"))
-	require.NoError(t, err)
-	defer func() { _ = f.Close() }()
-	z, err := gzip.NewReader(f)
-	require.NoError(t, err)
-	text, err := io.ReadAll(z)
-	require.NoError(t, err)
-	return text
-}
-
-// However a file is read, cut by others in between, it tells the same.
-func TestLinesInAnyParts(t *testing.T) {
-	text := recorded(t, "even")[:256<<10]
-	text = text[:bytes.LastIndexByte(text, '\n')+1]
-	sums := func(parts [][]byte) (all string, bad, long int64) {
-		var lines Lines
-		var r Record
-		p := NewProcess(&Room{Left: MaxMembers})
-		for _, part := range parts {
-			lines.Add(part, func(line []byte) {
-				if !r.Parse(line) {
-					bad++
-					return
-				}
-				assert.True(t, p.Add(&r))
-			})
-		}
-		units, parts2, _ := p.Report()
-		return fmt.Sprint(units, len(parts2), p.pauses, p.last), bad, lines.Long
+func TestLines(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want []string
+		rest int
+	}{
+		"whole":           {"one\ntwo\r\n\n \n", []string{"one", "two"}, 0},
+		"half":            {"one\nha", []string{"one"}, 2},
+		"cut by others":   {"ha\x00\x00one\nha\x00two\n\x00\x00", []string{"one", "two"}, 0},
+		"longest":         {strings.Repeat("x", MaxLine), nil, MaxLine},
+		"too long":        {strings.Repeat("x", MaxLine+1) + "\none\n", []string{"", "one"}, 0},
+		"too long a half": {strings.Repeat("x", MaxLine+1), []string{""}, 0},
+		"much nothing":    {strings.Repeat("\x00", 2*MaxLine) + "one\n", []string{"one"}, 0},
+	} {
+		var got []string
+		used := Lines([]byte(c.text), func(line []byte) { got = append(got, string(line)) })
+		assert.Equal(t, c.want, got, name)
+		assert.Equal(t, len(c.text)-c.rest, used, name)
 	}
-	want, _, _ := sums([][]byte{text})
-	rapid.Check(t, func(t *rapid.T) {
-		var file []byte
-		rest := text
-		for range rapid.IntRange(0, 5).Draw(t, "holes") {
-			at := rapid.IntRange(0, len(rest)/2).Draw(t, "at")
-			at += bytes.IndexByte(rest[at:], '\n') + 1
-			file = append(append(file, rest[:at]...), make([]byte, rapid.IntRange(0, 100_000).Draw(t, "NULs"))...)
-			rest = rest[at:]
-		}
-		file = append(file, rest...)
-		var parts [][]byte
-		for len(file) > 0 {
-			n := min(len(file), rapid.SampledFrom([]int{1, 7, 459, 4096, 65536, 1 << 20}).Draw(t, "part"))
-			parts, file = append(parts, file[:n]), file[n:]
-		}
-		got, bad, long := sums(parts)
-		if got != want || bad+long > 0 {
-			t.Fatalf("%s, %d bad and %d long lines, want %s", got, bad, long, want)
-		}
-	})
-}
-
-func TestLinesBroken(t *testing.T) {
-	var got []string
-	var l Lines
-	add := func(text string) { l.Add([]byte(text), func(line []byte) { got = append(got, string(line)) }) }
-	add("one\nha")
-	add("lf\x00\x00two\n") // cut by others in the middle of a line
-	add(strings.Repeat("x", MaxLine))
-	assert.Zero(t, l.Long)
-	add("y")
-	assert.LessOrEqual(t, cap(l.half), 2*MaxLine)
-	add("end of it\nthree\n\n \r\n" + strings.Repeat("z", MaxLine+1) + "\nfour\nhalf")
-	l.Reset(true)
-	add("rest of another\nfive\n")
-	assert.Equal(t, []string{"one", "two", "three", "four", "five"}, got)
-	assert.Equal(t, int64(2), l.Long)
 }
 
 func BenchmarkRecord(b *testing.B) {
-	text := recorded(b, "slow-rank3")
-	records := bytes.Count(text, []byte("\n"))
+	line := []byte("{" + header + "," + metadata + "," + perf + "}\n")
 	p := NewProcess(&Room{Left: MaxMembers})
-	var r Record
 	b.ReportAllocs()
 	for b.Loop() {
-		var lines Lines
-		lines.Add(text, func(line []byte) {
-			if !r.Parse(line) || !p.Add(&r) {
-				b.Fatal(string(line))
+		Lines(line, func(line []byte) {
+			if err := p.Add(line); err != nil {
+				b.Fatal(err)
 			}
 		})
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*records), "ns/record")
 }

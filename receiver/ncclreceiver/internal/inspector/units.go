@@ -8,147 +8,96 @@ import (
 	"slices"
 )
 
-// seat is a unit's place in a communicator.
-type seat struct {
-	*member
-	of *communicator
-}
-
-// family is communicators of one name and size, and where their ranks are among the units:
-// rank r of the i-th is unit firsts[i]+r*stride.
-type family struct {
-	all    []*communicator
-	firsts []int // none where it does not fit
-	stride int
-	usual  int
-}
-
-func (c *family) each(do func(unit int, s seat)) {
-	for i, first := range c.firsts {
-		for r, m := range c.all[i].members {
-			do(first+r*c.stride, seat{m, c.all[i]})
-		}
-	}
-}
-
 // layout joins ranks of communicators that are of one rank of the job, a unit. No file says
 // which are: rank 1 of a communicator may be any rank of the job. A process whose
-// communicators have one rank each has one.
-func layout(all []*communicator) [][]seat {
-	slices.SortFunc(all, func(a, b *communicator) int {
-		return cmp.Or(-cmp.Compare(a.Size, b.Size), -cmp.Compare(a.Nodes, b.Nodes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
-	})
-	var families []*family
-	single := true
-	for _, c := range all {
-		single = single && len(c.members) == 1
-		if n := len(families); n > 0 && families[n-1].all[0].siblings(c) {
-			families[n-1].all = append(families[n-1].all, c)
-		} else {
-			families = append(families, &family{all: []*communicator{c}})
+// communicators have one rank each has one. In others the ranks of the widest communicator
+// are the units, beside which those of a mesh's groups are placed. It reports false for
+// groups of several kinds: the slow rank and its partner look alike in them.
+func layout(all []*communicator) (units [][]*member, joined bool) {
+	slices.SortFunc(all, func(a, b *communicator) int { return cmp.Or(family(a, b), cmp.Compare(a.ID, b.ID)) })
+	var single []*member
+	var families [][]*communicator
+	for i, c := range all {
+		if i == 0 || family(all[i-1], c) != 0 {
+			families = append(families, nil)
 		}
+		last := &families[len(families)-1]
+		*last = append(*last, c)
+		single = append(single, c.members...)
 	}
-	if len(all) == 0 {
-		return nil
+	switch len(single) {
+	case 0:
+		return nil, false
+	case len(all):
+		return [][]*member{single}, true
 	}
-	if single {
-		units := make([][]seat, 1)
-		for _, c := range all {
-			units[0] = append(units[0], seat{c.members[0], c})
-		}
-		return units
-	}
-	at := max(0, slices.IndexFunc(families, func(c *family) bool { return c.all[0].collective }))
-	base, others := families[at], slices.Delete(slices.Clone(families), at, at+1)
-	n := 0
-	base.stride = 1
-	for _, c := range base.all {
-		base.firsts = append(base.firsts, n)
-		n += len(c.members)
-	}
-	// Who talks most is nearest: neighbours first, then every so-manieth.
-	slices.SortStableFunc(others, func(a, b *family) int { return -cmp.Compare(a.operations(), b.operations()) })
-	usual := 1
-	if len(base.all) > 1 {
-		usual = len(base.all[0].members)
-	}
-	for _, c := range others {
-		c.usual = usual
-		if len(c.all)%usual == 0 {
-			usual *= len(c.all[0].members)
-		}
-	}
-	for round := range 2 { // as usual, and then as fits best
-		for _, c := range others {
-			sums := make([]float64, n)
-			for _, o := range families {
-				if o != c {
-					o.each(func(unit int, s seat) { sums[unit] += s.total })
-				}
-			}
-			c.place(sums, round == 0)
-		}
-	}
-	units := make([][]seat, n)
-	for _, c := range append([]*family{base}, others...) {
-		c.each(func(unit int, s seat) { units[unit] = append(units[unit], s) })
-	}
-	return units
-}
-
-func (c *communicator) siblings(o *communicator) bool {
-	return c.Size == o.Size && c.Nodes == o.Nodes && c.Name == o.Name
-}
-
-func (c *family) operations() (n int64) {
-	for _, c := range c.all {
+	for _, c := range families[0] {
 		for _, m := range c.members {
-			n += m.done
+			units = append(units, []*member{m})
 		}
 	}
-	return n
+	groups := 0
+	for _, f := range families[1:] {
+		if len(f) > 1 {
+			groups++
+		}
+		place(units, f)
+	}
+	return units, len(families) == 1 || len(families[0]) == 1 && groups <= 1
 }
 
-// place finds seats beside units that have sums of time already: the communicators lie one
-// after another, or interleaved by a stride. In lockstep all units' own work is alike but for
-// the slow one's, and so is the time that they wait. A family that does not fit is left out.
-func (c *family) place(sums []float64, usual bool) {
-	k, s := len(c.all), len(c.all[0].members)
-	if k*s != len(sums) || len(sums) > maxRanks || slices.ContainsFunc(c.all, func(c *communicator) bool { return len(c.members) != s }) {
+// family tells communicators of several kinds apart, the widest with collectives first.
+func family(a, b *communicator) int {
+	return cmp.Or(cmp.Compare(b.width(), a.width()), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Name, b.Name))
+}
+
+// width is negative without collectives.
+func (c *communicator) width() int64 {
+	if c.collective {
+		return c.Size
+	}
+	return c.Size - 2*maxRank
+}
+
+// place finds units for a family: its communicators lie one after another, or interleaved
+// by a stride. In lockstep all units' own work is alike but for the slow one's, and so is
+// the time that they wait. A family that does not fit is left out.
+func place(units [][]*member, all []*communicator) {
+	k, s := len(all), len(all[0].members)
+	if k*s != len(units) || slices.ContainsFunc(all, func(c *communicator) bool { return len(c.members) != s }) {
 		return
 	}
 	// Who waits most is placed first.
-	slices.SortStableFunc(c.all, func(a, b *communicator) int { return -cmp.Compare(a.total(), b.total()) })
-	c.firsts = nil
-	least := 0.0
+	slices.SortStableFunc(all, func(a, b *communicator) int { return cmp.Compare(b.total(), a.total()) })
+	var best []*member
+	least := math.Inf(1)
 	for d := 1; d <= k; d++ {
-		if k%d != 0 || usual && d != c.usual && k%c.usual == 0 {
+		if k%d != 0 {
 			continue
 		}
-		with, firsts := slices.Clone(sums), make([]int, 0, k)
-		for _, o := range c.all {
-			at, lowest := -1, 0.0
+		seats, sums := make([]*member, len(units)), make([]float64, len(units))
+		for _, c := range all {
+			at, lowest := 0, math.Inf(1)
 			for j := range k {
-				first := j/d*s*d + j%d
-				if slices.Contains(firsts, first) {
-					continue
+				first, product := j/d*s*d+j%d, 0.0 // the squares of the sums are least where these are
+				for r, m := range c.members {
+					product += m.total * units[first+r*d][0].total
 				}
-				product := 0.0 // the squares of the sums are least where these are
-				for r, m := range o.members {
-					product += m.total * sums[first+r*d]
-				}
-				if at < 0 || product < lowest {
+				if seats[first] == nil && product < lowest {
 					at, lowest = first, product
 				}
 			}
-			firsts = append(firsts, at)
-			for r, m := range o.members {
-				with[at+r*d] += m.total
+			for r, m := range c.members {
+				seats[at+r*d] = m
+				sums[at+r*d] = m.total + units[at+r*d][0].total
 			}
 		}
-		if differ := unlike(with); c.firsts == nil || differ < least {
-			c.firsts, c.stride, least = firsts, d, differ
+		if differ := unlike(sums); differ < least {
+			best, least = seats, differ
 		}
+	}
+	for i, m := range best {
+		units[i] = append(units[i], m)
 	}
 }
 
@@ -164,7 +113,7 @@ func unlike(sums []float64) float64 {
 		rest := total - v
 		least = min(least, squares-v*v-rest*rest/float64(max(1, len(sums)-1)))
 	}
-	return max(0, least)
+	return least
 }
 
 func (c *communicator) total() (sum float64) {

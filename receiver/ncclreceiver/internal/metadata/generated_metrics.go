@@ -53,10 +53,7 @@ const (
 	AttributeSkipReasonLine
 	AttributeSkipReasonBacklog
 	AttributeSkipReasonCommunicators
-	AttributeSkipReasonFiles
-	AttributeSkipReasonNotAFile
-	AttributeSkipReasonOwner
-	AttributeSkipReasonUnreadable
+	AttributeSkipReasonFile
 )
 
 // String returns the string representation of the AttributeSkipReason.
@@ -68,14 +65,8 @@ func (av AttributeSkipReason) String() string {
 		return "backlog"
 	case AttributeSkipReasonCommunicators:
 		return "communicators"
-	case AttributeSkipReasonFiles:
-		return "files"
-	case AttributeSkipReasonNotAFile:
-		return "not_a_file"
-	case AttributeSkipReasonOwner:
-		return "owner"
-	case AttributeSkipReasonUnreadable:
-		return "unreadable"
+	case AttributeSkipReasonFile:
+		return "file"
 	}
 	return ""
 }
@@ -85,10 +76,7 @@ var MapAttributeSkipReason = map[string]AttributeSkipReason{
 	"line":          AttributeSkipReasonLine,
 	"backlog":       AttributeSkipReasonBacklog,
 	"communicators": AttributeSkipReasonCommunicators,
-	"files":         AttributeSkipReasonFiles,
-	"not_a_file":    AttributeSkipReasonNotAFile,
-	"owner":         AttributeSkipReasonOwner,
-	"unreadable":    AttributeSkipReasonUnreadable,
+	"file":          AttributeSkipReasonFile,
 }
 
 var MetricsInfo = metricsInfo{
