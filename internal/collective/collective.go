@@ -54,7 +54,7 @@ func (c *Communicator) Label() string {
 // may hold several such. nodeOf is the way back.
 func (r *Rank) name() string {
 	name := r.Node + "#" + strconv.FormatInt(r.PID, 10)
-	if r.Subject.Rank == 0 {
+	if r.Rank == 0 {
 		name += "." + strconv.FormatInt(r.Place, 10)
 	}
 	return name
