@@ -168,9 +168,10 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 	for _, dir := range s.cfg.Directories {
 		l.look(dir)
 	}
-	// Those that are read already stay while they are written.
-	stays := func(f found) int {
-		if s.files[f.path] != nil && now.Sub(f.info.ModTime()) < oldest {
+	// Those that are read already stay while their processes live, or they are written.
+	stays := func(at found) int {
+		age, f := now.Sub(at.info.ModTime()), s.files[at.path]
+		if f != nil && (age < patience || f.of != nil && f.process != nil && age < oldest) {
 			return 0
 		}
 		return 1
@@ -185,15 +186,12 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 	s.beyond = beyond
 	before := s.files
 	s.files = make(map[string]*file, len(l.files))
-	left := s.cfg.MaxBytes
+	part := fair(s.cfg.MaxBytes, l.files, before)
 	for i := range l.files {
 		at := &l.files[i]
 		f := before[at.path]
 		if ctx.Err() == nil {
-			var taken int64
-			// What one file leaves of its part is for those behind it.
-			f, taken = s.take(at, f, left/int64(len(l.files)-i), now)
-			left -= taken
+			f = s.take(at, f, part, now)
 		}
 		if f != nil {
 			s.files[at.path] = f
@@ -206,19 +204,45 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 	}
 }
 
+// fair is how much of each file may be read: what small ones leave is for the large ones.
+func fair(all int64, files []found, known map[string]*file) (part int64) {
+	grown := make([]int64, len(files))
+	for i := range files {
+		size := files[i].info.Size()
+		f := known[files[i].path]
+		switch {
+		case f == nil:
+			grown[i] = min(size, tailSize)
+		case f.process == nil && f.modified.Equal(files[i].info.ModTime()): // is not read
+		case size < f.offset:
+			grown[i] = size
+		default:
+			grown[i] = size - f.offset
+		}
+	}
+	slices.Sort(grown)
+	for i, size := range grown {
+		if part = all / int64(len(grown)-i); size > part {
+			return part
+		}
+		all -= size
+	}
+	return part + all
+}
+
 func (f *file) close() {
-	if f.process != nil {
+	if f != nil && f.process != nil {
 		f.process.Close()
 		f.process = nil
 	}
 }
 
-// take reads one file, and returns how many bytes of it.
-func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*file, int64) {
+// take reads one file, at most so many bytes of it.
+func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) *file {
 	from, info, err := at.open()
 	if err != nil {
 		s.fail(at.path, err)
-		return nil, 0
+		return nil
 	}
 	defer func() { _ = from.Close() }()
 	id, _ := idOf(info)
@@ -232,13 +256,13 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 	switch {
 	case f == nil:
 	case f.process == nil && f.modified.Equal(info.ModTime()): // nobody's, as it was
-		return f, 0
+		return f
 	case f.process == nil:
 		f = nil
 	case f.of != nil && !s.procs.alive(f.of):
 		f.close()
 		f.modified = info.ModTime()
-		return f, 0
+		return f
 	}
 	if f == nil || f.of == nil && now.Sub(f.sought) >= patience && info.Size() > f.offset {
 		name := jsonName.FindStringSubmatch(at.name)
@@ -246,7 +270,11 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 		of, stranger := s.procs.find(name[1], pid, info)
 		if stranger {
 			s.skip(at.path, metadata.AttributeSkipReasonOwner, 1, errOwner)
-			return &file{id: id, modified: info.ModTime()}, 0
+			return &file{id: id, modified: info.ModTime()}
+		}
+		if of == nil && now.Sub(info.ModTime()) > oldest { // of a job that has ended
+			f.close()
+			return &file{id: id, modified: info.ModTime()}
 		}
 		if f == nil {
 			f = &file{id: id, pid: pid, process: inspector.NewProcess(&s.room)}
@@ -257,7 +285,8 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) (*fi
 			f.pid = of.pid
 		}
 	}
-	return f, s.takeLines(at.path, from, info, f, budget)
+	s.takeLines(at.path, from, info, f, budget)
+	return f
 }
 
 // seek goes to the last lines of a file of a size, which tell of the past.
@@ -268,7 +297,8 @@ func (f *file) seek(size int64) {
 }
 
 // takeLines reads what a file has grown by, at most so many bytes.
-func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, budget int64) (taken int64) {
+func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, budget int64) {
+	var taken int64
 	size := info.Size()
 	f.modified = info.ModTime()
 	if size < f.offset { // somebody cut it
@@ -307,19 +337,18 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 	}
 	s.skip(path, metadata.AttributeSkipReasonLine, bad+f.lines.Long-long, errLine)
 	s.skip(path, metadata.AttributeSkipReasonCommunicators, full, errRoom)
-	return taken
 }
 
 // takeText reads a file of the text format, if it was written since it was read last, and
 // is written no more.
-func (s *ncclScraper) takeText(path string, from io.Reader, info os.FileInfo, f *file, budget int64, now time.Time) (*file, int64) {
+func (s *ncclScraper) takeText(path string, from io.Reader, info os.FileInfo, f *file, budget int64, now time.Time) *file {
 	if f == nil {
 		id, _ := idOf(info)
 		f = &file{id: id}
 	}
 	f.parts = nil
 	if at := info.ModTime(); at.Equal(f.modified) || now.Sub(at) < settled || now.Sub(at) > oldest || budget < info.Size() {
-		return f, 0
+		return f
 	}
 	f.modified = info.ModTime()
 	text, err := io.ReadAll(io.LimitReader(from, inspector.MaxText))
@@ -333,5 +362,5 @@ func (s *ncclScraper) takeText(path string, from io.Reader, info os.FileInfo, f 
 	f.parts = f.parts[:len(f.parts)-beyond]
 	s.parts -= len(f.parts)
 	s.skip(path, metadata.AttributeSkipReasonCommunicators, int64(beyond), errRoom)
-	return f, int64(len(text))
+	return f
 }
