@@ -321,6 +321,19 @@ func TestStallWithoutProcess(t *testing.T) {
 	assert.Len(t, asked, 2)
 }
 
+// RAS is not asked for an hour about a job that it does not know.
+func TestRASOfAnotherJob(t *testing.T) {
+	b, asked := newBench(t), []time.Time{}
+	b.withRAS(&asked)
+	b.write("vm-pid5.log", lineOf("another", "", 0, 2, b.time, 0))
+	for range 30 {
+		b.scrape()
+		b.time = b.time.Add(patience)
+	}
+	assert.Len(t, asked, 6)
+	assert.Equal(t, inspector.MaxMembers, b.room.Left)
+}
+
 // A process writes lines, is found by the file that it has open or by its name, and ends.
 func TestProcess(t *testing.T) {
 	b := newBench(t)

@@ -4,10 +4,12 @@ package ncclreceiver
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -70,12 +72,13 @@ func (s *ncclScraper) tell(ctx context.Context, now time.Time) map[rank]bool {
 		f.units, f.parts, f.shared = f.process.Report()
 		all = append(all, f)
 	}
-	s.askRAS(ctx, now, all)
+	ended := s.askRAS(ctx, now, all)
 	ranks := map[rank]bool{}
 	for _, f := range all {
 		known := f.of != nil || s.answer != nil && slices.ContainsFunc(f.process.IDs(), s.answer.Has)
 		if !known && now.Sub(f.written) >= patience { // nobody knows whether it lives
-			if now.Sub(f.modified) > oldest {
+			// Which of several jobs answers is by chance.
+			if ended && now.Sub(f.written) > 5*patience || now.Sub(f.modified) > oldest {
 				f.close()
 			}
 			continue
@@ -129,17 +132,18 @@ func (s *ncclScraper) tellParts(ts pcommon.Timestamp, of *rank, parts []inspecto
 }
 
 // askRAS asks at most once a minute, while something stands still. Of all agents of a job
-// those ask that have the first or the last rank of a communicator.
-func (s *ncclScraper) askRAS(ctx context.Context, now time.Time, all []*file) {
+// those ask that have the first or the last rank of a communicator. It reports whether
+// jobs that the answer does not tell of have ended: another answers, or nobody listens.
+func (s *ncclScraper) askRAS(ctx context.Context, now time.Time, all []*file) (ended bool) {
 	outer := func(u inspector.Unit) bool {
 		return u.Group.ID != "" && (u.Group.Rank == 0 || u.Group.Rank == u.Group.Size-1)
 	}
 	if !slices.ContainsFunc(all, func(f *file) bool { return f.still && slices.ContainsFunc(f.units, outer) }) {
 		s.answer = nil
-		return
+		return false
 	}
 	if s.cfg.RAS == nil || now.Sub(s.asked) < patience {
-		return
+		return false
 	}
 	s.asked = now
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -149,6 +153,7 @@ func (s *ncclScraper) askRAS(ctx context.Context, now time.Time, all []*file) {
 		s.answer = nil
 		s.log.Info("a job stands still, and NCCL's RAS service does not say who is late", zap.Error(err))
 	}
+	return err == nil || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func (s *ncclScraper) tellLaggards(ts pcommon.Timestamp, waiting []*file) {
