@@ -88,6 +88,7 @@ type Book struct {
 	nodes  map[key]*node
 	links  map[key]*link // by communicator
 	jobs   map[key]*job  // that stand still
+	left   map[key]int   // processes of jobs that have ended since one began
 	// laggards are the ranks that RAS named, by cluster, communicator and place.
 	laggards map[laggard]Rank
 	held     map[string]int // places by cluster
@@ -122,7 +123,7 @@ func New(cfg straggler.Config) *Book {
 	}
 	return &Book{
 		cfg: cfg, engine: straggler.New(cfg), nodes: make(map[key]*node), links: make(map[key]*link),
-		jobs: make(map[key]*job), laggards: make(map[laggard]Rank), held: make(map[string]int),
+		jobs: make(map[key]*job), left: make(map[key]int), laggards: make(map[laggard]Rank), held: make(map[string]int),
 	}
 }
 

@@ -56,15 +56,19 @@ func (b *Book) Laggard(of *Rank, lags bool) error {
 // stand finds the jobs of which no rank's operations end, and tells of each once.
 func (b *Book) stand() {
 	type state struct {
-		ranks, stalled int
-		since          time.Time
+		ranks, stalled, processes int
+		since                     time.Time
 	}
 	states := make(map[key]state)
 	for at, n := range b.nodes {
+		known := make(map[int64]bool, len(n.ranks))
 		for _, r := range n.ranks {
 			k := key{at.cluster, b.jobOf(&r.Rank)}
 			s := states[k]
-			s.ranks++
+			if s.ranks++; !known[r.PID] {
+				known[r.PID] = true
+				s.processes++
+			}
 			if !r.stalled.IsZero() {
 				s.stalled++
 				if r.stalled.After(s.since) {
@@ -83,8 +87,13 @@ func (b *Book) stand() {
 			delete(b.jobs, k)
 		}
 	}
+	for k := range b.left {
+		if states[k].ranks == 0 {
+			delete(b.left, k)
+		}
+	}
 	for k, s := range states {
-		if s.stalled < s.ranks {
+		if s.stalled < s.ranks || b.left[k] > s.processes { // the last ones of a job that ends
 			continue
 		}
 		j, kind := b.jobs[k], episode.EventUpdate

@@ -103,3 +103,25 @@ func TestAJobWithoutAName(t *testing.T) {
 }
 
 const outerLabel = "dp:0 (0xdd281344136a3a)"
+
+// A rank may work on alone after the others have ended. Where one has died, the others wait.
+func TestTheEndOfAJobIsNoStall(t *testing.T) {
+	for ended, told := range map[int64]int{1: 1, 6: 0} {
+		r := newRig(t, 10*time.Second)
+		r.stalled(time.Time{}, "17", 0, 1, 2, 3, 4, 5, 6, 7)
+		for i := range ended {
+			r.book.Gone(of(i, 2, 4))
+		}
+		var rest []int64
+		for i := ended; i < 8; i++ {
+			rest = append(rest, i)
+		}
+		r.stalled(noon, "17", rest...)
+		assert.Len(t, r.events, told, ended)
+		for _, i := range rest {
+			r.book.Gone(of(i, 2, 4))
+		}
+		r.tick()
+		assert.Empty(t, r.book.left)
+	}
+}

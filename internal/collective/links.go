@@ -77,6 +77,7 @@ func (b *Book) Bandwidth(of *Rank, class Class, bandwidth float64, now time.Time
 		}
 		f = &flow{}
 		l.flows[Class{string([]byte(class.Operation)), class.Size}] = f
+		b.moved = true // what it is for decides whose part it is
 	}
 	f.now = max(f.now, bandwidth)
 	return nil

@@ -17,15 +17,16 @@ type process struct {
 	pid           int64
 }
 
-// arrange finds which communicators are of one job, and which of one part of it: without
-// those that hold the whole job, and those of messages from rank to rank, the stages of a
-// pipeline have none in common.
+// arrange finds which communicators are of one job, and which of one part of it. Where
+// ranks send to one another the job may have a pipeline: without those, and without the
+// communicators that hold the whole job, its stages have none in common.
 func (b *Book) arrange() {
 	whole := func(*link) bool { return true }
 	b.all = b.union(whole)
-	processes := make(map[key]map[process]bool) // of a job
+	processes, pipes := make(map[key]map[process]bool), make(map[key]bool) // of a job
 	for _, l := range b.links {
 		at := b.all.root(key{l.of.Cluster, l.of.ID})
+		pipes[at] = pipes[at] || l.pipe()
 		if processes[at] == nil {
 			processes[at] = make(map[process]bool)
 		}
@@ -34,7 +35,8 @@ func (b *Book) arrange() {
 		}
 	}
 	b.parts = b.union(func(l *link) bool {
-		return !l.pipe() && len(l.members) < len(processes[b.all.root(key{l.of.Cluster, l.of.ID})])
+		at := b.all.root(key{l.of.Cluster, l.of.ID})
+		return !l.pipe() && (!pipes[at] || len(l.members) < len(processes[at]))
 	})
 }
 

@@ -34,6 +34,7 @@ func (b *Book) find(of *Rank, now time.Time) (*rank, error) {
 			return nil, err
 		}
 		r = &rank{Rank: of.own()}
+		delete(b.left, key{r.Cluster, b.jobOf(&r.Rank)})
 		n.ranks[r.name()] = r
 		b.nodes[key{r.Cluster, r.Node}] = n
 	case r.Rank != *of:
@@ -65,10 +66,18 @@ func (b *Book) peers(r *rank) []string {
 // Gone forgets a rank whose process has ended.
 func (b *Book) Gone(of *Rank) {
 	n := b.nodes[key{of.Cluster, of.Node}]
-	if n != nil && n.ranks[of.name()] != nil {
-		delete(n.ranks, of.name())
-		b.free(of.Cluster)
+	if n == nil || n.ranks[of.name()] == nil {
+		return
 	}
+	job := key{n.ranks[of.name()].Cluster, b.jobOf(&n.ranks[of.name()].Rank)}
+	delete(n.ranks, of.name())
+	b.free(of.Cluster)
+	for _, r := range n.ranks {
+		if r.PID == of.PID {
+			return
+		}
+	}
+	b.left[job]++
 }
 
 // compare judges the ranks, and gives each node's word to the nodes' engine.

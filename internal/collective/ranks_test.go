@@ -317,3 +317,33 @@ func TestARankChangesItsCommunicator(t *testing.T) {
 	require.NoError(t, r.book.Share(o, share-slower, r.now))
 	assert.Len(t, r.book.nodes[key{"c", "node-00"}].ranks, 8)
 }
+
+// All ranks of a job without a pipeline wait for the slow one, not those of its pair alone.
+// The stages of a pipeline are different by design.
+func TestWhoWaits(t *testing.T) {
+	for _, pipeline := range []bool{false, true} {
+		r := newRig(t, 10*time.Second)
+		for range 12 {
+			for i := range int64(8) {
+				whole, pair, pipe := of(i, 8, 8), of(i, 8, 2), of(i, 8, 4)
+				pair.ID, pair.Place, pair.Nodes = fmt.Sprint("tp", i/2), i%2, 1
+				pipe.ID, pipe.Place = fmt.Sprint("pp", i%2), i/2
+				r.node(whole.Node)
+				require.NoError(t, r.book.Bandwidth(whole, Class{"AllReduce", 0}, 1e9, r.now))
+				require.NoError(t, r.book.Bandwidth(pair, Class{"AllReduce", 0}, 1e9, r.now))
+				if pipeline {
+					require.NoError(t, r.book.Bandwidth(pipe, Class{"Send", 0}, 1e9, r.now))
+				}
+				require.NoError(t, r.book.Share(whole, share-third(i), r.now))
+			}
+			r.tick()
+		}
+		if pipeline {
+			assert.Empty(t, r.events, "two ranks of a stage tell not which is slow")
+			continue
+		}
+		require.Len(t, r.events, 1)
+		assert.Equal(t, 8, r.events[0].Ranks)
+		assert.Equal(t, of(3, 8, 8).Subject, r.events[0].Culprit)
+	}
+}

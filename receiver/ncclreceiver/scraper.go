@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -65,7 +66,6 @@ type ncclScraper struct {
 	buffer []byte
 	logged map[string]bool
 	beyond int           // files, at the last report
-	left   int64         // bytes, in this report
 	told   map[rank]bool // those of the last report
 	asked  time.Time
 	answer *ras.Report // while something stands still
@@ -89,7 +89,7 @@ type file struct {
 func newScraper(cfg *Config, set receiver.Settings) (*ncclScraper, error) {
 	procs, err := procfs.NewFS(cfg.ProcPath)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("`proc_path` is %q, must be where the host's /proc is: %w", cfg.ProcPath, err)
 	}
 	telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	if err != nil {
@@ -116,8 +116,8 @@ func (s *ncclScraper) shutdown(context.Context) error {
 func (s *ncclScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	now := s.now()
 	s.read(ctx, now)
-	s.askRAS(ctx, now)
-	ranks := s.tell(now)
+	ended := s.askRAS(ctx, now)
+	ranks := s.tell(now, ended)
 	out := s.builder.Emit(metadata.WithResource(s.resource))
 	s.end(ranks, now, out)
 	return out, nil
@@ -161,9 +161,10 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 	for _, dir := range s.cfg.Directories {
 		l.look(dir)
 	}
-	// Those that are read already stay while they are written.
-	stays := func(f found) int {
-		if s.files[f.path] != nil && now.Sub(f.info.ModTime()) < oldest {
+	// Those that are read already stay while their processes live, or they are written.
+	stays := func(at found) int {
+		age, f := now.Sub(at.info.ModTime()), s.files[at.path]
+		if f != nil && (age < patience || f.of != nil && age < oldest) {
 			return 0
 		}
 		return 1
@@ -178,12 +179,12 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 	s.beyond = beyond
 	before := s.files
 	s.files = make(map[string]*file, len(l.files))
-	s.left = s.cfg.MaxBytes
+	part := fair(s.cfg.MaxBytes, l.files, before)
 	for i := range l.files {
 		at := &l.files[i]
 		f := before[at.path]
-		if ctx.Err() == nil { // what one file leaves of its part is for those behind it
-			f = s.take(at, f, s.left/int64(len(l.files)-i), now)
+		if ctx.Err() == nil {
+			f = s.take(at, f, part, now)
 		}
 		if f == nil {
 			continue
@@ -197,6 +198,31 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 			f.close()
 		}
 	}
+}
+
+// fair is how much of each file may be read: what small ones leave is for the large ones.
+func fair(all int64, files []found, known map[string]*file) (part int64) {
+	grown := make([]int64, len(files))
+	for i := range files {
+		size := files[i].info.Size()
+		switch f := known[files[i].path]; {
+		case f == nil:
+			grown[i] = min(size, tailSize)
+		case f.process == nil && f.modified.Equal(files[i].info.ModTime()): // is not read
+		case size < f.offset:
+			grown[i] = size
+		default:
+			grown[i] = size - f.offset
+		}
+	}
+	slices.Sort(grown)
+	for i, size := range grown {
+		if part = all / int64(len(grown)-i); size > part {
+			return part
+		}
+		all -= size
+	}
+	return part + all
 }
 
 func (f *file) close() {
@@ -244,6 +270,10 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) *fil
 		f.sought = now
 		if f.of = s.procs.find(name[1], f.pid, info); f.of != nil {
 			f.pid = int(f.of.pid)
+		} else if now.Sub(info.ModTime()) > oldest { // of a job that has ended
+			f.close()
+			f.modified = info.ModTime()
+			return f
 		}
 	}
 	s.takeLines(at.path, from, info, f, f.process.Add, budget)
@@ -285,9 +315,10 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 			f.middle = false
 		})
 		f.offset += int64(used)
-		s.left -= int64(used)
 	}
-	f.process.Past = f.process.Past && used > 0 && f.offset < size
+	if f.process.Past = f.process.Past && used > 0 && f.offset < size; used > 0 && f.offset < size {
+		f.written = info.ModTime() // what is not read yet may be of an operation
+	}
 	s.skip(path, metadata.AttributeSkipReasonLine, bad, inspector.ErrLine)
 	s.skip(path, metadata.AttributeSkipReasonCommunicators, full, inspector.ErrRoom)
 }

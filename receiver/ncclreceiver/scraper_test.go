@@ -416,6 +416,42 @@ func TestFolder(t *testing.T) {
 	b.scrape()
 	assert.Equal(t, paths, slices.Sorted(maps.Keys(b.files)), "those that are read stay")
 	assert.Equal(t, map[string]int64{"file": 3, "line": 6}, b.skipped())
+	b.time = b.time.Add(2 * patience)
+	b.write("vm-pid2.log", good)
+	b.scrape()
+	assert.Contains(t, b.files, filepath.Join(b.dir, "vm-pid2.log"), "no process has the others")
+}
+
+// Files of jobs that have ended take nothing from those of one that runs.
+func TestOldFiles(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.MaxBytes = tailSize })
+	b.room.Left = 4
+	for i := range 15 {
+		b.write(fmt.Sprintf("vm-pid%d.log", 100+i), lineOf("a", "", 0, 2, b.time, 0))
+	}
+	b.time = b.time.Add(2 * oldest)
+	for range 4 {
+		b.time = b.time.Add(time.Second)
+		b.write("vm-pid5.log", append(bytes.Repeat([]byte("\n"), tailSize/2), lineOf("b", "", 0, 2, b.time, 0)...))
+		b.scrape()
+	}
+	f := b.files[filepath.Join(b.dir, "vm-pid5.log")]
+	assert.Greater(t, f.offset, int64(2*tailSize)-1000, "all of it is read")
+	assert.Equal(t, 3, b.room.Left)
+	assert.Empty(t, b.skipped())
+}
+
+// RAS is not asked for an hour about a job that it does not know.
+func TestRASOfAnotherJob(t *testing.T) {
+	b, asked := newBench(t), []time.Time{}
+	b.withRAS(&asked)
+	b.write("vm-pid5.log", lineOf("another", "", 0, 2, b.time, 0))
+	for range 30 {
+		b.scrape()
+		b.time = b.time.Add(patience)
+	}
+	assert.Len(t, asked, 6)
+	assert.Equal(t, inspector.MaxMembers, b.room.Left)
 }
 
 // A file that grows faster than it may be read is read from near its end on, and so is one

@@ -4,8 +4,10 @@ package ncclreceiver
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -52,8 +54,9 @@ func (r *rank) attributes() (all []metadata.MetricAttributeOption) {
 	return all
 }
 
-// tell records the metrics of all files, and returns the ranks that live.
-func (s *ncclScraper) tell(now time.Time) map[rank]bool {
+// tell records the metrics of all files, and returns the ranks that live. ended is what
+// askRAS says.
+func (s *ncclScraper) tell(now time.Time, ended bool) map[rank]bool {
 	ts := pcommon.NewTimestampFromTime(now)
 	ranks, waiting := map[rank]bool{}, map[string]rank{}
 	for _, f := range s.files {
@@ -73,7 +76,8 @@ func (s *ncclScraper) tell(now time.Time) map[rank]bool {
 				of.number = -1
 			}
 		case !known && now.Sub(f.written) >= patience: // nobody knows whether it lives
-			if now.Sub(f.modified) > oldest {
+			// Which of several jobs answers is by chance.
+			if ended && now.Sub(f.written) > 5*patience || now.Sub(f.modified) > oldest {
 				f.close()
 			}
 			continue
@@ -137,8 +141,9 @@ func (s *ncclScraper) tellParts(ts pcommon.Timestamp, of rank, parts []inspector
 }
 
 // askRAS asks at most once a minute, while something stands still. Of all agents of a job
-// those ask that have the first or the last rank of a communicator.
-func (s *ncclScraper) askRAS(ctx context.Context, now time.Time) {
+// those ask that have the first or the last rank of a communicator. It reports whether
+// jobs that the answer does not tell of have ended: another answers, or nobody listens.
+func (s *ncclScraper) askRAS(ctx context.Context, now time.Time) (ended bool) {
 	still := false
 	for _, f := range s.files {
 		still = still || f.process != nil && f.Stalled && slices.ContainsFunc(f.Units, func(u inspector.Unit) bool {
@@ -149,7 +154,7 @@ func (s *ncclScraper) askRAS(ctx context.Context, now time.Time) {
 		s.answer = nil
 	}
 	if !still || s.cfg.RAS == nil || now.Sub(s.asked) < patience {
-		return
+		return false
 	}
 	s.asked = now
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -159,6 +164,7 @@ func (s *ncclScraper) askRAS(ctx context.Context, now time.Time) {
 		s.answer = nil
 		s.log.Info("a job stands still, and NCCL's RAS service does not say who is late", zap.Error(err))
 	}
+	return err == nil || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // end says of ranks that were told and live no more that their series have ended.
