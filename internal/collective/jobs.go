@@ -58,6 +58,7 @@ func (b *Book) stand() {
 	type state struct {
 		ranks, stalled, processes int
 		since                     time.Time
+		job                       string
 	}
 	states := make(map[key]state)
 	for at, n := range b.nodes {
@@ -65,6 +66,7 @@ func (b *Book) stand() {
 		for _, r := range n.ranks {
 			k := key{at.cluster, b.jobOf(&r.Rank)}
 			s := states[k]
+			s.job = r.Job
 			if s.ranks++; !known[r.PID] {
 				known[r.PID] = true
 				s.processes++
@@ -99,7 +101,7 @@ func (b *Book) stand() {
 		j, kind := b.jobs[k], episode.EventUpdate
 		if j == nil {
 			j, kind = &job{event: episode.Event{
-				Subject: episode.SubjectJob, Cluster: k.cluster, Group: k.name, Severity: episode.SeverityCritical,
+				Subject: episode.SubjectJob, Cluster: k.cluster, Group: k.name, Job: s.job, Severity: episode.SeverityCritical,
 				Since: s.since, Confidence: 1, Ranks: s.ranks,
 			}}, episode.EventOnset
 			b.jobs[k] = j

@@ -138,7 +138,7 @@ func (b *Book) follow(now time.Time) {
 			l.calm = 0
 			if l.event == nil {
 				l.event = &episode.Event{
-					Subject: episode.SubjectLink, Cluster: k.cluster, Group: b.jobOf(&l.of), Detail: l.of.Label(),
+					Subject: episode.SubjectLink, Cluster: k.cluster, Group: b.jobOf(&l.of), Job: l.of.Job, Detail: l.of.Label(),
 					Severity: episode.SeverityOf(-math.Expm1(-f.fall)), Since: now, Confidence: 1,
 					Gap: -math.Expm1(-f.fall), Value: math.Exp(f.usual - f.fall), Median: math.Exp(f.usual), Ranks: int(l.of.Size),
 				}

@@ -134,7 +134,7 @@ func (n *node) hear(row *straggler.NodeReport, r *rank, among *straggler.SignalR
 		return
 	}
 	*w = straggler.RankWord{
-		Judged: true, Slow: row.Straggler, Culprit: r.who(), Since: row.Since, Gap: row.Gap, Suspicion: row.Suspicion,
+		Judged: true, Slow: row.Straggler, Job: r.Job, Culprit: r.who(), Since: row.Since, Gap: row.Gap, Suspicion: row.Suspicion,
 		Behind: r.share < among.Median-row.Gap/2, Value: r.share, Median: among.Median, Ranks: among.N,
 	}
 }

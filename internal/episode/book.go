@@ -82,7 +82,8 @@ type Finding struct {
 	Gap, Suspicion float64
 	Behind         bool
 	Culprit        nodesignal.Subject
-	Ranks          int // compared by their communication
+	Ranks          int    // compared by their communication
+	Job            string // theirs
 }
 
 // spell is a time in which a node is slow or silent, or many nodes are. Its Event is what
@@ -181,7 +182,7 @@ func (b *Book) Slow(g *Group, slow []Finding, rising int) {
 func (b *Book) follow(g *Group, f *Finding, rising int) {
 	n, sp := f.Node, f.slow
 	sp.group, sp.slot, sp.last = g, f.Slot, b.now
-	sp.Signal, sp.Gap, sp.Confidence, sp.Ranks = f.Signal, f.Gap, 1-math.Exp(-f.Suspicion), f.Ranks
+	sp.Signal, sp.Gap, sp.Confidence, sp.Ranks, sp.Job = f.Signal, f.Gap, 1-math.Exp(-f.Suspicion), f.Ranks, f.Job
 	sp.worst = max(sp.worst, sp.Confidence)
 	if f.Culprit != (nodesignal.Subject{}) {
 		sp.Culprit = f.Culprit

@@ -98,8 +98,10 @@ type Event struct {
 	// Culprit is the rank or GPU of the node that stands out from the node's others, empty
 	// for none; at the end, the last there was.
 	Culprit nodesignal.Subject
-	// Ranks that are compared, of a node by its ranks' communication.
+	// Ranks that are compared, of a node by its ranks' communication, and the Job that they
+	// are of, empty where it has no name.
 	Ranks int
+	Job   string
 	// Detail is whom a job waits for, as text.
 	Detail string
 	// Rank in the group, 1 is the worst, among the Active nodes of the group.

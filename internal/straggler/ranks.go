@@ -13,6 +13,7 @@ import (
 type RankWord struct {
 	// Judged says that ranks of the node are compared, Slow that one is a straggler.
 	Judged, Slow bool
+	Job          string // of the culprit, empty where it is not known
 	// Culprit is the slow rank, or nobody where the whole node is slow.
 	Culprit nodesignal.Subject
 	Since   time.Time

@@ -269,7 +269,7 @@ func (e *Engine) conclude(g *group) {
 				Gap: float64(m.gap), Suspicion: float64(m.suspicion), Behind: e.behind(g, i), Culprit: n.culprit,
 			}
 			if m.signal == nodesignal.Communication {
-				f.Culprit, f.Ranks = n.ranks.Culprit, n.ranks.Ranks
+				f.Culprit, f.Ranks, f.Job = n.ranks.Culprit, n.ranks.Ranks, n.ranks.Job
 			}
 			e.slow = append(e.slow, f)
 		case m.flags&flagEpisode != 0 && e.book.Calm(&n.episodes, i, float64(m.gap), m.calmCause()):

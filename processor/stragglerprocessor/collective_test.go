@@ -87,7 +87,7 @@ func TestTheSlowRankOfAJobIsTold(t *testing.T) {
 			p.Attributes().PutStr(gpusemconv.AttrCollectiveOperation, "AllReduce")
 		})
 		require.Len(t, told, 1)
-		assert.Contains(t, told[0], "STRAGGLER rank 3 (GPU-3) of node-17: takes 10.1 % longer between collectives since")
+		assert.Contains(t, told[0], "STRAGGLER rank 3 (GPU-3) of node-17 in job 42: takes 10.1 % longer between collectives since")
 		assert.Contains(t, told[0], "; 7 ranks wait 8.3 % of their time for it")
 		assert.Contains(t, told[0], "the job loses 0.58")
 		assert.Len(t, r.ext.snap.Clusters["prod"].Groups["default"].Verdicts.List(), 1, "the node learns of it")
@@ -99,7 +99,7 @@ func TestTheSlowRankOfAJobIsTold(t *testing.T) {
 			add(gpusemconv.MetricCollectiveTimeShare, "1").SetDoubleValue(0.172 + 0.0005*float64(rank%3))
 		})
 		require.Len(t, told, 1)
-		assert.Contains(t, told[0], "rank 3 (GPU-3) of node-17 is no straggler any more: recovered")
+		assert.Contains(t, told[0], "rank 3 (GPU-3) of node-17 in job 42 is no straggler any more: recovered")
 
 		told = play(8, func(rank int64, add func(string, string) pmetric.NumberDataPoint) {
 			p := add(gpusemconv.MetricCommunicatorBandwidth, "By/s")
@@ -129,7 +129,7 @@ func TestTheSlowRankOfAJobIsTold(t *testing.T) {
 			add(gpusemconv.MetricCollectiveStalled, "s").SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
 		})
 		require.Len(t, told, 1)
-		assert.Contains(t, told[0], "job 42 stands still no more: idle")
+		assert.Contains(t, told[0], "job 42 stands still no more: its processes ended")
 	})
 }
 

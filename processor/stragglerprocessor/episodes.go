@@ -199,6 +199,7 @@ func (ep *explained) fill(a pcommon.Map) {
 	}
 	putText(a, gpusemconv.AttrPeerGroup, ep.Group)
 	putText(a, gpusemconv.AttrEpisodeCause, ep.Cause)
+	putText(a, gpusemconv.AttrJobID, ep.Job)
 	if ep.Node == "" && ep.NodeCount > 0 {
 		a.PutInt(gpusemconv.AttrEpisodeNodeCount, int64(ep.NodeCount))
 		list := a.PutEmptySlice(gpusemconv.AttrEpisodeNodes)

@@ -317,7 +317,8 @@ func TestEpisodesAreDocumented(t *testing.T) {
 	end.Kind, end.Cause = episode.EventEnd, episode.CauseRecovered
 	end.Culprit = nodesignal.Subject{GPU: "GPU-2-0", Rank: nodesignal.OrdinalOf(0), LocalRank: nodesignal.OrdinalOf(0)}
 	all := map[string]any{}
-	for _, ev := range []episode.Event{onset(), group, end} {
+	link := episode.Event{Subject: episode.SubjectLink, Cluster: "prod", Group: "42", Job: "42", Detail: "tp:0 (0xa)"}
+	for _, ev := range []episode.Event{onset(), group, end, link} {
 		maps.Copy(all, theRecord(complete(t, ev)).Attributes().AsRaw())
 	}
 	want, err := eventdoc.Attributes("../../docs/events.md", gpusemconv.EventStraggler)

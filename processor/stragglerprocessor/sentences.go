@@ -54,14 +54,17 @@ func appendSubject(fields []zap.Field, of nodesignal.Subject) []zap.Field {
 
 // who names the smallest part of the node that is known to be at fault.
 func (ep *explained) who() string {
-	of := ep.Culprit
-	if of == (nodesignal.Subject{}) {
-		return oneLine(ep.Node)
+	of, who := ep.Culprit, oneLine(ep.Node)
+	if of != (nodesignal.Subject{}) {
+		if of.GPU != "" {
+			of.GPU = oneLine(of.GPU)
+		}
+		who = of.String() + " of " + who
 	}
-	if of.GPU != "" {
-		of.GPU = oneLine(of.GPU)
+	if ep.Job != "" {
+		who += " in job " + oneLine(ep.Job)
 	}
-	return of.String() + " of " + oneLine(ep.Node)
+	return who
 }
 
 // sentence says the event to people.
@@ -114,8 +117,8 @@ func (ep *explained) waiting() string {
 	if own := 1 - ep.Median; own > ep.Gap {
 		text = fmt.Sprintf("takes %s longer between collectives", percent(ep.Gap/own))
 	}
-	return fmt.Sprintf("%s%s; %d ranks wait %s of their time for it (confidence %.2f)%s",
-		text, ep.since(), ep.Ranks-1, percent(ep.Gap), ep.Confidence, ep.why())
+	return fmt.Sprintf("%s%s; %s wait %s of their time for it (confidence %.2f)%s",
+		text, ep.since(), rankCount(ep.Ranks-1), percent(ep.Gap), ep.Confidence, ep.why())
 }
 
 func (ep *explained) linkSentence() string {
@@ -123,18 +126,22 @@ func (ep *explained) linkSentence() string {
 	if ep.Kind == episode.EventEnd {
 		return fmt.Sprintf("no %s any more: %s%s", what, ep.Cause, ep.after())
 	}
-	return fmt.Sprintf("%s%s: %s GB/s, %s below its usual %s GB/s. Its %d ranks arrive together, so that none is named: look at their links",
-		what, ep.since(), short(ep.Value/1e9), percent(ep.Gap), short(ep.Median/1e9), ep.Ranks)
+	return fmt.Sprintf("%s%s: %s GB/s, %s below its usual %s GB/s. Its %s arrive together, so that none is named: look at their links",
+		what, ep.since(), short(ep.Value/1e9), percent(ep.Gap), short(ep.Median/1e9), rankCount(ep.Ranks))
 }
 
 func (ep *explained) jobSentence() string {
 	what := "job " + oneLine(ep.Group)
 	if ep.Kind == episode.EventEnd {
-		return fmt.Sprintf("%s stands still no more: %s%s", what, ep.Cause, ep.after())
+		cause := ep.Cause
+		if cause == episode.CauseIdle {
+			cause = "its processes ended"
+		}
+		return fmt.Sprintf("%s stands still no more: %s%s", what, cause, ep.after())
 	}
-	text := fmt.Sprintf("STALLED: %s: no operation of its %d ranks has ended%s", what, ep.Ranks, ep.since())
+	text := fmt.Sprintf("STALLED: %s: no operation of its %s has ended%s, longer than its longest pause of the last hour", what, rankCount(ep.Ranks), ep.since())
 	if ep.Detail == "" {
-		return text + "; nobody is named"
+		return text + "; nobody is known to hold it up"
 	}
 	return text + "; the others wait for " + strconv.Quote(ep.Detail)
 }
@@ -234,6 +241,13 @@ func (ep *explained) costs() string {
 		return ""
 	}
 	return fmt.Sprintf("; the job loses %s GPU-hours per hour", short(ep.cost))
+}
+
+func rankCount(n int) string {
+	if n == 1 {
+		return "1 rank"
+	}
+	return strconv.Itoa(n) + " ranks"
 }
 
 func nodes(n int) string {
