@@ -66,8 +66,8 @@ func (b *Book) peers(r *rank) []string {
 // Gone forgets a rank whose process has ended.
 func (b *Book) Gone(of *Rank) {
 	n := b.nodes[key{of.Cluster, of.Node}]
-	if n == nil || n.ranks[of.name()] == nil {
-		return
+	if n == nil || n.ranks[of.name()] == nil || n.ranks[of.name()].ID != of.ID {
+		return // it tells of another communicator now
 	}
 	job := key{n.ranks[of.name()].Cluster, b.jobOf(&n.ranks[of.name()].Rank)}
 	delete(n.ranks, of.name())

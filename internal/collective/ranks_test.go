@@ -315,6 +315,11 @@ func TestARankChangesItsCommunicator(t *testing.T) {
 	o := of(3, 8, 8)
 	o.Place = 1
 	require.NoError(t, r.book.Share(o, share-slower, r.now))
+	before := o.ID
+	o.ID = "0xb"
+	require.NoError(t, r.book.Share(o, share-slower, r.now))
+	o.ID = before
+	r.book.Gone(o)
 	assert.Len(t, r.book.nodes[key{"c", "node-00"}].ranks, 8)
 }
 

@@ -231,6 +231,41 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
+// A job that was even for minutes has a rank that becomes slow.
+func TestARankBecomesSlow(t *testing.T) {
+	b := newBench(t)
+	even, first := recorded(t, "even")
+	slow, late := recorded(t, "slow-rank3")
+	same := strings.NewReplacer("0x7b1108a3206d77", "0x14a586f79c44f0", "0xb22518844bf827", "0xdd281344136a3a", "0x2b74afd03da71e", "0x%s")
+	other := regexp.MustCompile("0x[0-9a-f]*db01").FindString(string(slow[0]))
+	stamp := regexp.MustCompile(`"dump_timestamp_us":(\d+)`)
+	b.time = first
+	b.write(realName, nil)
+	b.scrape()
+	play := func(seconds [][]byte, from time.Time) map[string]float64 {
+		began := b.time
+		shares := map[string]float64{}
+		for i, text := range seconds[1:6] {
+			b.time = began.Add(time.Duration(i+1) * time.Second)
+			moved := stamp.ReplaceAllFunc(text, func(found []byte) []byte {
+				at, err := strconv.ParseInt(string(found[20:]), 10, 64)
+				require.NoError(t, err)
+				return fmt.Appendf(nil, `"dump_timestamp_us":%d`, at+began.Sub(from.Add(time.Second)).Microseconds())
+			})
+			b.write(realName, []byte(strings.ReplaceAll(same.Replace(string(moved)), "0x%s", other)))
+			shares = b.points(b.scrape(), semconv.MetricCollectiveTimeShare, semconv.AttrCommunicatorRank)
+		}
+		return shares
+	}
+	for range 60 {
+		play(even, first)
+	}
+	play(slow, late)
+	for rank, share := range play(slow, late) {
+		assert.Equal(t, rank == "3", share < 0.12, "rank %s has %v", rank, share)
+	}
+}
+
 // stalled is what all eight ranks of a recording tell.
 func (b *bench) stalled(at time.Time) int64 {
 	b.time = at

@@ -109,7 +109,8 @@ func (p *Process) add(r *Record) error {
 	if p.first == 0 {
 		p.first = r.Dumped
 	}
-	if r.Dumped < p.last-minute { // the clock was set
+	if step := r.Dumped - p.last; step < -minute || step > idle { // the clock was set
+		p.first = min(p.first, r.Dumped)
 		p.last, p.from, p.pauses = r.Dumped, r.Dumped, [60]int64{}
 	}
 	if pause := r.Dumped - p.last; pause > 0 {
@@ -267,6 +268,6 @@ func (m *member) report() (parts []Part) {
 		parts = append(parts, t.Part)
 		t.Bandwidth, t.Latency, t.seen, t.micros = 0, 0, 0, 0
 	}
-	m.total += m.share
+	m.total = 0.9*m.total + m.share // of late: the noise of hours would hide who becomes slow
 	return parts
 }

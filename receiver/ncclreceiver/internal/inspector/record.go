@@ -85,7 +85,7 @@ func (r *Record) Parse(line []byte) bool {
 		case '}', ']':
 			if depth--; depth <= 0 {
 				return len(bytes.TrimSpace(line)) == 0 && r.valid() && len(r.Communicator) > 0 &&
-					r.Rank >= 0 && r.Micros >= 0 && r.Micros < maxMicros && r.Dumped > 0 && r.Dumped < maxDumped
+					r.Rank >= 0 && r.Micros > 0 && r.Micros < maxMicros && r.Dumped > 0 && r.Dumped < maxDumped
 			}
 		case 't':
 			switch {

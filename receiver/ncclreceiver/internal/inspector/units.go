@@ -43,7 +43,7 @@ func layout(all []*communicator) (units [][]*member, joined bool) {
 		}
 		place(units, f)
 	}
-	return units, len(families) == 1 || len(families[0]) == 1 && groups <= 1
+	return units, len(families[0]) == 1 && groups <= 1
 }
 
 // family tells communicators of several kinds apart, the widest with collectives first.
