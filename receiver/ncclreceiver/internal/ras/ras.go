@@ -33,8 +33,8 @@ const (
 func Ask(ctx context.Context, endpoint string) (r *Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	answer, err := exchange(ctx, endpoint, "MONITOR\n", 2)
-	if err == nil && answer != "OK" {
+	answer, err := exchange(ctx, endpoint, "MONITOR\n", 3) // with its end: what is left unread resets the connection
+	if err == nil && strings.TrimSpace(answer) != "OK" {
 		err = fmt.Errorf("it answers MONITOR with %q..., and not with OK as NCCL 2.29.2 or later: a status may crash an older one", answer)
 	}
 	if err == nil {
