@@ -120,7 +120,7 @@ func TestNothingAccepted(t *testing.T) {
 	assert.Positive(t, r.Refusals["Unavailable"])
 }
 
-// The files of a job tell of the GPU that a fault slows down, and end with one that is lost.
+// The files name the GPU that a fault slows down. A lost GPU ends them.
 func TestNCCLFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "new")

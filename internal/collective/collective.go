@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package collective compares the ranks of jobs by what they told of their collective
-// operations. In lockstep all ranks take the same time for a step, and the one that
-// computes longer waits least: its share of time in collectives is the lowest. Pure.
+// operations. In lockstep all ranks take the same time for a step. The rank that computes
+// longest waits least, so its share of time in collectives is the lowest. Pure.
 //
 // ranks.go finds slow ranks by the engine of internal/straggler, links.go communicators
 // that became slow, jobs.go jobs that stand still.
@@ -90,7 +90,7 @@ type Book struct {
 	jobs   map[key]*job  // that stand still
 	left   map[key]int   // processes of jobs that have ended since one began
 	// laggards are the ranks that RAS named, by cluster, communicator and place.
-	laggards map[laggard]Rank
+	laggards map[laggard]*lagging
 	held     map[string]int // places by cluster
 	// all are the communicators by their jobs, parts by who does the same in them; moved
 	// says that their ranks are others.
@@ -123,11 +123,11 @@ func New(cfg straggler.Config) *Book {
 	}
 	return &Book{
 		cfg: cfg, engine: straggler.New(cfg), nodes: make(map[key]*node), links: make(map[key]*link),
-		jobs: make(map[key]*job), left: make(map[key]int), laggards: make(map[laggard]Rank), held: make(map[string]int),
+		jobs: make(map[key]*job), left: make(map[key]int), laggards: make(map[laggard]*lagging), held: make(map[string]int),
 	}
 }
 
-// hold takes a place of a cluster's, which has so many for each node of all.
+// hold takes one of the places that a cluster may have: half of all.
 func (b *Book) hold(cluster string) error {
 	if b.held[cluster] >= placesPerNode*b.cfg.MaxNodes/2 {
 		return ErrTooMany
@@ -136,7 +136,7 @@ func (b *Book) hold(cluster string) error {
 	return nil
 }
 
-// placesPerNode has room for 8 GPUs with 3 communicators each.
+// placesPerNode is one for each of 8 ranks, and one for each of 3 communicators of a rank.
 const placesPerNode = 32
 
 func (b *Book) free(cluster string) {
@@ -170,7 +170,7 @@ func (b *Book) Tick(to *straggler.Engine, now time.Time) []episode.Event {
 	}
 	b.compare(to, now)
 	b.follow(now)
-	b.stand()
+	b.stand(now)
 	slices.SortStableFunc(b.events, func(x, y episode.Event) int {
 		return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Group, y.Group), cmp.Compare(x.Detail, y.Detail))
 	})

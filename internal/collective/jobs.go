@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
-// job is one that stands still.
+// job is what is told of a job that stands still.
 type job struct {
 	event episode.Event
 	// named says that it is known whom it waits for, updated that it was told.
@@ -25,6 +25,11 @@ type laggard struct {
 	place       int64
 }
 
+type lagging struct {
+	Rank
+	told time.Time
+}
+
 // Stalled takes since when no operation of a rank has ended, zero while they end.
 func (b *Book) Stalled(of *Rank, since, now time.Time) error {
 	r, err := b.find(of, now)
@@ -34,27 +39,30 @@ func (b *Book) Stalled(of *Rank, since, now time.Time) error {
 	return err
 }
 
-// Laggard takes that a rank is behind the others or missing, or is not any more. Node and
-// PID are those that RAS names.
-func (b *Book) Laggard(of *Rank, lags bool) error {
-	at := laggard{of.Cluster, of.ID, of.Place}
-	_, known := b.laggards[at]
-	switch {
-	case !lags && known:
-		delete(b.laggards, at)
-		b.free(of.Cluster)
-	case lags && !known:
+// Laggard takes that a rank is behind the others or missing, which holds while it is
+// repeated. Node and PID are those that RAS names.
+func (b *Book) Laggard(of *Rank, now time.Time) error {
+	lag := b.laggards[laggard{of.Cluster, of.ID, of.Place}]
+	if lag == nil {
 		if err := b.hold(of.Cluster); err != nil {
 			return err
 		}
-		r := of.own()
-		b.laggards[laggard{r.Cluster, r.ID, r.Place}] = r
+		lag = &lagging{Rank: of.own()}
+		b.laggards[laggard{lag.Cluster, lag.ID, lag.Place}] = lag
 	}
+	lag.told = now
 	return nil
 }
 
-// stand finds the jobs of which no rank's operations end, and tells of each once.
-func (b *Book) stand() {
+// stand finds jobs that stand still: no operation of any of their ranks ends. It tells of
+// each job once.
+func (b *Book) stand(now time.Time) {
+	for at, lag := range b.laggards {
+		if !b.fresh(lag.told, now) {
+			delete(b.laggards, at)
+			b.free(at.cluster)
+		}
+	}
 	type state struct {
 		ranks, stalled, processes int
 		since                     time.Time
@@ -120,10 +128,10 @@ func (b *Book) stand() {
 func (b *Book) name(ev *episode.Event, k key) bool {
 	var lines []string
 	for at, lag := range b.laggards {
-		if at.cluster != k.cluster || b.jobOf(&lag) != k.name {
+		if at.cluster != k.cluster || b.jobOf(&lag.Rank) != k.name {
 			continue
 		}
-		node, whom := b.locate(&lag)
+		node, whom := b.locate(&lag.Rank)
 		ev.Node, ev.Culprit = node, whom
 		lines = append(lines, "rank "+strconv.FormatInt(lag.Place, 10)+" of "+lag.Label()+" on "+node)
 		if !slices.Contains(ev.Nodes, node) {

@@ -22,7 +22,7 @@ func (r *rig) links(ticks int, rng *rand.Rand, factor func(link int) float64) {
 				o := of(place, 1, 4)
 				o.ID, o.Name = string(rune('a'+k)), "tp:0"
 				r.node(o.Node)
-				// Who does not come last waits, and sees less.
+				// Only the last rank to enter an operation sees the full bandwidth: the others wait.
 				seen := 40e9 * factor(k) * (1 - 0.3*rng.Float64()*float64(place%2)) * (1 + 0.02*rng.NormFloat64())
 				require.NoError(r.t, r.book.Bandwidth(o, Class{"AllReduce", 1 << 20}, seen, r.now))
 			}
@@ -57,7 +57,7 @@ func TestSlowCommunication(t *testing.T) {
 	assert.Equal(t, episode.EventEnd, r.events[1].Kind)
 	assert.Equal(t, ev.ID, r.events[1].ID)
 
-	// The whole fabric is no fault of one communicator, nor is one that was always slow.
+	// Nobody is told of where all communicators fall, or one was slow from the start.
 	r.events = nil
 	r.links(40, rng, func(int) float64 { return 0.5 })
 	assert.Empty(t, r.events)
@@ -86,8 +86,8 @@ func TestUnknownRanksExcuseACommunicator(t *testing.T) {
 	assert.Empty(t, r.events)
 }
 
-// Two that become slow at once are two episodes. A short or small fall is none, nor are a
-// few pushes that miss whoever comes last.
+// Two communicators that become slow at once are two episodes. A short fall is none, nor is
+// a small one.
 func TestWhatIsNoFall(t *testing.T) {
 	falls := func(by float64, ticks int, slow ...int) []episode.Event {
 		r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(3, 4))
@@ -108,7 +108,7 @@ func TestWhatIsNoFall(t *testing.T) {
 	assert.Empty(t, falls(0.5, 4, 1), "40 s")
 }
 
-// What always varies by so much does not fall by it.
+// A communicator whose bandwidth always varies by 30 % is not slow at -30 %.
 func TestAnUnsteadyCommunicator(t *testing.T) {
 	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(3, 4))
 	for range 60 {

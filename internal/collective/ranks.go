@@ -115,7 +115,7 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 		n.hear(row, n.ranks[row.Node], &groups[0].Signals[nodesignal.Communication])
 	}
 	for at, n := range b.nodes {
-		// What all of its ranks have in common is the node: its host, or what feeds it.
+		// All ranks of the node are slow: the node is at fault, by its host or its data.
 		if n.slow > 1 && n.slow == n.of {
 			n.word.Culprit = nodesignal.Subject{}
 		}

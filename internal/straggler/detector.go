@@ -135,9 +135,9 @@ func (e *Engine) hear(g *group, s nodesignal.Signal) {
 }
 
 // warm reports whether a node can be compared.
-func (g *group) warm(s nodesignal.Signal, t *track) bool {
+func (e *Engine) warm(g *group, s nodesignal.Signal, t *track) bool {
 	ticks := uint8(warmTicks)
-	if s == nodesignal.Communication {
+	if e.cfg.Signals[s].Means {
 		ticks = rankTicks
 	}
 	return t.Ticks >= ticks && (g.age <= settled || t.Age >= lateAge)
@@ -145,7 +145,8 @@ func (g *group) warm(s nodesignal.Signal, t *track) bool {
 
 // compare is one tick of one signal among the nodes of one level.
 func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
-	l, tracks, gap := g.levels[level].of(s), g.tracks[s], e.cfg.Signals[s].MinGap
+	l, tracks := g.levels[level].of(s), g.tracks[s]
+	gap, means := e.cfg.Signals[s].MinGap, e.cfg.Signals[s].Means
 	e.gather(g, s, level)
 	if l.N = len(e.slots); l.N < e.cfg.MinPeers {
 		l.N = 0
@@ -171,13 +172,13 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	}
 	l.Centre = e.sample.Level(e.values)
 	small := robust.MADToSigma * robust.SmallSample(len(ref))
-	if s == nodesignal.Communication { // by what ranks always differ is soon known
+	if means { // by what ranks always differ is soon known
 		for k, i := range ref {
 			e.values[k] = tracks[i].Y + float64(tracks[i].E[nature])
 		}
 	}
 	tick := small * e.sample.MAD(e.values, l.Centre)
-	if s == nodesignal.Communication && l.Ticks > warmTicks && l.Odd < oddTicks && tick > surge*max(l.S, floor*gap) {
+	if means && l.Ticks > warmTicks && l.Odd < oddTicks && tick > surge*max(l.S, floor*gap) {
 		l.Odd++
 		for _, i := range e.slots {
 			e.stands(g, int(i), s)
@@ -200,18 +201,18 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 		r := l.Centre - t.Y
 		t.R = float32(r)
 		known := 0.0 // of its nature
-		if s == nodesignal.Communication {
+		if means {
 			known = float64(t.E[nature])
 		}
 		for w := range windows {
-			if w == nature && (t.Flagged || s == nodesignal.Communication && t.Age < rankYoung && r > obvious(gap, spread)) {
+			if w == nature && (t.Flagged || means && t.Age < rankYoung && r > obvious(gap, spread)) {
 				continue // a loss is not the node's nature
 			}
 			bound := max(clip*spread, 2*leastLoss[w]*gap)
 			weight := e.weight[w]
 			if w == nature { // which one tick of all does not change
 				bound = min(bound, max(clip*surge*max(l.S, floor*gap), 2*leastLoss[w]*gap))
-				if s == nodesignal.Communication && t.Age < rankYoung {
+				if means && t.Age < rankYoung {
 					weight, bound, known = e.dt/max(float64(t.Age), e.dt), rankNature, 0
 				}
 			}
@@ -220,16 +221,16 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 		t.Fast += float32(e.weight[1] * (clamp(r, -3, 3) - float64(t.Fast)))
 	}
 	for w := range windows {
-		e.limit(l, s, tracks, ref, w, small, gap)
+		e.limit(l, means, tracks, ref, w, small, gap)
 	}
 	for _, i := range e.slots {
 		e.judge(g, int(i), s, l, spread)
 	}
-	e.follow(&l.Part, s, tracks, l.Centre, gap)
+	e.follow(&l.Part, means, tracks, l.Centre, gap)
 }
 
 // limit learns what the peers' equally smoothed deviations do, and what exceeds them.
-func (e *Engine) limit(l *normal, s nodesignal.Signal, tracks []track, ref []int32, w int, small, gap float64) {
+func (e *Engine) limit(l *normal, means bool, tracks []track, ref []int32, w int, small, gap float64) {
 	e.values = e.values[:0]
 	over := 0.0
 	for _, i := range ref {
@@ -255,7 +256,7 @@ func (e *Engine) limit(l *normal, s nodesignal.Signal, tracks []track, ref []int
 		l.D[w] += e.dt / clamp(l.Filled[w], 60, max(3600, 6*window[w])) * (min(d, surge*l.D[w]) - l.D[w])
 		excess := clamp(over/float64(len(ref))/tailShare-1, -1, 30)
 		l.U[w] *= math.Exp(min(1, e.dt/clamp(l.Age, 3600, 6*3600)) * excess)
-		if s == nodesignal.Communication && l.Filled[w] < 2*rankYoung {
+		if means && l.Filled[w] < 2*rankYoung {
 			l.U[w] = normalTail * l.D[w] // a job's first minutes are uneven
 		}
 	}
@@ -274,7 +275,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 	hit, above, suspicion := -1, false, 0.0
 	for w := range windows {
 		x, limit, lived := t.deviation(w), l.Limit[w], float64(t.Age) >= 1.5*window[w]
-		if s == nodesignal.Communication && w == 0 && !lived {
+		if spec.Means && w == 0 && !lived {
 			// A tick of a rank is a mean of its operations already.
 			x, limit, lived = float64(t.R), obvious(spec.MinGap, spread), true
 		}
@@ -294,7 +295,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 		}
 	}
 	switch {
-	case s != nodesignal.Communication && l.lockstep(spec.MinGap):
+	case !spec.Means && l.lockstep(spec.MinGap):
 		m.flags |= flagLockstep
 		hit, suspicion = -1, 0
 	case g.split.silent():

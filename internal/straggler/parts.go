@@ -26,13 +26,13 @@ const (
 	leastSide, mostSide = 0.3, 0.75
 )
 
-func (e *Engine) follow(p *part, s nodesignal.Signal, tracks []track, centre, gap float64) {
+func (e *Engine) follow(p *part, means bool, tracks []track, centre, gap float64) {
 	if p.Looked += e.dt; p.Looked < lookEach {
 		return
 	}
 	step := p.Looked
 	p.Looked = 0
-	two := e.sides(p, s, tracks, gap)
+	two := e.sides(p, means, tracks, gap)
 	if two {
 		p.Parted += step
 	} else {
@@ -50,10 +50,10 @@ func (e *Engine) follow(p *part, s nodesignal.Signal, tracks []track, centre, ga
 // sides cuts the nodes' 2 min means where the variance between the sides is greatest. It
 // reports whether these are two, of which the upper stayed: a side of less than half that
 // became faster is no fault of the rest.
-func (e *Engine) sides(p *part, s nodesignal.Signal, tracks []track, gap float64) bool {
+func (e *Engine) sides(p *part, means bool, tracks []track, gap float64) bool {
 	v := e.values[:0]
 	for _, i := range e.slots {
-		v = append(v, tracks[i].lately(s))
+		v = append(v, tracks[i].lately(means))
 	}
 	e.values = v
 	slices.Sort(v) // who lost least comes first
@@ -67,25 +67,25 @@ func (e *Engine) sides(p *part, s nodesignal.Signal, tracks []track, gap float64
 	}
 	// Where the sides are now: the means began before the yardstick changed.
 	edge := (upper[cut-1] + lower[0]) / 2
-	up, low := e.middle(s, tracks, edge, true), e.middle(s, tracks, edge, false)
+	up, low := e.middle(means, tracks, edge, true), e.middle(means, tracks, edge, false)
 	p.Cut = (up + low) / 2
 	// Of ranks the lower side computes longer, and it is the other that changes: it waits.
-	return s == nodesignal.Communication || !p.Known || math.Abs(up-p.Usual) < math.Abs(low-p.Usual)/2
+	return means || !p.Known || math.Abs(up-p.Usual) < math.Abs(low-p.Usual)/2
 }
 
 // lately is the 2 min mean of what a node is behind, of a rank without its nature.
-func (t *track) lately(s nodesignal.Signal) float64 {
-	if s == nodesignal.Communication {
+func (t *track) lately(means bool) float64 {
+	if means {
 		return float64(t.Fast - t.E[nature])
 	}
 	return float64(t.Fast)
 }
 
 // middle is the median level of one side.
-func (e *Engine) middle(s nodesignal.Signal, tracks []track, edge float64, upper bool) float64 {
+func (e *Engine) middle(means bool, tracks []track, edge float64, upper bool) float64 {
 	v := e.values[:0]
 	for _, i := range e.slots {
-		if tracks[i].lately(s) < edge == upper {
+		if tracks[i].lately(means) < edge == upper {
 			v = append(v, tracks[i].Y)
 		}
 	}
@@ -98,7 +98,7 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, level uint8) {
 	e.slots = e.slots[:0]
 	for i := range g.members {
 		m := &g.members[i]
-		if m.level != level || m.state != nodesignal.StateActive || !m.fresh.Has(s) || m.flags&flagContested != 0 || !g.warm(s, &g.tracks[s][i]) {
+		if m.level != level || m.state != nodesignal.StateActive || !m.fresh.Has(s) || m.flags&flagContested != 0 || !e.warm(g, s, &g.tracks[s][i]) {
 			continue
 		}
 		if s == nodesignal.Score && m.known&raw != 0 {

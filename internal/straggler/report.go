@@ -136,7 +136,7 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 		return unjudged.FewPeers, 0
 	}
 	for s, tracks := range g.tracks {
-		if tracks == nil || !m.fresh.Has(nodesignal.Signal(s)) || g.warm(nodesignal.Signal(s), &tracks[i]) {
+		if tracks == nil || !m.fresh.Has(nodesignal.Signal(s)) || e.warm(g, nodesignal.Signal(s), &tracks[i]) {
 			continue
 		}
 		left := float64(warmTicks-min(int(tracks[i].Ticks), warmTicks)) * e.dt
@@ -198,7 +198,7 @@ func (e *Engine) reportSignals(g *group, r *GroupReport) {
 				continue
 			}
 			spec := &e.cfg.Signals[s]
-			if s == nodesignal.Communication || !l.lockstep(spec.MinGap) {
+			if spec.Means || !l.lockstep(spec.MinGap) {
 				best = min(best, spec.Loss(l.detectable()))
 			}
 			if to := &r.Signals[s]; l.N > to.N {

@@ -40,8 +40,11 @@ func (l learnt) Snapshot() ([]byte, uint64, error) {
 
 func (l learnt) Restore(data []byte, now time.Time) error {
 	var parts [][]byte
-	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&parts); err != nil || len(parts) != 2 {
-		return fmt.Errorf("it has not the two parts, nodes and ranks: %w", err)
+	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&parts); err != nil {
+		return fmt.Errorf("its parts cannot be read: %w", err)
+	}
+	if len(parts) != 2 {
+		return fmt.Errorf("it has %d parts, must be two: nodes and ranks", len(parts))
 	}
 	engine, book := straggler.New(l.g.cfg.bounded()), collective.New(l.g.cfg.bounded())
 	if err := errors.Join(engine.Restore(bytes.NewReader(parts[0]), now), book.Restore(bytes.NewReader(parts[1]), now)); err != nil {

@@ -107,6 +107,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		}
 		if err := e.Observe(&found.Observation, now); err != nil {
 			o.rejected(ctx, found.Cluster, err, 1, now)
+			continue
 		}
 		o.book.Alive(found.Cluster, found.Node, now)
 		for i := range found.ranks {

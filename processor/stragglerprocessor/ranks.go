@@ -92,7 +92,9 @@ func (r *rankPoint) tell(b *collective.Book, id nodeKey, now time.Time) error {
 		}
 		return b.Stalled(of, since, now)
 	case reading.CollectiveLaggard:
-		return b.Laggard(of, r.value == 1)
+		if r.value == 1 {
+			return b.Laggard(of, now)
+		}
 	case reading.CommunicatorBandwidth:
 		if !ended {
 			return b.Bandwidth(of, r.class, r.value, now)

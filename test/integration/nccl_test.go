@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -75,5 +74,4 @@ service: {pipelines: {metrics: {receivers: [otlp, nccl]}}}
 		env: []string{"GPU_COLLECTOR_NCCL=" + dir, "GPU_COLLECTOR_CLUSTER=lab", "GPU_COLLECTOR_GATEWAY=" + ports.grpc, "GPU_COLLECTOR_INSECURE=true"},
 	})
 	gateway.waitLog(1, "STRAGGLER rank 3 of ", " longer between collectives since ", "; 7 ranks wait ")
-	assert.Equal(t, 1, gateway.log.Count("STRAGGLER"))
 }

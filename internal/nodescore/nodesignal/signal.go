@@ -70,6 +70,9 @@ type Spec struct {
 	// Relative signals have no limit of their own: a gap is a share of the
 	// peers' level. The others are fractions already.
 	Relative bool
+	// Means says that one value is a mean of many operations, and that healthy ones differ
+	// by little: a few values tell what takes others minutes.
+	Means bool
 	// MinGap is the smallest loss worth an alert, a fraction.
 	MinGap float64
 }
@@ -133,7 +136,7 @@ func Defaults() [Count]Spec {
 		Power:        {Direction: Low, Relative: true, MinGap: 0.20},
 		Memory:       {Direction: Low, MinGap: 0.20},
 		// A rank that is 5 % slower waits for 3 % less of its time.
-		Communication: {Decides: true, Direction: Low, MinGap: 0.02},
+		Communication: {Decides: true, Direction: Low, Means: true, MinGap: 0.02},
 		Score:         {Decides: true, Direction: Low, MinGap: 0.05},
 	}
 }
