@@ -50,33 +50,31 @@ const (
 
 // Ratio is one reading of each GPU, or of the node.
 type Ratio struct {
-	// Metric is the name of a gauge or sum.
+	// A gauge or sum.
 	Metric string `mapstructure:"metric"`
-	// Attributes select points of the metric. Of a metric that the catalogue of
-	// internal/reading does not have, or not with these attributes, a point that lacks
-	// one of them is taken.
+	// Attributes of the points that count. Of a metric that the catalogue does not know so,
+	// points that lack one of them count too.
 	Attributes map[string]string `mapstructure:"attributes"`
-	// Limit is the metric that the reading is a fraction of.
+	// The metric that the reading is a fraction of.
 	Limit string `mapstructure:"limit"`
-	// LimitAttributes select points of the limit, Attributes where they are empty.
+	// Attributes of the limit's points; by default those of the metric.
 	LimitAttributes map[string]string `mapstructure:"limit_attributes"`
-	// BestLimit takes, where no limit is reported, the most that a GPU of the node has
-	// shown.
+	// Where no limit is reported, the most that a GPU of the node has shown is the limit.
 	BestLimit bool `mapstructure:"best_limit"`
-	// Use is value, inverse, one_minus or rate.
+	// `value`, `inverse`, `one_minus` or `rate`.
 	Use string `mapstructure:"use"`
-	// Allowed per second, for rate.
+	// Allowed per second, for `rate`.
 	Allowed float64 `mapstructure:"allowed"`
 }
 
 // Source is one way to measure a signal.
 type Source struct {
 	Ratio `mapstructure:",squash"`
-	// Times are multiplied with it, GPU by GPU.
+	// Factors, GPU by GPU, from `metric` to `allowed`.
 	Times []Ratio `mapstructure:"times"`
-	// Across is mean, min or sum; where it is empty, the catalogue says.
+	// `mean`, `min` or `sum`; by default the catalogue's.
 	Across string `mapstructure:"across"`
-	// When is always, busy or load.
+	// `always`, `busy` or `load`.
 	When string `mapstructure:"when"`
 }
 

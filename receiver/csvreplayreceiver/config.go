@@ -55,9 +55,9 @@ type Config struct {
 // TableConfig maps the columns of a table.
 type TableConfig struct {
 	Time TimeConfig `mapstructure:"time"`
-	// Resource holds templates over the columns by attribute key.
+	// Templates over the columns, by attribute.
 	Resource map[string]string `mapstructure:"resource"`
-	// Metrics are the points that each row makes.
+	// The points that each row makes.
 	Metrics []MetricConfig `mapstructure:"metrics"`
 
 	_ struct{}
@@ -65,11 +65,11 @@ type TableConfig struct {
 
 // TimeConfig says how to read the time column.
 type TimeConfig struct {
-	// Column is the name of the time's column.
+	// The time's column.
 	Column string `mapstructure:"column"`
-	// Unit is s, ms, us or ns for a number.
+	// `s`, `ms`, `us` or `ns` for a number.
 	Unit string `mapstructure:"unit"`
-	// Layout is a layout of Go's time package for a calendar time; RFC 3339 if neither is set.
+	// Go's layout of a calendar time; RFC 3339 where unit and layout are unset.
 	Layout string `mapstructure:"layout"`
 
 	_ struct{}
@@ -77,24 +77,23 @@ type TimeConfig struct {
 
 // MetricConfig makes a point of a column.
 type MetricConfig struct {
-	// Column is the name of the value's column, without the unit that a header may have behind
-	// it; "a|b" takes the first that has a value. A metric whose columns a file lacks is left out.
+	// The value's column, without the header's unit; `a|b` takes the first that has a value.
+	// A metric whose columns the file lacks is left out.
 	Column string `mapstructure:"column"`
-	// Value is the point's value in place of the cell's, for facts such as a model's name.
+	// The value in place of the cell's, for facts such as a model's name.
 	Value *float64 `mapstructure:"value"`
-	// When holds by column what a row must have there to make the point.
+	// What a row must have to make the point, by column.
 	When map[string]string `mapstructure:"when"`
-	// Name is the metric's.
+	// The metric's name.
 	Name string `mapstructure:"name"`
-	// Description and Unit are the metric's; those of a metric that the product reads are known.
+	// Description and Unit of the metric; known for metrics that the product reads.
 	Description string `mapstructure:"description"`
 	Unit        string `mapstructure:"unit"`
-	// Type is gauge, sum (monotonic, cumulative) or updowncounter; that of a metric that the product reads is known.
+	// `gauge`, `sum` (monotonic, cumulative) or `updowncounter`; known likewise.
 	Type string `mapstructure:"type"`
-	// Scale is a factor on the column's value; 0, as unset, means 1. A unit in the header or
-	// in a cell needs none.
+	// A factor on the column's value; 0 means 1. A unit in header or cell needs none.
 	Scale float64 `mapstructure:"scale"`
-	// Attributes holds templates over the columns by attribute key.
+	// Templates over the columns, by attribute.
 	Attributes map[string]string `mapstructure:"attributes"`
 
 	_ struct{}

@@ -95,9 +95,9 @@ type PodResourcesConfig struct {
 
 // HealthConfig changes the rubric.
 type HealthConfig struct {
-	// Rules are by name, see the README.
+	// Rules of the rubric, by name.
 	Rules map[string]HealthOverride `mapstructure:"rules"`
-	// Xids are by code.
+	// Xids, by code.
 	Xids map[string]HealthOverride `mapstructure:"xids"`
 
 	_ struct{}
@@ -105,16 +105,15 @@ type HealthConfig struct {
 
 // HealthOverride changes a rule or a Xid; an unset field changes nothing.
 type HealthOverride struct {
-	// Enabled false: it is not looked at.
+	// `false`: it is not looked at.
 	Enabled *bool `mapstructure:"enabled"`
-	// Cap is the highest score while it is active, 0 to 100.
+	// The highest score while it is active, 0 to 100.
 	Cap *int `mapstructure:"cap"`
-	// Action is what an operator is told to do.
+	// The action that it asks for.
 	Action string `mapstructure:"action"`
-	// ClearAfter is how long it has to be away to be over, for findings that clear with time.
+	// How long it has to be away, for findings that end with time.
 	ClearAfter *time.Duration `mapstructure:"clear_after"`
-	// Threshold is the number of a rule that has one, in the unit that its
-	// description names.
+	// The number of a rule that has one, in the unit of its description.
 	Threshold *float64 `mapstructure:"threshold"`
 
 	_ struct{}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command configdoc writes the configuration reference: each key of each component of
-// this module, with the code's type and default. The sentence on a key comes from the
-// field's comment or the component's README.
+// this module, with the code's default or type. The meaning of a key comes from the
+// field's comment, or in short from the component's README.
 //
 //	go run ./tools/configdoc docs/configuration.md
 package main
@@ -81,7 +81,9 @@ func reference(root string) ([]byte, error) {
 	out.WriteString(`<!-- Written by make generate from the Config structs. DO NOT EDIT. -->
 # Configuration reference
 
-Every key of the components of this module, with its type and default. The READMEs say more, and what belongs together; components of the Collector and of contrib that the distributions have too are in their own documentation. A ` + "`::`" + ` stands between a section and its key. ` + "`validate`" + ` says what is wrong with a configuration, all of it at once.
+Every key of this module's components, with its default, or its *type* where the default is nothing. A ` + "`::`" + ` stands between a section and its key, and ″ repeats the meaning above. The READMEs have the details; the Collector and contrib document their own components. ` + "`validate`" + ` tells every mistake of a configuration at once.
+
+Receivers also have ` + "`metrics::NAME::enabled` and `resource_attributes::NAME::enabled`" + `: documentation.md beside the README lists the names.
 
 `)
 	for _, c := range components {
@@ -89,13 +91,16 @@ Every key of the components of this module, with its type and default. The READM
 	}
 	var errs []error
 	for _, c := range components {
-		w := &writer{root: root, comments: map[string]map[string]string{}}
+		w := &writer{root: root, comments: map[string]map[string]string{}, sections: map[reflect.Type]string{}}
 		if err := w.readme(c.dir); err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(&out, "\n## %s `%s`\n\n[README](../%s/README.md)\n\n| Key | Type | Default | Meaning |\n|---|---|---|---|\n", path.Dir(c.dir), c.factory.Type(), c.dir)
+		fmt.Fprintf(&out, "\n## %s `%s`\n\n[README](../%s/README.md)\n", path.Dir(c.dir), c.factory.Type(), c.dir)
 		v := reflect.ValueOf(c.factory.CreateDefaultConfig()).Elem()
 		w.section(v, "")
+		if w.out.Len() > 0 {
+			out.WriteString("\n| Key | Default | Meaning |\n|---|---|---|\n")
+		}
 		out.Write(w.out.Bytes())
 		for _, err := range w.errs {
 			errs = append(errs, fmt.Errorf("%s: %w", c.dir, err))
@@ -110,7 +115,9 @@ type writer struct {
 	rows     map[string]string            // README's sentence by key
 	comments map[string]map[string]string // by struct and field
 	out      bytes.Buffer
-	empty    map[string]string // defaults in its words, by key
+	empty    map[string]string       // defaults in its words, by key
+	sections map[reflect.Type]string // first key of a list's or map's entries, by their type
+	last     string                  // the meaning in the row before
 	errs     []error
 }
 
@@ -131,7 +138,7 @@ func (w *writer) readme(dir string) error {
 		case strings.HasPrefix(line, "#"):
 			table = ""
 		case m != nil && m[1] == "signals":
-			table = "signals::<name>::"
+			table = "signals::NAME::"
 		case m != nil:
 			table = m[1] + "::"
 		}
@@ -169,6 +176,9 @@ func (w *writer) section(v reflect.Value, prefix string) {
 		tag, options, _ := strings.Cut(f.Tag.Get("mapstructure"), ",")
 		if strings.Contains(options, "squash") || (f.Anonymous && tag == "") {
 			if f.IsExported() && f.Type.Kind() == reflect.Struct {
+				if list, ok := strings.CutSuffix(prefix, "[]::"); ok {
+					w.sections[f.Type] = list
+				}
 				w.section(v.Field(i), prefix)
 			}
 			continue
@@ -178,13 +188,11 @@ func (w *writer) section(v reflect.Value, prefix string) {
 		}
 		key := prefix + tag
 		if strings.HasSuffix(f.Type.PkgPath(), "/internal/metadata") {
-			// Of each metric, or resource attribute, by name.
-			fmt.Fprintf(&w.out, "| `%s::<name>::enabled` | flag | | Whether it is emitted; documentation.md beside the README lists the names and their defaults |\n", key)
-			continue
+			continue // the head of the page has them
 		}
 		sentence := w.comment(t, f.Name)
 		if sentence == "" {
-			sentence = w.rows[key]
+			sentence = short(w.rows[key])
 		}
 		// Neighbours share a comment that names them all.
 		if sentence == "" && regexp.MustCompile(`\b`+f.Name+`\b`).MatchString(shared) {
@@ -194,7 +202,7 @@ func (w *writer) section(v reflect.Value, prefix string) {
 			shared = c
 		}
 		if row := w.rows[key]; row != "" {
-			sentence = row // in the words of the user's side
+			sentence = short(row) // in the words of the user's side
 		}
 		value := v.Field(i)
 		if value.Kind() == reflect.Struct && ours(value.Type()) && value.Type() != reflect.TypeFor[component.ID]() {
@@ -208,30 +216,67 @@ func (w *writer) section(v reflect.Value, prefix string) {
 		if means := w.empty[key]; byDefault == nothing && means != "" && !strings.HasPrefix(means, "see ") {
 			byDefault = means
 		}
-		fmt.Fprintf(&w.out, "| `%s` | %s | %s | %s |\n", key, kind(f.Type), byDefault, cell(sentence))
+		if byDefault == "" || byDefault == nothing {
+			byDefault = "*" + kind(f.Type) + "*"
+		}
+		entry := f.Type
+		if k := entry.Kind(); k == reflect.Slice || k == reflect.Map {
+			entry = entry.Elem()
+		}
+		listed := entry != f.Type && entry.Kind() == reflect.Struct && ours(entry)
+		first, again := w.sections[entry]
+		if again = again && listed; again {
+			sentence = strings.TrimSuffix(sentence, ".") + "; keys as of `" + first + "`"
+		}
+		meaning := cell(sentence)
+		if meaning == w.last {
+			meaning = "″"
+		} else {
+			w.last = meaning
+		}
+		fmt.Fprintf(&w.out, "| `%s` | %s | %s |\n", key, byDefault, meaning)
 		// An optional section has no value by default, and a type all the same.
 		if get, ok := reflect.PointerTo(f.Type).MethodByName("Get"); ok && get.Type.NumOut() == 1 {
 			if e := get.Type.Out(0).Elem(); ours(e) {
 				w.section(reflect.New(e).Elem(), key+"::")
 			}
 		}
-		if e := f.Type; e.Kind() == reflect.Slice || e.Kind() == reflect.Map {
-			if e = e.Elem(); e.Kind() == reflect.Struct && ours(e) {
-				mark := map[reflect.Kind]string{reflect.Slice: "[]", reflect.Map: "::<name>"}[f.Type.Kind()]
-				w.section(reflect.New(e).Elem(), key+mark+"::")
-			}
+		if listed && !again {
+			mark := map[reflect.Kind]string{reflect.Slice: "[]", reflect.Map: "::NAME"}[f.Type.Kind()]
+			w.sections[entry] = key
+			w.section(reflect.New(entry).Elem(), key+mark+"::")
 		}
 	}
 }
 
 func ours(t reflect.Type) bool { return strings.HasPrefix(t.PkgPath(), module) }
 
+var sentences = regexp.MustCompile(`\. +`)
+
+// short is a cell of the README without its details: the first sentence, and those that
+// begin with a value, such as what 0 means. What leads elsewhere in the README is left out.
+func short(row string) string {
+	row = elsewhere.ReplaceAllString(row, "")
+	parts := sentences.Split(strings.TrimSuffix(row, "."), -1)
+	kept := parts[:1]
+	for _, p := range parts[1:] {
+		if aValue.MatchString(p) {
+			kept = append(kept, p)
+		}
+	}
+	return strings.Join(kept, ". ")
+}
+
+var aValue = regexp.MustCompile("^(?:`|[0-9]|Empty|At |By default|Required)")
+
+var elsewhere = regexp.MustCompile(`[;,.:]? (?:[Ss]ee|and) (?:below|\[[^\]]+\]\(#[^)]*\))`)
+
 // cell keeps a sentence within its cell, with links that hold from docs/.
 func cell(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
+	s = strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".")
 	s = regexp.MustCompile(`\]\((\.\./)+`).ReplaceAllString(s, "](../")
 	s = regexp.MustCompile(`\[([^\]]+)\]\([#.][^)]*\)`).ReplaceAllString(s, "$1")
-	return strings.ReplaceAll(s, " | ", " \\| ")
+	return regexp.MustCompile(`([^\\])\|`).ReplaceAllString(s, `$1\|`)
 }
 
 // kind names a type for people.
@@ -242,9 +287,9 @@ func kind(t reflect.Type) string {
 	case t == reflect.TypeFor[component.ID](), t == reflect.TypeFor[*component.ID]():
 		return "component"
 	case strings.Contains(t.String(), "confighttp.ServerConfig"):
-		return "[confighttp server](https://github.com/open-telemetry/opentelemetry-collector/tree/v0.155.0/config/confighttp)"
+		return "confighttp server"
 	case strings.Contains(t.String(), "confighttp.ClientConfig"):
-		return "[confighttp client](https://github.com/open-telemetry/opentelemetry-collector/tree/v0.155.0/config/confighttp)"
+		return "confighttp client"
 	case t.Kind() == reflect.Pointer:
 		return kind(t.Elem())
 	case t.Kind() == reflect.Slice:
@@ -296,6 +341,9 @@ func standard(v reflect.Value) string {
 		return "`[" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(v.Interface())), ", "), "[]") + "]`"
 	}
 	s := fmt.Sprint(v.Interface())
+	if v.Kind() == reflect.Float64 && !strings.Contains(s, ".") {
+		s += ".0" // not an integer
+	}
 	if v.Type() == reflect.TypeFor[time.Duration]() {
 		s = zeros.ReplaceAllString(s, "$1")
 	}

@@ -21,9 +21,9 @@ func TestReferenceIsWhatTheCodeHas(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, string(have), string(text), "run make generate")
 	for _, row := range []string{
-		"| `collection_interval` | duration | `10s` |", "| `gateway::retention` | duration | `1h` |", "| `table::metrics[]::column` | text |", "| `gateway::quorum` | integer | `5` |", "| `foreign` | text | `refuse` |",
-		"| `deadbands[]::absolute` | number |", "| `headers::epoch` | text | `gpu-state-epoch` |", "`endpoint: 127.0.0.1:8086`", "`endpoint: 127.0.0.1:9464`, `write_timeout: 30s` |",
-		"| `resource_attributes` | list of text | all |",
+		"| `collection_interval` | `10s` |", "| `gateway::retention` | `1h` |", "| `table::metrics[]::column` | *text* |", "| `gateway::quorum` | `5` |", "| `gateway::k` | `2.0` |",
+		"| `foreign` | `refuse` | The treatment of a push that names another cluster or node. `refuse`: none of it is taken. `overwrite`", "| `headers::epoch` | `gpu-state-epoch` | ″ |",
+		"`endpoint: 127.0.0.1:8086`", "`endpoint: 127.0.0.1:9464`, `write_timeout: 30s` |", "| `resource_attributes` | all |", "; keys as of `health::rules` |",
 	} {
 		assert.Contains(t, string(text), row)
 	}

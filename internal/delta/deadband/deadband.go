@@ -18,10 +18,9 @@ import (
 
 // Rule is the band of the metrics whose name matches.
 type Rule struct {
-	// Metric is a metric's name; a `*` in it stands for any text.
+	// The metric's name; `*` stands for any text.
 	Metric string `mapstructure:"metric"`
-	// Absolute is in the metric's unit, Relative a share of the true value. The
-	// larger of the two counts.
+	// Absolute is in the metric's unit, Relative a share of the value; the larger counts.
 	Absolute float64 `mapstructure:"absolute"`
 	Relative float64 `mapstructure:"relative"`
 
