@@ -3,6 +3,7 @@
 package gpuhealth_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"maps"
@@ -34,7 +35,6 @@ type metadata struct {
 		Name string `yaml:"name_override"`
 	} `yaml:"attributes"`
 	Metrics map[string]struct {
-		Enabled    bool     `yaml:"enabled"`
 		Attributes []string `yaml:"attributes"`
 	} `yaml:"metrics"`
 }
@@ -68,12 +68,10 @@ func prometheusName(t *testing.T, m *reading.Metric) string {
 }
 
 // readBy says who reads a metric, or why nobody does.
-func readBy(m *reading.Metric) string {
-	if m.Unread != "" {
-		return "nobody: " + m.Unread
-	}
-	return m.For.String()
-}
+func readBy(m *reading.Metric) string { return cmp.Or(m.Unread, m.For.String()) }
+
+// span is a range in one word.
+func span(m *reading.Metric) string { return strings.Replace(m.Range.String(), " to ", "…", 1) }
 
 // otherTable lists what the product reads and the nvml receiver does not write.
 func otherTable() string {
@@ -83,7 +81,7 @@ func otherTable() string {
 	for i := range list {
 		m := &list[i]
 		if strings.HasPrefix(m.Name, "gpu.app.") || strings.HasPrefix(m.Name, "system.") && m.Unread == "" || m.Subject() == reading.Network || m.For == reading.Ingero {
-			fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", m.Name, m.Unit, m.Kind, m.Range, readBy(m))
+			fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s | %s |\n", m.Name, m.Unit, m.Kind, span(m), readBy(m))
 		}
 	}
 	return b.String()
@@ -91,20 +89,11 @@ func otherTable() string {
 
 func (m *metadata) table(t *testing.T) string {
 	var b strings.Builder
-	b.WriteString("| Metric | In Prometheus | Unit | Kind | Range | Attributes besides `hw.id`, `hw.parent` | Default | Read by |\n|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| Metric | In Prometheus | Range | Read by |\n|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(m.Metrics)) {
-		metric := m.Metrics[name]
-		var attributes []string
-		for _, a := range metric.Attributes {
-			if a != "hw.id" && a != "hw.parent" {
-				attributes = append(attributes, "`"+m.label(a)+"`")
-			}
-		}
 		known := reading.ByName(name)
 		require.NotNil(t, known, name)
-		onOff := map[bool]string{true: "on", false: "off"}[metric.Enabled]
-		fmt.Fprintf(&b, "| `%s` | `%s` | `%s` | %s | %s | %s | %s | %s |\n", name, prometheusName(t, known), known.Unit, known.Kind, known.Range,
-			strings.Join(attributes, ", "), onOff, readBy(known))
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", name, prometheusName(t, known), span(known), readBy(known))
 	}
 	return b.String()
 }
@@ -112,26 +101,26 @@ func (m *metadata) table(t *testing.T) string {
 func clears(c gpuhealth.Clears) string {
 	var after string
 	if c.After > 0 {
-		after = fmt.Sprintf("%.0f minutes", c.After.Minutes())
+		after = fmt.Sprintf("%.0f min", c.After.Minutes())
 	}
 	switch c.By {
 	case gpuhealth.ClearsCondition:
 		if after != "" {
-			return after + " without it"
+			return after
 		}
-		return "2 polls without it"
+		return ""
 	case gpuhealth.ClearsGeneration:
-		return "the driver is loaded anew, or the GPU reset"
+		return "a reset"
 	case gpuhealth.ClearsService:
 		return "never by itself"
 	case gpuhealth.ClearsFirstAnswer:
 		return "the first answer"
 	case gpuhealth.ClearsQuiet:
-		return after + " without another"
+		return after
 	case gpuhealth.ClearsRemap:
-		return "the remapping that it left pending is done, else " + after + " without another"
+		return "its remapping, else " + after
 	case gpuhealth.ClearsAnswer:
-		return "the driver is loaded anew, or the GPU was away and answers for 2 polls"
+		return "a load of the driver, or 2 answers after it was away"
 	default:
 		return string(c.By)
 	}
@@ -139,20 +128,19 @@ func clears(c gpuhealth.Clears) string {
 
 func ruleTable() string {
 	var b strings.Builder
-	b.WriteString("| Cap | State | Reason | When | Threshold | Action | Ends after | Source |\n|---|---|---|---|---:|---|---|---|\n")
+	b.WriteString("| Cap | Reason | When | Action | Ends after | Source |\n|---|---|---|---|---|---|\n")
 	for _, r := range gpuhealth.DefaultRubric().Rules() {
-		limit, state := strconv.Itoa(r.Cap), string(gpuhealth.StateOf(r.Cap))
+		limit, when := strconv.Itoa(r.Cap), r.When
 		if r.Unknown {
-			limit, state = "none", string(gpuhealth.StateUnknown)
+			limit = string(gpuhealth.StateUnknown)
 		}
 		if r.Predicted {
-			state += ", `predicted_failure`"
+			limit += ", `predicted_failure`"
 		}
-		threshold := ""
 		if r.Threshold > 0 {
-			threshold = strconv.FormatFloat(r.Threshold, 'f', -1, 64)
+			when += " (`threshold: " + strconv.FormatFloat(r.Threshold, 'f', -1, 64) + "`)"
 		}
-		fmt.Fprintf(&b, "| %s | %s | `%s` | %s | %s | `%s` | %s | %s |\n", limit, state, r.Name, r.When, threshold, r.Action, clears(r.Clears), r.Source)
+		fmt.Fprintf(&b, "| %s | `%s` | %s | `%s` | %s | %s |\n", limit, r.Name, when, r.Action, clears(r.Clears), r.Source)
 	}
 	return b.String()
 }
@@ -194,7 +182,7 @@ func xidTable() string {
 		}
 		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | `%s` | %s |\n", limit, r.xid.Class, codes, r.xid.Immediate, r.xid.Action, ends)
 	}
-	return b.String() + "\nNVIDIA's catalogue was read code by code on " + gpuhealth.CatalogueRead + ".\n"
+	return b.String() + "\nAs NVIDIA's catalogue had it on " + gpuhealth.CatalogueRead + ".\n"
 }
 
 func ranges(codes []uint64) string {
@@ -275,8 +263,10 @@ func TestDocsExplainEveryMetric(t *testing.T) {
 	m := readMetadata(t)
 	text, err := os.ReadFile(docsFile)
 	require.NoError(t, err)
-	_, prose, ok := strings.Cut(string(text), "<!-- end metrics -->")
+	before, rest, _ := strings.Cut(string(text), "<!-- begin metrics -->")
+	_, after, ok := strings.Cut(rest, "<!-- end metrics -->")
 	require.True(t, ok)
+	prose := before + after
 	for name := range m.Metrics {
 		assert.Contains(t, prose, "`"+name+"`", "not explained")
 	}

@@ -75,7 +75,7 @@ var defaultRules = []Rule{
 		slow: true, polls: 2, condition: func(v *view) finding { return foundIf(v.s.SRAMThresholdExceeded) },
 	},
 	{
-		Name: "retired_pages", When: "63 or more retired pages, or more than 15 for uncorrectable errors and more than 1 of them new within a week, twice",
+		Name: "retired_pages", When: "63 or more retired pages, or more than 15 uncorrectable with more than 1 new in a week, twice",
 		Cap: 10, Action: ActionService, Clears: service, Source: "DCGM health watch FAIL", Predicted: true,
 		slow: true, polls: 2, condition: retiredPages,
 	},
@@ -117,11 +117,11 @@ var defaultRules = []Rule{
 		},
 	},
 	{
-		Name: "nvlink_fewer", When: "fewer NVLinks are up than at another GPU of the same model on the node, for 6 polls, and no fewer than before", Cap: 50, Action: ActionService, Clears: whileTrue,
+		Name: "nvlink_fewer", When: "fewer NVLinks are up than at a sibling, for 6 polls", Cap: 50, Action: ActionService, Clears: whileTrue,
 		Source: "DCGM health watch FAIL at any link down; a card without a bridge has none; links come up one GPU at a time", polls: 6, condition: linksFewer,
 	},
 	{
-		Name: "fabric_not_joined", When: "the GPU has not joined its fabric for more than 5 minutes, or no longer, or with an error or in an incorrect configuration",
+		Name: "fabric_not_joined", When: "the GPU has not joined its fabric for 5 minutes, left it, or joined with an error or wrong configuration",
 		Cap: 30, Action: ActionCheckFabricManager, Clears: whileTrue, Threshold: fabricMinutes,
 		Source: "NVML_GPU_FABRIC_STATE_*; CUDA fails with error 802 until then (NVSentinel #883)", condition: fabricNotJoined,
 	},
@@ -130,7 +130,7 @@ var defaultRules = []Rule{
 		Source: "NVIDIA Health Validation CRITICAL", condition: fabricHealth(FabricSummaryUnhealthy, FabricRouteUnhealthy),
 	},
 	{
-		Name: "nvlink_errors_rising", When: "NVLink replays and recoveries rise over 3 minutes, at least 1 in each", Cap: 30, Action: ActionResetGPU, Clears: tenClean,
+		Name: "nvlink_errors_rising", When: "NVLink replays and recoveries rise over 3 minutes, 1 or more in each", Cap: 30, Action: ActionResetGPU, Clears: tenClean,
 		Source:    "DCGM health watch FAIL; one alone does not always end a job (arXiv 2503.11901)",
 		Threshold: nvlinkPerMinute, condition: func(v *view) finding {
 			return foundIf(v.t.history.rising(v.now, countLinkReplays, v.threshold))
@@ -152,7 +152,7 @@ var defaultRules = []Rule{
 		},
 	},
 	{
-		Name: "hw_throttle_lasting", When: "slowed down by hardware for heat or power in 6 of the last 10 minutes, until 10 minutes without", Cap: 55, Action: ActionService, Clears: whileTrue,
+		Name: "hw_throttle_lasting", When: "slowed down by hardware for heat or power in 6 of 10 minutes, until 10 minutes without", Cap: 55, Action: ActionService, Clears: whileTrue,
 		Source: "gpud: 0.6 events per minute", Threshold: hotMinutes, condition: func(v *view) finding {
 			minutes := bits.OnesCount64(v.t.throttle.minutes.last(minuteOf(v.now), lastMinutes))
 			return foundIf(Opt[bool]{float64(minutes) >= v.threshold || v.active && minutes > 0, v.t.throttle.known})
@@ -180,12 +180,12 @@ var defaultRules = []Rule{
 		condition: perMinute(countLinkCRC, func(n, perSecond float64) bool { return n/60 >= perSecond }),
 	},
 	{
-		Name: "fabric_limited", When: "the fabric runs at limited capacity or bandwidth, recovers a route or from an access timeout, or the GPU has no partition of it",
+		Name: "fabric_limited", When: "the fabric has limited capacity or bandwidth, recovers a route or from an access timeout, or has no partition for the GPU",
 		Cap: 60, Action: ActionNone, Clears: tenClean, Source: "NVML_GPU_FABRIC_HEALTH_*",
 		condition: fabricHealth(FabricSummaryLimitedCapacity, FabricDegradedBandwidth, FabricRouteRecovery, FabricAccessTimeout, FabricNoPartition),
 	},
 	{
-		Name: "application_xids", When: "Xids of applications on 3 occasions of the last 24 hours, each after half an hour without, and at most half as many on every other GPU of the node",
+		Name: "application_xids", When: "Xids of applications on 3 occasions within 24 hours, with half an hour between, and on every other GPU of the node at most half as many",
 		Cap: 70, Action: ActionRunDiagnostics, Clears: whileTrue, Threshold: faultOccasions,
 		Source: "NVIDIA's workflow for Xid 31: the same GPU RUN_DCGMEUD, different GPUs CHECK_APP", condition: repeatedFaults,
 	},
@@ -217,7 +217,7 @@ var defaultRules = []Rule{
 		Source: "DCGM health watch WARN", condition: func(v *view) finding { return v.t.throttle.thermal },
 	},
 	{
-		Name: "sw_thermal_slowdown", When: "slowed down by software for heat for more than a tenth of the last 10 minutes", Cap: 75, Action: ActionNone, Clears: tenClean,
+		Name: "sw_thermal_slowdown", When: "slowed down by software for heat for more than 60 of 600 s", Cap: 75, Action: ActionNone, Clears: tenClean,
 		Source: "DCGM health watch WARN", Threshold: softThermalSeconds, condition: func(v *view) finding {
 			ms := v.t.history.grew(v.now, countSoftThermal, softThermalWindow)
 			return foundIf(Opt[bool]{ms.V > v.threshold*1000, ms.OK})
@@ -231,7 +231,7 @@ var defaultRules = []Rule{
 		},
 	},
 	{
-		Name: "memory_history", When: "a page was retired or a row remapped for an uncorrectable error at some time", Cap: 85, Action: ActionNone, Clears: whileTrue,
+		Name: "memory_history", When: "a page was once retired, or a row remapped, for an uncorrectable error", Cap: 85, Action: ActionNone, Clears: whileTrue,
 		Source: "NVSentinel ignores it: informational", slow: true, condition: func(v *view) finding {
 			p, r := v.s.RetiredPages[RetiredDBE], v.s.RemappedRows.Uncorrected
 			return foundIf(Opt[bool]{p.OK && p.V > 0 || r.OK && r.V > 0, p.OK || r.OK})

@@ -67,8 +67,8 @@ const (
 	onBoth = Reasons | View
 	all    = Score | Reasons | View
 
-	byRubric = "the health rubric reads it in the receiver, and tells by hw.gpu.health.*"
-	forLooks = "for a person who looks for a cause"
+	byRubric = "the rubric, in the receiver"
+	forLooks = "people"
 )
 
 func key(name string) []Key { return []Key{{Name: name}} }
@@ -130,7 +130,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricStragglers, Unit: "{node}", About: "Stragglers.", Integer: true, Range: counts, Entries: of(Group, each(GroupStragglers)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerThreshold, Unit: "1", About: "Score below which a node is a straggler: median - max(k*1.4826*MAD, min_gap), smoothed.", Range: ratios, Entries: of(Group, each(GroupThreshold)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerUnjudged, Unit: "{node}", About: "Nodes without a verdict, by the reason.", Integer: true, Range: counts, Keys: key(semconv.AttrUnjudged), Entries: of(Group, each(GroupUnjudged)), Fold: last, For: View},
-	{Name: semconv.MetricEnergy, Unit: "J", Kind: Counter, About: "Energy used.", Range: counts, Shared: true, Typed: true, Entries: gpu(each(Energy)), Unread: "hw.power says the same sooner"},
+	{Name: semconv.MetricEnergy, Unit: "J", Kind: Counter, About: "Energy used.", Range: counts, Shared: true, Typed: true, Entries: gpu(each(Energy)), Unread: "nobody: hw.power is sooner"},
 	{
 		Name: semconv.MetricErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "Errors of the hardware.",
 		Range: counts, Shared: true, Typed: true,
@@ -144,7 +144,7 @@ var catalogue = []Metric{
 		Fold: grows, For: onBoth,
 	},
 	{Name: semconv.MetricGPUActivity, Unit: "1", About: "Fraction of cycles a unit of the GPU was active.", Range: activity, Low: true, Keys: key(semconv.AttrActivityUnit), Entries: gpu(is("tensor", TensorActivity), is("sm", SMActivity)), Fold: levels, For: Score | View},
-	{Name: semconv.MetricGPUAllocation, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "dashboards join it: which pod has the GPU"},
+	{Name: semconv.MetricGPUAllocation, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "dashboards, joined"},
 	{Name: semconv.MetricGPUClock, Unit: "Hz", Integer: true, About: "Clock frequency.", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClock)), Fold: worst, For: all},
 	{Name: semconv.MetricGPUClockLimit, Unit: "Hz", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClockLimit)), Fold: worst, For: all},
 	{Name: semconv.MetricGPUDevices, Unit: "{gpu}", Integer: true, Range: few, Keys: key(semconv.AttrState), Entries: of(Node, is("expected", GPUsExpected), is("found", GPUsFound), is("lost", GPUsLost), is("pending", GPUsPending)), Fold: last, For: onBoth},
@@ -155,7 +155,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUHealthScore, Unit: "1", Integer: true, Range: Range{0, 100}, Low: true, Entries: gpu(each(Health)), Fold: states, For: View},
 	{Name: semconv.MetricGPUHealthState, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrState), Entries: gpu(each(HealthState)), Fold: states, For: View},
 	{Name: semconv.MetricGPUInfo, Unit: "1", Integer: true, About: "Static facts of the GPU; always 1.", Range: flag, Entries: gpu(each(Info)), Fold: last, For: Score | View},
-	{Name: "hw.gpu.io", Unit: "By", Kind: Counter, Integer: true, Range: counts, Keys: key("gpu.link"), Entries: gpu(is("pcie", PCIeBytes), is("nvlink", NVLinkBytes)), Unread: "bytes say what a job does, not what it could do"},
+	{Name: "hw.gpu.io", Unit: "By", Kind: Counter, Integer: true, Range: counts, Keys: key("gpu.link"), Entries: gpu(is("pcie", PCIeBytes), is("nvlink", NVLinkBytes)), Unread: "people"},
 	{Name: semconv.MetricGPUMemoryLimit, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Size of the memory.", Range: bytes, Entries: gpu(each(MemoryLimit)), Fold: total, For: Score | View},
 	{Name: semconv.MetricGPURemapFailed, Unit: "1", Integer: true, About: "Whether a row remap has failed.", Range: flag, Entries: gpu(each(RemapFailed)), Fold: states, For: Reasons},
 	{Name: semconv.MetricGPURemapPending, Unit: "1", Integer: true, About: "Whether a row remap waits for a reset.", Range: flag, Entries: gpu(each(RemapPending)), Fold: states, For: Reasons},
@@ -172,8 +172,8 @@ var catalogue = []Metric{
 	{Name: "hw.gpu.mode", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: forLooks},
 	{Name: "hw.gpu.nvlink.bit_error_rate", Unit: "1", Range: share, Entries: gpu(each(None)), Unread: forLooks},
 	{Name: semconv.MetricGPUNVLinkErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "NVLink errors of all links.", Range: counts, Keys: key(semconv.AttrErrorType), Entries: gpu(is("replay", NVLinkReplay), is("recovery", NVLinkRecovery), is("crc", NVLinkCRC), is("crc_flit", NVLinkCRCFlit), is("crc_data", NVLinkCRCData)), Fold: grows, For: Score | Reasons},
-	{Name: "hw.gpu.nvlink.link.errors", Unit: "{error}", Kind: Counter, Integer: true, Range: counts, Entries: gpu(each(None)), Unread: "hw.gpu.nvlink.errors is their sum"},
-	{Name: "hw.gpu.nvlink.link.up", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "hw.gpu.nvlink.links counts them"},
+	{Name: "hw.gpu.nvlink.link.errors", Unit: "{error}", Kind: Counter, Integer: true, Range: counts, Entries: gpu(each(None)), Unread: "people"},
+	{Name: "hw.gpu.nvlink.link.up", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "people"},
 	{Name: semconv.MetricGPUNVLinkLinks, Unit: "{link}", Integer: true, Range: few, Low: true, Keys: key(semconv.AttrState), Entries: gpu(is("up", NVLinksUp), is("down", NVLinksDown)), Fold: worst, For: Score | Reasons},
 	{Name: semconv.MetricGPUPCIeLinkGeneration, Unit: "1", Integer: true, About: "Generation of the PCIe link.", Range: generations, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeGeneration), is("max", PCIeGenerationLimit)), Fold: worst, For: Score | Reasons},
 	{Name: semconv.MetricGPUPCIeLinkWidth, Unit: "{lane}", Integer: true, About: "Width of the PCIe link.", Range: lanes, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeWidth), is("max", PCIeWidthLimit)), Fold: worst, For: all},
@@ -197,7 +197,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUXIDEvents, Unit: "{event}", Kind: Counter, Integer: true, About: "Xid events seen since the start.", Range: counts, Entries: gpu(each(Xid)), Fold: grows, For: onBoth},
 	{Name: semconv.MetricHWNetworkBandwidth, Unit: "By/s", Kind: UpDownCounter, Range: link, Low: true, Entries: of(Network, each(NetworkBandwidth)), Fold: Folding{FoldSum, FoldLast, "a job uses all adapters of its node"}, For: Reasons},
 	{Name: semconv.MetricPower, Unit: "W", About: "Power draw.", Range: watts, Shared: true, Typed: true, Entries: gpu(each(Power)), Fold: total, For: all},
-	{Name: semconv.MetricHWStatus, Unit: "1", Kind: UpDownCounter, Integer: true, Range: flag, Shared: true, Typed: true, Keys: key(semconv.AttrHWState), Entries: gpu(each(HardwareState)), Unread: "hw.gpu.health.* say more"},
+	{Name: semconv.MetricHWStatus, Unit: "1", Kind: UpDownCounter, Integer: true, Range: flag, Shared: true, Typed: true, Keys: key(semconv.AttrHWState), Entries: gpu(each(HardwareState)), Unread: "nobody: hw.gpu.health.* say more"},
 	{Name: semconv.MetricTemperature, Unit: "Cel", About: "Temperature of a sensor.", Range: celsius, Shared: true, Keys: key(semconv.AttrSensorLocation), Entries: gpu(is("gpu", Temperature), is("memory", MemoryTemperature)), Fold: states, For: onBoth},
 	{Name: "hw.temperature.limit", Unit: "Cel", Range: celsius, Shared: true, Keys: []Key{{Name: semconv.AttrSensorLocation}, {Name: "hw.limit_type"}}, Entries: gpu(Entry{Field: TemperatureLimit, Values: [maxKeys]string{"gpu", "throttled"}}), Fold: states, For: View},
 	// The metrics of Ingero's agent (its pkg/contract), with the state beside the score.

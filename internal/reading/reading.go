@@ -144,7 +144,7 @@ type Metric struct {
 	Entries []Entry
 	Fold    Folding
 	For     Purpose
-	// Unread is why nobody reads the metric.
+	// Unread says who looks at a metric that no reader of ours asks for, or why nobody does.
 	Unread string
 
 	index int
