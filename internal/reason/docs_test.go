@@ -20,15 +20,11 @@ const docsFile = "../../docs/reasons.md"
 
 func reasonTable() string {
 	var b strings.Builder
-	b.WriteString("| # | Reason | When | Evidence | Needs peers | Action | What to do | Source |\n|---:|---|---|---|---|---|---|---|\n")
-	for i, r := range rules {
+	b.WriteString("| Reason | When | Evidence | Action: what to do | Source |\n|---|---|---|---|---|\n")
+	for _, r := range rules {
 		var evidence []string
-		needs := "yes"
 		for _, t := range r.Tests {
 			evidence = append(evidence, "**`"+t.Fact.String()+"`**")
-			if !t.NeedsPeers {
-				needs = "no"
-			}
 		}
 		for _, f := range r.Evidence {
 			if slices.ContainsFunc(r.Tests, func(t Test) bool { return t.Fact == f }) {
@@ -36,19 +32,19 @@ func reasonTable() string {
 			}
 			evidence = append(evidence, "`"+f.String()+"`")
 		}
-		fmt.Fprintf(&b, "| %d | `%s` | %s | %s | %s | `%s` | %s | %s |\n",
-			i+1, r.Reason, r.When, strings.Join(evidence, ", "), needs, r.Action, r.Advice, r.Source)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | `%s`: %s | %s |\n",
+			r.Reason, r.When, strings.Join(evidence, ", "), r.Action, r.Advice, r.Source)
 	}
-	fmt.Fprintf(&b, "| %d | `%s` | none of these | | | `%s` | %s | |\n", len(rules)+1, Unexplained, ActionBurnIn, unexplainedAdvice)
+	fmt.Fprintf(&b, "| `%s` | none of these | | `%s`: %s | |\n", Unexplained, ActionBurnIn, unexplainedAdvice)
 	return b.String()
 }
 
 func factTable() string {
 	var b strings.Builder
-	b.WriteString("| Name | Unit | What | Of |\n|---|---|---|---|\n")
-	of := map[scope]string{ofGPU: "GPU", ofAdapter: "adapter", ofNode: "node"}
+	b.WriteString("| Name | Unit | What |\n|---|---|---|\n")
+	of := map[scope]string{ofAdapter: ", of an adapter", ofNode: ", of the node"}
 	for f := range NumFacts {
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", f, f.Unit(), facts[f].what, of[facts[f].scope])
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s%s |\n", f, f.Unit(), facts[f].what, of[facts[f].scope])
 	}
 	return b.String()
 }

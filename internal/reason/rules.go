@@ -149,7 +149,7 @@ var rules = []Rule{
 			{Fact: PowerLimit, Limit: peersDecide, Share: 0.05, NeedsPeers: true, While: []Fact{PowerCap}},
 			{Fact: SMClock, Limit: peersDecide, Margin: 0.05, NeedsPeers: true, Now: []Fact{PowerCap}},
 		},
-		Evidence: []Fact{PowerCap, PowerLimit, Power, SMClock}, Source: "NVML clocks event reason 0x4; a whole fleet at its limit is normal; the least gaps of the signals throughput and compute",
+		Evidence: []Fact{PowerCap, PowerLimit, Power, SMClock}, Source: "NVML clocks event reason 0x4; the least gaps of the signals throughput and compute",
 		lowersClock: true,
 	},
 	{
@@ -160,7 +160,7 @@ var rules = []Rule{
 		isLowClock: true,
 	},
 	{
-		Reason: "pcie_link_degraded", When: "the PCIe link has less lanes than GPU and slot can do, or, while the GPU works, a lower generation than they can do or the peers have",
+		Reason: "pcie_link_degraded", When: "the PCIe link has less lanes than GPU and slot can do, or at work a lower generation than they can do or the peers have",
 		Action: ActionCheckPCIe, Advice: "Drain the node and reseat the GPU or its riser: the PCIe link is below what it can do.",
 		Tests: []Test{
 			{Fact: PCIeWidth, Limit: belowFull},
@@ -185,7 +185,7 @@ var rules = []Rule{
 		Reason: "nvlink_down", When: "fewer NVLinks are up than with the peers",
 		Action: ActionCheckNVLink, Advice: "Drain the node and reset its GPUs; have the NVLink connection checked if the link stays down.",
 		Tests:    []Test{{Fact: NVLinksUp, Limit: peersDecide, NeedsPeers: true}},
-		Evidence: []Fact{NVLinkReplays, NVLinkCRC}, Source: "DCGM health watch: FAIL at any link down; boards without a bridge have links that are down",
+		Evidence: []Fact{NVLinkReplays, NVLinkCRC}, Source: "DCGM health watch: FAIL at any link down",
 	},
 	{
 		Reason: "network_errors", When: "more errors of a network adapter than with the peers",
