@@ -66,12 +66,12 @@ var defaultRules = []Rule{
 	},
 	{
 		Name: "remap_failed", When: "a row could not be remapped, twice", Cap: 10, Action: ActionService, Clears: service,
-		Source: "NVIDIA GPU memory error management: criterion for replacement; DCGM FAIL", Predicted: true,
+		Source: "NVIDIA's criterion for replacement; DCGM FAIL", Predicted: true,
 		slow: true, polls: 2, condition: func(v *view) finding { return foundIf(v.s.RemappedRows.Failed) },
 	},
 	{
 		Name: "sram_threshold_exceeded", When: "uncorrectable SRAM errors are over NVIDIA's threshold, twice", Cap: 10, Action: ActionService, Clears: service,
-		Source: "NVIDIA GPU memory error management: criterion for replacement", Predicted: true,
+		Source: "NVIDIA's criterion for replacement", Predicted: true,
 		slow: true, polls: 2, condition: func(v *view) finding { return foundIf(v.s.SRAMThresholdExceeded) },
 	},
 	{
@@ -118,7 +118,7 @@ var defaultRules = []Rule{
 	},
 	{
 		Name: "nvlink_fewer", When: "fewer NVLinks are up than at a sibling, for 6 polls", Cap: 50, Action: ActionService, Clears: whileTrue,
-		Source: "DCGM health watch FAIL at any link down; a card without a bridge has none; links come up one GPU at a time", polls: 6, condition: linksFewer,
+		Source: "DCGM health watch FAIL at any link down; links come up one GPU at a time", polls: 6, condition: linksFewer,
 	},
 	{
 		Name: "fabric_not_joined", When: "the GPU has not joined its fabric for 5 minutes, left it, or joined with an error or wrong configuration",
@@ -131,7 +131,7 @@ var defaultRules = []Rule{
 	},
 	{
 		Name: "nvlink_errors_rising", When: "NVLink replays and recoveries rise over 3 minutes, 1 or more in each", Cap: 30, Action: ActionResetGPU, Clears: tenClean,
-		Source:    "DCGM health watch FAIL; one alone does not always end a job (arXiv 2503.11901)",
+		Source:    "DCGM health watch FAIL",
 		Threshold: nvlinkPerMinute, condition: func(v *view) finding {
 			return foundIf(v.t.history.rising(v.now, countLinkReplays, v.threshold))
 		},
@@ -146,7 +146,7 @@ var defaultRules = []Rule{
 	},
 	{
 		Name: "repair_pending", When: "a repair of a memory channel or of a TPC waits for a GPU reset", Cap: 50, Action: ActionResetGPU, Clears: whileTrue,
-		Source: "nvmlDeviceGetRepairStatus; nvidia-smi says of it that the GPU requires a reset", slow: true, condition: func(v *view) finding {
+		Source: "nvmlDeviceGetRepairStatus", slow: true, condition: func(v *view) finding {
 			c, t := v.s.RepairPending[RepairChannel], v.s.RepairPending[RepairTPC]
 			return foundIf(Opt[bool]{c.V || t.V, c.OK || t.OK})
 		},
@@ -160,7 +160,7 @@ var defaultRules = []Rule{
 	},
 	{
 		Name: "thermal_margin", When: "the thermal margin is below the slowdown offset, twice", Cap: 55, Action: ActionService, Clears: tenClean,
-		Source: "NVML field 194, NVSentinel ADR-042; a single reading may be wrong (gpud)", polls: 2, condition: func(v *view) finding {
+		Source: "NVML field 194, NVSentinel ADR-042; one reading may be wrong (gpud)", polls: 2, condition: func(v *view) finding {
 			m, s := v.s.TemperatureMargin, v.s.MarginLimits[LimitSlowdown]
 			return foundIf(Opt[bool]{m.V < s.V, m.OK && s.OK})
 		},
@@ -185,9 +185,9 @@ var defaultRules = []Rule{
 		condition: fabricHealth(FabricSummaryLimitedCapacity, FabricDegradedBandwidth, FabricRouteRecovery, FabricAccessTimeout, FabricNoPartition),
 	},
 	{
-		Name: "application_xids", When: "Xids of applications on 3 occasions within 24 hours, with half an hour between, and on every other GPU of the node at most half as many",
+		Name: "application_xids", When: "Xids of applications on 3 occasions within 24 hours, half an hour apart; at most half as many on each other GPU of the node",
 		Cap: 70, Action: ActionRunDiagnostics, Clears: whileTrue, Threshold: faultOccasions,
-		Source: "NVIDIA's workflow for Xid 31: the same GPU RUN_DCGMEUD, different GPUs CHECK_APP", condition: repeatedFaults,
+		Source: "NVIDIA's workflow for Xid 31", condition: repeatedFaults,
 	},
 	{
 		Name: "pcie_width", When: "the PCIe link is narrower than it can be", Cap: 60, Action: ActionService, Clears: whileTrue,

@@ -39,12 +39,11 @@ func reasonTable() string {
 	return b.String()
 }
 
-func factTable() string {
+func factList() string {
 	var b strings.Builder
-	b.WriteString("| Name | Unit | What |\n|---|---|---|\n")
 	of := map[scope]string{ofAdapter: ", of an adapter", ofNode: ", of the node"}
 	for f := range NumFacts {
-		fmt.Fprintf(&b, "| `%s` | `%s` | %s%s |\n", f, f.Unit(), facts[f].what, of[facts[f].scope])
+		fmt.Fprintf(&b, "- `%s` (`%s`): %s%s\n", f, f.Unit(), facts[f].what, of[facts[f].scope])
 	}
 	return b.String()
 }
@@ -55,7 +54,7 @@ func TestDocsTables(t *testing.T) {
 	text, err := os.ReadFile(docsFile)
 	require.NoError(t, err)
 	want := string(text)
-	for name, table := range map[string]string{"reasons": reasonTable(), "facts": factTable()} {
+	for name, table := range map[string]string{"reasons": reasonTable(), "facts": factList()} {
 		begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
 		head, rest, ok := strings.Cut(want, begin)
 		require.True(t, ok, begin)

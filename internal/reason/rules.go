@@ -93,7 +93,7 @@ var rules = []Rule{
 		Reason: "row_remap_failed", When: "a row of GPU memory could not be remapped",
 		Action: ActionService, Advice: "Drain the node and have the GPU replaced: its memory can no longer be repaired.",
 		Tests:    []Test{{Fact: RemapFailed, Limit: 1}},
-		Evidence: []Fact{ECCUncorrected, LastXid}, Source: "NVIDIA GPU memory error management: criterion for replacement; DCGM FAIL",
+		Evidence: []Fact{ECCUncorrected, LastXid}, Source: "NVIDIA's criterion for replacement; DCGM FAIL",
 	},
 	{
 		Reason: "gpu_memory_fault", When: "uncorrectable memory errors, an Xid of the memory, or a repair of the memory that waits for a reset",
@@ -116,21 +116,21 @@ var rules = []Rule{
 		Reason: "hw_power_brake", When: "the power brake holds the clocks down",
 		Action: ActionCheckPower, Advice: "Check the power supplies and the rack's power budget: the brake signal slows the GPU down.",
 		Tests:    []Test{{Fact: PowerBrake, Limit: 1}, {Fact: PowerBrakeTime, Limit: throttledSeconds}},
-		Evidence: []Fact{SMClock, Power}, Source: "NVML clocks event reason 0x80; DCGM warns when throttling time grows",
+		Evidence: []Fact{SMClock, Power}, Source: "NVML clocks event reason 0x80",
 		lowersClock: true,
 	},
 	{
 		Reason: "hw_thermal", When: "the hardware lowers the clocks because of heat",
 		Action: ActionCheckCool, Advice: "Check fans, airflow and coolant of the node: the GPU is too hot and its hardware slows it down.",
 		Tests:    []Test{{Fact: HWThermal, Limit: 1}, {Fact: HWThermalTime, Limit: throttledSeconds}},
-		Evidence: []Fact{Temperature, SMClock}, Source: "NVML clocks event reason 0x40; DCGM warns when throttling time grows",
+		Evidence: []Fact{Temperature, SMClock}, Source: "NVML clocks event reason 0x40",
 		lowersClock: true,
 	},
 	{
 		Reason: "sw_thermal", When: "the driver lowers the clocks because of heat",
 		Action: ActionCheckCool, Advice: "Check fans, airflow and coolant of the node: the driver lowers the clocks to keep the GPU cool.",
 		Tests:    []Test{{Fact: SWThermal, Limit: 1}, {Fact: SWThermalTime, Limit: throttledSeconds}},
-		Evidence: []Fact{Temperature, SMClock}, Source: "NVML clocks event reason 0x20; DCGM warns when throttling time grows",
+		Evidence: []Fact{Temperature, SMClock}, Source: "NVML clocks event reason 0x20",
 		lowersClock: true,
 	},
 	{
@@ -149,7 +149,7 @@ var rules = []Rule{
 			{Fact: PowerLimit, Limit: peersDecide, Share: 0.05, NeedsPeers: true, While: []Fact{PowerCap}},
 			{Fact: SMClock, Limit: peersDecide, Margin: 0.05, NeedsPeers: true, Now: []Fact{PowerCap}},
 		},
-		Evidence: []Fact{PowerCap, PowerLimit, Power, SMClock}, Source: "NVML clocks event reason 0x4; the least gaps of the signals throughput and compute",
+		Evidence: []Fact{PowerCap, PowerLimit, Power, SMClock}, Source: "NVML clocks event reason 0x4; the least gaps of throughput and compute",
 		lowersClock: true,
 	},
 	{
@@ -160,7 +160,7 @@ var rules = []Rule{
 		isLowClock: true,
 	},
 	{
-		Reason: "pcie_link_degraded", When: "the PCIe link has less lanes than GPU and slot can do, or at work a lower generation than they can do or the peers have",
+		Reason: "pcie_link_degraded", When: "the PCIe link has less lanes than GPU and slot can do, or at work a lower generation than that or the peers'",
 		Action: ActionCheckPCIe, Advice: "Drain the node and reseat the GPU or its riser: the PCIe link is below what it can do.",
 		Tests: []Test{
 			{Fact: PCIeWidth, Limit: belowFull},

@@ -83,12 +83,16 @@ func reference(root string) ([]byte, error) {
 
 Every key of this module's components, with its default, or its *type* where the default is nothing. A ` + "`::`" + ` stands between a section and its key, and ″ repeats the meaning above. The READMEs have the details; the Collector and contrib document their own components. ` + "`validate`" + ` tells every mistake of a configuration at once.
 
-Receivers also have ` + "`metrics::NAME::enabled` and `resource_attributes::NAME::enabled`" + `: documentation.md beside the README lists the names.
-
+` + "`nvml` and `nccl` also have `metrics::NAME::enabled` and `resource_attributes::NAME::enabled`" + `; documentation.md beside the README lists the names.
 `)
-	for _, c := range components {
-		fmt.Fprintf(&out, "- [%s `%s`](#%s-%s)\n", path.Dir(c.dir), c.factory.Type(), path.Dir(c.dir), c.factory.Type())
+	for i, c := range components {
+		head := ", " // of a line for each class
+		if class := path.Dir(c.dir); i == 0 || class != path.Dir(components[i-1].dir) {
+			head = "\n- " + class + ": "
+		}
+		fmt.Fprintf(&out, "%s[`%s`](#%s-%s)", head, c.factory.Type(), path.Dir(c.dir), c.factory.Type())
 	}
+	out.WriteString("\n")
 	var errs []error
 	for _, c := range components {
 		w := &writer{root: root, comments: map[string]map[string]string{}, sections: map[reflect.Type]string{}}
@@ -99,7 +103,7 @@ Receivers also have ` + "`metrics::NAME::enabled` and `resource_attributes::NAME
 		v := reflect.ValueOf(c.factory.CreateDefaultConfig()).Elem()
 		w.section(v, "")
 		if w.out.Len() > 0 {
-			out.WriteString("\n| Key | Default | Meaning |\n|---|---|---|\n")
+			out.WriteString("\n")
 		}
 		out.Write(w.out.Bytes())
 		for _, err := range w.errs {
@@ -109,7 +113,7 @@ Receivers also have ` + "`metrics::NAME::enabled` and `resource_attributes::NAME
 	return out.Bytes(), errors.Join(errs...)
 }
 
-// writer writes one component's table.
+// writer writes one component's list.
 type writer struct {
 	root     string
 	rows     map[string]string            // README's sentence by key
@@ -117,7 +121,7 @@ type writer struct {
 	out      bytes.Buffer
 	empty    map[string]string       // defaults in its words, by key
 	sections map[reflect.Type]string // first key of a list's or map's entries, by their type
-	last     string                  // the meaning in the row before
+	last     string                  // the meaning in the line before
 	errs     []error
 }
 
@@ -228,13 +232,13 @@ func (w *writer) section(v reflect.Value, prefix string) {
 		if again = again && listed; again {
 			sentence = strings.TrimSuffix(sentence, ".") + "; keys as of `" + first + "`"
 		}
-		meaning := cell(sentence)
+		meaning := line(sentence)
 		if meaning == w.last {
 			meaning = "″"
 		} else {
 			w.last = meaning
 		}
-		fmt.Fprintf(&w.out, "| `%s` | %s | %s |\n", key, byDefault, meaning)
+		fmt.Fprintf(&w.out, "- `%s` %s: %s\n", key, byDefault, meaning)
 		// An optional section has no value by default, and a type all the same.
 		if get, ok := reflect.PointerTo(f.Type).MethodByName("Get"); ok && get.Type.NumOut() == 1 {
 			if e := get.Type.Out(0).Elem(); ours(e) {
@@ -267,16 +271,15 @@ func short(row string) string {
 	return strings.Join(kept, ". ")
 }
 
-var aValue = regexp.MustCompile("^(?:`|[0-9]|Empty|At |By default|Required)")
+var aValue = regexp.MustCompile("^(?:`|[01] |Empty|At |By default|Required)")
 
 var elsewhere = regexp.MustCompile(`[;,.:]? (?:[Ss]ee|and) (?:below|\[[^\]]+\]\(#[^)]*\))`)
 
-// cell keeps a sentence within its cell, with links that hold from docs/.
-func cell(s string) string {
+// line keeps a sentence on its line, with links that hold from docs/.
+func line(s string) string {
 	s = strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".")
 	s = regexp.MustCompile(`\]\((\.\./)+`).ReplaceAllString(s, "](../")
-	s = regexp.MustCompile(`\[([^\]]+)\]\([#.][^)]*\)`).ReplaceAllString(s, "$1")
-	return regexp.MustCompile(`([^\\])\|`).ReplaceAllString(s, `$1\|`)
+	return regexp.MustCompile(`\[([^\]]+)\]\([#.][^)]*\)`).ReplaceAllString(s, "$1")
 }
 
 // kind names a type for people.
