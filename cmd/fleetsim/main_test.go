@@ -155,7 +155,7 @@ func TestHelp(t *testing.T) {
 
 // Every flag is in the document.
 func TestTheDocumentHasEveryFlag(t *testing.T) {
-	text, err := os.ReadFile("../../docs/fleetsim.md")
+	text, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	var diagnostics bytes.Buffer
 	require.Equal(t, exitOK, run([]string{"-help"}, io.Discard, &diagnostics))

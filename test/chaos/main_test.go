@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package chaos gives real collectors the faults of clusters, and checks the
-// promises after each: docs/chaos.md has both. `make chaos` runs it,
+// promises after each: README.md has both. `make chaos` runs it,
 // `make chaos SHORT=1` the short form.
 package chaos
 

@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 )
 
-// TestFleetsimExample runs the example of docs/fleetsim.md: the nodes with a
+// TestFleetsimExample runs the example of cmd/fleetsim/README.md: the nodes with a
 // fault find out for themselves by what the gateway returned, the gateway names
 // them, and nobody names anybody else.
 func TestFleetsimExample(t *testing.T) {
@@ -88,7 +88,7 @@ func runFleetsimExample(t *testing.T, which int) (*collector, gatewayPorts, flee
 // configuration, and the arguments of fleetsim in each example.
 func fleetsimExamples(t *testing.T) (overlay string, sims [][]string) {
 	t.Helper()
-	text, err := os.ReadFile(root + "/docs/fleetsim.md")
+	text, err := os.ReadFile(root + "/cmd/fleetsim/README.md")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
