@@ -21,6 +21,22 @@ const (
 	BearerScopes = "bearer.Scopes"
 )
 
+// Defines values for AttentionItemKind.
+const (
+	AttentionItemKindGroupFault  AttentionItemKind = "group_fault"
+	AttentionItemKindLostGPU     AttentionItemKind = "lost_gpu"
+	AttentionItemKindMissingNode AttentionItemKind = "missing_node"
+	AttentionItemKindSickGPU     AttentionItemKind = "sick_gpu"
+	AttentionItemKindStraggler   AttentionItemKind = "straggler"
+)
+
+// Defines values for AttentionItemSeverity.
+const (
+	Critical AttentionItemSeverity = "critical"
+	Major    AttentionItemSeverity = "major"
+	Minor    AttentionItemSeverity = "minor"
+)
+
 // Defines values for GPUHealth.
 const (
 	GPUHealthDegraded  GPUHealth = "degraded"
@@ -83,6 +99,15 @@ const (
 	StragglerUnjudgedTooFewPeers StragglerUnjudged = "too_few_peers"
 )
 
+// Defines values for ListAttentionParamsKind.
+const (
+	ListAttentionParamsKindGroupFault  ListAttentionParamsKind = "group_fault"
+	ListAttentionParamsKindLostGPU     ListAttentionParamsKind = "lost_gpu"
+	ListAttentionParamsKindMissingNode ListAttentionParamsKind = "missing_node"
+	ListAttentionParamsKindSickGPU     ListAttentionParamsKind = "sick_gpu"
+	ListAttentionParamsKindStraggler   ListAttentionParamsKind = "straggler"
+)
+
 // Defines values for ListGpusParamsHealth.
 const (
 	ListGpusParamsHealthDegraded  ListGpusParamsHealth = "degraded"
@@ -133,9 +158,99 @@ type Aggregation struct {
 // AggregationList defines model for AggregationList.
 type AggregationList struct {
 	Aggregations []Aggregation `json:"aggregations"`
-	End          time.Time     `json:"end"`
 	GroupBy      string        `json:"group_by"`
-	Start        time.Time     `json:"start"`
+	Since        time.Time     `json:"since"`
+	Until        time.Time     `json:"until"`
+}
+
+// AttentionCounts defines model for AttentionCounts.
+type AttentionCounts struct {
+	// GroupFaults Open faults of groups, communicators and jobs
+	GroupFaults  int64 `json:"group_faults"`
+	LostGpus     int64 `json:"lost_gpus"`
+	MissingNodes int64 `json:"missing_nodes"`
+
+	// Nodes Nodes that were looked at
+	Nodes      int64 `json:"nodes"`
+	SickGpus   int64 `json:"sick_gpus"`
+	Stragglers int64 `json:"stragglers"`
+}
+
+// AttentionGPU defines model for AttentionGPU.
+type AttentionGPU struct {
+	Index *int64 `json:"index,omitempty"`
+	UUID  string `json:"uuid"`
+}
+
+// AttentionItem defines model for AttentionItem.
+type AttentionItem struct {
+	// Action The same for programs
+	Action          *string  `json:"action,omitempty"`
+	Cluster         string   `json:"cluster"`
+	DurationSeconds *float64 `json:"duration_seconds,omitempty"`
+
+	// EpisodeID The open episode, where there is one
+	EpisodeID *string `json:"episode_id,omitempty"`
+
+	// GPUHoursLostAtMost gpu_hours_lost_per_hour is a bound: a silent node may still work
+	GPUHoursLostAtMost  *bool           `json:"gpu_hours_lost_at_most,omitempty"`
+	GPUHoursLostPerHour *float64        `json:"gpu_hours_lost_per_hour,omitempty"`
+	Gpus                *[]AttentionGPU `json:"gpus,omitempty"`
+	Group               *string         `json:"group,omitempty"`
+
+	// ID Stays the same while the trouble lasts
+	ID string `json:"id"`
+
+	// Kind group_fault: many nodes, a communicator or a job
+	Kind AttentionItemKind `json:"kind"`
+
+	// Next What to do, a sentence
+	Next string `json:"next"`
+
+	// Node Absent for an item of many nodes
+	Node      *string `json:"node,omitempty"`
+	NodeCount *int64  `json:"node_count,omitempty"`
+
+	// Nodes Of an item of many nodes, at most 100
+	Nodes *[]string `json:"nodes,omitempty"`
+
+	// Part The part of the node that is meant, such as rank 3 (GPU 5); absent: the whole node
+	Part *string `json:"part,omitempty"`
+
+	// Reason The same for programs
+	Reason   *string               `json:"reason,omitempty"`
+	Severity AttentionItemSeverity `json:"severity"`
+
+	// Since Absent while unknown
+	Since *time.Time `json:"since,omitempty"`
+
+	// SinceBefore It began at that time or earlier
+	SinceBefore *bool `json:"since_before,omitempty"`
+
+	// What What is wrong, a sentence
+	What string `json:"what"`
+
+	// Why Why, a sentence; absent where what says all
+	Why *string `json:"why,omitempty"`
+}
+
+// AttentionItemKind group_fault: many nodes, a communicator or a job
+type AttentionItemKind string
+
+// AttentionItemSeverity defines model for AttentionItem.Severity.
+type AttentionItemSeverity string
+
+// AttentionList defines model for AttentionList.
+type AttentionList struct {
+	At     time.Time       `json:"at"`
+	Counts AttentionCounts `json:"counts"`
+	Items  []AttentionItem `json:"items"`
+
+	// Total Items selected in all; the list may be shorter
+	Total int64 `json:"total"`
+
+	// Waiting What is not judged yet and why, a sentence each
+	Waiting []string `json:"waiting"`
 }
 
 // Culprit defines model for Culprit.
@@ -171,6 +286,9 @@ type Episode struct {
 	Cause   *string `json:"cause,omitempty"`
 	Cluster string  `json:"cluster"`
 
+	// Communicator Of one that is slow
+	Communicator *string `json:"communicator,omitempty"`
+
 	// Confidence 0 to 1
 	Confidence *float64 `json:"confidence,omitempty"`
 	Culprit    *Culprit `json:"culprit,omitempty"`
@@ -191,6 +309,9 @@ type Episode struct {
 	// ID Of no other episode of the cluster
 	ID string `json:"id"`
 
+	// JobID Of the ranks or the communicator that are meant
+	JobID *string `json:"job_id,omitempty"`
+
 	// Median The peers'
 	Median    *float64 `json:"median,omitempty"`
 	Node      *string  `json:"node,omitempty"`
@@ -210,6 +331,9 @@ type Episode struct {
 	Signal   *string   `json:"signal,omitempty"`
 	Since    time.Time `json:"since"`
 
+	// SinceBefore It began at that time or earlier
+	SinceBefore *bool `json:"since_before,omitempty"`
+
 	// Subject node, group, missing, communicator or job
 	Subject string    `json:"subject"`
 	Text    *string   `json:"text,omitempty"`
@@ -223,14 +347,14 @@ type Episode struct {
 type EpisodePage struct {
 	Episodes []Episode `json:"episodes"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -369,14 +493,14 @@ type GPUCount struct {
 type GPUPage struct {
 	Gpus []NodeGPU `json:"gpus"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -432,14 +556,14 @@ type Group struct {
 type GroupPage struct {
 	Groups []Group `json:"groups"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -505,14 +629,14 @@ type HistoryHealth struct {
 type HostPage struct {
 	Hosts []RecordedHost `json:"hosts"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -693,6 +817,9 @@ type NodeGPUs struct {
 
 // NodePage defines model for NodePage.
 type NodePage struct {
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More  bool   `json:"more"`
 	Nodes []Node `json:"nodes"`
@@ -700,11 +827,45 @@ type NodePage struct {
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
 
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
-
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
+}
+
+// Past defines model for Past.
+type Past struct {
+	// At End of each point's step
+	At      []time.Time `json:"at"`
+	Cluster string      `json:"cluster"`
+	Node    string      `json:"node"`
+
+	// Signals Their lists are as long as at, with null where nothing is known
+	Signals []PastSignal `json:"signals"`
+	Since   time.Time    `json:"since"`
+
+	// StepSeconds Time between two points; each is the last value that was told before it, at most 5 to 30 minutes old
+	StepSeconds float64   `json:"step_seconds"`
+	Until       time.Time `json:"until"`
+}
+
+// PastSignal defines model for PastSignal.
+type PastSignal struct {
+	// Median Of its peers
+	Median []float64 `json:"median"`
+
+	// Scale How much its peers differ; of the score there is none
+	Scale []float64 `json:"scale"`
+
+	// Signal A signal, or score
+	Signal string `json:"signal"`
+
+	// Threshold Of the verdict
+	Threshold []float64 `json:"threshold"`
+
+	// Unit Of value, median and threshold, in UCUM; absent where only the job knows it
+	Unit *string `json:"unit,omitempty"`
+
+	// Value What the node said
+	Value []float64 `json:"value"`
 }
 
 // RecordedGPU defines model for RecordedGPU.
@@ -721,14 +882,14 @@ type RecordedGPU struct {
 type RecordedGPUPage struct {
 	Gpus []RecordedGPU `json:"gpus"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -762,21 +923,20 @@ type Sample struct {
 
 // SamplePage defines model for SamplePage.
 type SamplePage struct {
-	End time.Time `json:"end"`
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
 
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
-	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64     `json:"page_size"`
-	Samples  []Sample  `json:"samples"`
-	Start    time.Time `json:"start"`
+	Page    int64     `json:"page"`
+	Samples []Sample  `json:"samples"`
+	Since   time.Time `json:"since"`
 
 	// Total Items selected in all; -1 where that is not known
-	Total int64 `json:"total"`
+	Total int64     `json:"total"`
+	Until time.Time `json:"until"`
 }
 
 // Signal defines model for Signal.
@@ -923,6 +1083,27 @@ type Xid struct {
 	Count float64 `json:"count"`
 }
 
+// ListAttentionParams defines parameters for ListAttention.
+type ListAttentionParams struct {
+	// Cluster Only of these clusters
+	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
+
+	// Group Only of these peer groups
+	Group *[]string `form:"group,omitempty" json:"group,omitempty"`
+
+	// Node Only what is about these nodes, alone or among others
+	Node *[]string `form:"node,omitempty" json:"node,omitempty"`
+
+	// Kind Only of these kinds
+	Kind *[]ListAttentionParamsKind `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Limit Length of the list
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListAttentionParamsKind defines parameters for ListAttention.
+type ListAttentionParamsKind string
+
 // ListEpisodesParams defines parameters for ListEpisodes.
 type ListEpisodesParams struct {
 	// Cluster Only of these clusters
@@ -940,8 +1121,14 @@ type ListEpisodesParams struct {
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// GetEpisodeParams defines parameters for GetEpisode.
+type GetEpisodeParams struct {
+	// Cluster Its cluster, where episodes of several clusters have that ID
+	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
 }
 
 // ListGpusParams defines parameters for ListGpus.
@@ -961,8 +1148,8 @@ type ListGpusParams struct {
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListGpusParamsHealth defines parameters for ListGpus.
@@ -976,8 +1163,8 @@ type ListGroupsParams struct {
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListNodesParams defines parameters for ListNodes.
@@ -1006,8 +1193,8 @@ type ListNodesParams struct {
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Gpus With the GPUs of each node
 	Gpus *bool `form:"gpus,omitempty" json:"gpus,omitempty"`
@@ -1029,6 +1216,21 @@ type GetNodeParams struct {
 type GetNodeGpusParams struct {
 	// Cluster Its cluster, where nodes of several clusters have that name
 	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
+}
+
+// GetNodePastParams defines parameters for GetNodePast.
+type GetNodePastParams struct {
+	// Cluster Its cluster, where nodes of several clusters have that name
+	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
+
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
+
+	// Points At most so many points
+	Points *int64 `form:"points,omitempty" json:"points,omitempty"`
 }
 
 // GetSummaryParams defines parameters for GetSummary.
@@ -1063,26 +1265,23 @@ type ListTelemetryParams struct {
 	// Metric Only of these metrics
 	Metric *[]string `form:"metric,omitempty" json:"metric,omitempty"`
 
-	// Start From then on; by default an hour before the end
-	Start *time.Time `form:"start,omitempty" json:"start,omitempty"`
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
 
-	// End Until then; by default now
-	End *time.Time `form:"end,omitempty" json:"end,omitempty"`
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListAggregationsParams defines parameters for ListAggregations.
 type ListAggregationsParams struct {
 	// GroupBy The key of a row, besides the metric and its attributes
 	GroupBy *ListAggregationsParamsGroupBy `form:"group_by,omitempty" json:"group_by,omitempty"`
-
-	// TimeRange How far back from now, such as 30m, 24h or 7d
-	TimeRange *string `form:"time_range,omitempty" json:"time_range,omitempty"`
 
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
@@ -1095,6 +1294,12 @@ type ListAggregationsParams struct {
 
 	// Metric Only of these metrics; by default all whose name does not end with .info, which are always 1
 	Metric *[]string `form:"metric,omitempty" json:"metric,omitempty"`
+
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 }
 
 // ListAggregationsParamsGroupBy defines parameters for ListAggregations.
@@ -1105,17 +1310,17 @@ type ListTelemetryHostsParams struct {
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
 
-	// Start From then on; by default an hour before the end
-	Start *time.Time `form:"start,omitempty" json:"start,omitempty"`
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
 
-	// End Until then; by default now
-	End *time.Time `form:"end,omitempty" json:"end,omitempty"`
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListTelemetryGpusParams defines parameters for ListTelemetryGpus.
@@ -1123,17 +1328,17 @@ type ListTelemetryGpusParams struct {
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
 
-	// Start From then on; by default an hour before the end
-	Start *time.Time `form:"start,omitempty" json:"start,omitempty"`
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
 
-	// End Until then; by default now
-	End *time.Time `form:"end,omitempty" json:"end,omitempty"`
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // RequestEditorFn  is the function signature for the RequestEditor callback function
@@ -1209,8 +1414,14 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 
 // The interface specification for the client above.
 type ClientInterface interface {
+	// ListAttention request
+	ListAttention(ctx context.Context, params *ListAttentionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListEpisodes request
 	ListEpisodes(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetEpisode request
+	GetEpisode(ctx context.Context, id string, params *GetEpisodeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListGpus request
 	ListGpus(ctx context.Context, params *ListGpusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1229,6 +1440,9 @@ type ClientInterface interface {
 
 	// GetNodeGpus request
 	GetNodeGpus(ctx context.Context, node string, params *GetNodeGpusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetNodePast request
+	GetNodePast(ctx context.Context, node string, params *GetNodePastParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSummary request
 	GetSummary(ctx context.Context, params *GetSummaryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1249,8 +1463,32 @@ type ClientInterface interface {
 	ListTelemetryGpus(ctx context.Context, host string, params *ListTelemetryGpusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 }
 
+func (c *Client) ListAttention(ctx context.Context, params *ListAttentionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAttentionRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 func (c *Client) ListEpisodes(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListEpisodesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) GetEpisode(ctx context.Context, id string, params *GetEpisodeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetEpisodeRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1333,6 +1571,18 @@ func (c *Client) GetNodeGpus(ctx context.Context, node string, params *GetNodeGp
 	return c.Client.Do(req)
 }
 
+func (c *Client) GetNodePast(ctx context.Context, node string, params *GetNodePastParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetNodePastRequest(c.Server, node, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 func (c *Client) GetSummary(ctx context.Context, params *GetSummaryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetSummaryRequest(c.Server, params)
 	if err != nil {
@@ -1403,6 +1653,119 @@ func (c *Client) ListTelemetryGpus(ctx context.Context, host string, params *Lis
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// NewListAttentionRequest generates requests for ListAttention
+func NewListAttentionRequest(server string, params *ListAttentionParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/attention")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Group != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "group", runtime.ParamLocationQuery, *params.Group); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Node != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "node", runtime.ParamLocationQuery, *params.Node); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Kind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "kind", runtime.ParamLocationQuery, *params.Kind); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewListEpisodesRequest generates requests for ListEpisodes
@@ -1507,9 +1870,65 @@ func NewListEpisodesRequest(server string, params *ListEpisodesParams) (*http.Re
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetEpisodeRequest generates requests for GetEpisode
+func NewGetEpisodeRequest(server string, id string, params *GetEpisodeParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithLocation("simple", false, "id", runtime.ParamLocationPath, id)
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/episodes/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -1636,9 +2055,9 @@ func NewListGpusRequest(server string, params *ListGpusParams) (*http.Request, e
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -1717,9 +2136,9 @@ func NewListGroupsRequest(server string, params *ListGroupsParams) (*http.Reques
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -1921,9 +2340,9 @@ func NewListNodesRequest(server string, params *ListNodesParams) (*http.Request,
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2052,6 +2471,110 @@ func NewGetNodeGpusRequest(server string, node string, params *GetNodeGpusParams
 		if params.Cluster != nil {
 
 			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetNodePastRequest generates requests for GetNodePast
+func NewGetNodePastRequest(server string, node string, params *GetNodePastParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithLocation("simple", false, "node", runtime.ParamLocationPath, node)
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/nodes/%s/past", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Points != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "points", runtime.ParamLocationQuery, *params.Points); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2292,9 +2815,9 @@ func NewListTelemetryRequest(server string, params *ListTelemetryParams) (*http.
 
 		}
 
-		if params.Start != nil {
+		if params.Since != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "start", runtime.ParamLocationQuery, *params.Start); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2308,9 +2831,9 @@ func NewListTelemetryRequest(server string, params *ListTelemetryParams) (*http.
 
 		}
 
-		if params.End != nil {
+		if params.Until != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "end", runtime.ParamLocationQuery, *params.End); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2340,9 +2863,9 @@ func NewListTelemetryRequest(server string, params *ListTelemetryParams) (*http.
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2392,22 +2915,6 @@ func NewListAggregationsRequest(server string, params *ListAggregationsParams) (
 		if params.GroupBy != nil {
 
 			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "group_by", runtime.ParamLocationQuery, *params.GroupBy); err != nil {
-				return nil, err
-			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
-				return nil, err
-			} else {
-				for k, v := range parsed {
-					for _, v2 := range v {
-						queryValues.Add(k, v2)
-					}
-				}
-			}
-
-		}
-
-		if params.TimeRange != nil {
-
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "time_range", runtime.ParamLocationQuery, *params.TimeRange); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2485,6 +2992,38 @@ func NewListAggregationsRequest(server string, params *ListAggregationsParams) (
 
 		}
 
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
 		queryURL.RawQuery = queryValues.Encode()
 	}
 
@@ -2534,9 +3073,9 @@ func NewListTelemetryHostsRequest(server string, params *ListTelemetryHostsParam
 
 		}
 
-		if params.Start != nil {
+		if params.Since != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "start", runtime.ParamLocationQuery, *params.Start); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2550,9 +3089,9 @@ func NewListTelemetryHostsRequest(server string, params *ListTelemetryHostsParam
 
 		}
 
-		if params.End != nil {
+		if params.Until != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "end", runtime.ParamLocationQuery, *params.End); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2582,9 +3121,9 @@ func NewListTelemetryHostsRequest(server string, params *ListTelemetryHostsParam
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2654,9 +3193,9 @@ func NewListTelemetryGpusRequest(server string, host string, params *ListTelemet
 
 		}
 
-		if params.Start != nil {
+		if params.Since != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "start", runtime.ParamLocationQuery, *params.Start); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2670,9 +3209,9 @@ func NewListTelemetryGpusRequest(server string, host string, params *ListTelemet
 
 		}
 
-		if params.End != nil {
+		if params.Until != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "end", runtime.ParamLocationQuery, *params.End); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2702,9 +3241,9 @@ func NewListTelemetryGpusRequest(server string, host string, params *ListTelemet
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2772,8 +3311,14 @@ func WithBaseURL(baseURL string) ClientOption {
 
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
+	// ListAttentionWithResponse request
+	ListAttentionWithResponse(ctx context.Context, params *ListAttentionParams, reqEditors ...RequestEditorFn) (*ListAttentionResponse, error)
+
 	// ListEpisodesWithResponse request
 	ListEpisodesWithResponse(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*ListEpisodesResponse, error)
+
+	// GetEpisodeWithResponse request
+	GetEpisodeWithResponse(ctx context.Context, id string, params *GetEpisodeParams, reqEditors ...RequestEditorFn) (*GetEpisodeResponse, error)
 
 	// ListGpusWithResponse request
 	ListGpusWithResponse(ctx context.Context, params *ListGpusParams, reqEditors ...RequestEditorFn) (*ListGpusResponse, error)
@@ -2792,6 +3337,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetNodeGpusWithResponse request
 	GetNodeGpusWithResponse(ctx context.Context, node string, params *GetNodeGpusParams, reqEditors ...RequestEditorFn) (*GetNodeGpusResponse, error)
+
+	// GetNodePastWithResponse request
+	GetNodePastWithResponse(ctx context.Context, node string, params *GetNodePastParams, reqEditors ...RequestEditorFn) (*GetNodePastResponse, error)
 
 	// GetSummaryWithResponse request
 	GetSummaryWithResponse(ctx context.Context, params *GetSummaryParams, reqEditors ...RequestEditorFn) (*GetSummaryResponse, error)
@@ -2812,11 +3360,39 @@ type ClientWithResponsesInterface interface {
 	ListTelemetryGpusWithResponse(ctx context.Context, host string, params *ListTelemetryGpusParams, reqEditors ...RequestEditorFn) (*ListTelemetryGpusResponse, error)
 }
 
+type ListAttentionResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *AttentionList
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAttentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAttentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 type ListEpisodesResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *EpisodePage
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -2838,11 +3414,39 @@ func (r ListEpisodesResponse) StatusCode() int {
 	return 0
 }
 
+type GetEpisodeResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *Episode
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r GetEpisodeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetEpisodeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 type ListGpusResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *GPUPage
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -2869,6 +3473,7 @@ type ListGroupsResponse struct {
 	HTTPResponse              *http.Response
 	JSON200                   *GroupPage
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -2920,6 +3525,7 @@ type ListNodesResponse struct {
 	HTTPResponse              *http.Response
 	JSON200                   *NodePage
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -2995,11 +3601,39 @@ func (r GetNodeGpusResponse) StatusCode() int {
 	return 0
 }
 
+type GetNodePastResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *Past
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r GetNodePastResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetNodePastResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 type GetSummaryResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *Summary
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -3026,6 +3660,7 @@ type ListStragglersResponse struct {
 	HTTPResponse              *http.Response
 	JSON200                   *StragglerList
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -3155,6 +3790,15 @@ func (r ListTelemetryGpusResponse) StatusCode() int {
 	return 0
 }
 
+// ListAttentionWithResponse request returning *ListAttentionResponse
+func (c *ClientWithResponses) ListAttentionWithResponse(ctx context.Context, params *ListAttentionParams, reqEditors ...RequestEditorFn) (*ListAttentionResponse, error) {
+	rsp, err := c.ListAttention(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAttentionResponse(rsp)
+}
+
 // ListEpisodesWithResponse request returning *ListEpisodesResponse
 func (c *ClientWithResponses) ListEpisodesWithResponse(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*ListEpisodesResponse, error) {
 	rsp, err := c.ListEpisodes(ctx, params, reqEditors...)
@@ -3162,6 +3806,15 @@ func (c *ClientWithResponses) ListEpisodesWithResponse(ctx context.Context, para
 		return nil, err
 	}
 	return ParseListEpisodesResponse(rsp)
+}
+
+// GetEpisodeWithResponse request returning *GetEpisodeResponse
+func (c *ClientWithResponses) GetEpisodeWithResponse(ctx context.Context, id string, params *GetEpisodeParams, reqEditors ...RequestEditorFn) (*GetEpisodeResponse, error) {
+	rsp, err := c.GetEpisode(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetEpisodeResponse(rsp)
 }
 
 // ListGpusWithResponse request returning *ListGpusResponse
@@ -3218,6 +3871,15 @@ func (c *ClientWithResponses) GetNodeGpusWithResponse(ctx context.Context, node 
 	return ParseGetNodeGpusResponse(rsp)
 }
 
+// GetNodePastWithResponse request returning *GetNodePastResponse
+func (c *ClientWithResponses) GetNodePastWithResponse(ctx context.Context, node string, params *GetNodePastParams, reqEditors ...RequestEditorFn) (*GetNodePastResponse, error) {
+	rsp, err := c.GetNodePast(ctx, node, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetNodePastResponse(rsp)
+}
+
 // GetSummaryWithResponse request returning *GetSummaryResponse
 func (c *ClientWithResponses) GetSummaryWithResponse(ctx context.Context, params *GetSummaryParams, reqEditors ...RequestEditorFn) (*GetSummaryResponse, error) {
 	rsp, err := c.GetSummary(ctx, params, reqEditors...)
@@ -3272,6 +3934,67 @@ func (c *ClientWithResponses) ListTelemetryGpusWithResponse(ctx context.Context,
 	return ParseListTelemetryGpusResponse(rsp)
 }
 
+// ParseListAttentionResponse parses an HTTP response from a ListAttentionWithResponse call
+func ParseListAttentionResponse(rsp *http.Response) (*ListAttentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAttentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AttentionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseListEpisodesResponse parses an HTTP response from a ListEpisodesWithResponse call
 func ParseListEpisodesResponse(rsp *http.Response) (*ListEpisodesResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -3299,6 +4022,74 @@ func ParseListEpisodesResponse(rsp *http.Response) (*ListEpisodesResponse, error
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetEpisodeResponse parses an HTTP response from a GetEpisodeWithResponse call
+func ParseGetEpisodeResponse(rsp *http.Response) (*GetEpisodeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetEpisodeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Episode
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3354,6 +4145,13 @@ func ParseListGpusResponse(rsp *http.Response) (*ListGpusResponse, error) {
 		}
 		response.ApplicationProblemJSON401 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -3407,6 +4205,13 @@ func ParseListGroupsResponse(rsp *http.Response) (*ListGroupsResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3508,6 +4313,13 @@ func ParseListNodesResponse(rsp *http.Response) (*ListNodesResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3657,6 +4469,67 @@ func ParseGetNodeGpusResponse(rsp *http.Response) (*GetNodeGpusResponse, error) 
 	return response, nil
 }
 
+// ParseGetNodePastResponse parses an HTTP response from a GetNodePastWithResponse call
+func ParseGetNodePastResponse(rsp *http.Response) (*GetNodePastResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetNodePastResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Past
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetSummaryResponse parses an HTTP response from a GetSummaryWithResponse call
 func ParseGetSummaryResponse(rsp *http.Response) (*GetSummaryResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -3684,6 +4557,13 @@ func ParseGetSummaryResponse(rsp *http.Response) (*GetSummaryResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3738,6 +4618,13 @@ func ParseListStragglersResponse(rsp *http.Response) (*ListStragglersResponse, e
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
