@@ -77,7 +77,8 @@ func (m Model) listHeading() string {
 func (m Model) itemCells(where, since, cost string) []cell {
 	return []cell{
 		{where, max(1, m.width-sinceWidth-costWidth), false, ""},
-		{since, sinceWidth, true, ""}, {cost, costWidth, true, ""},
+		{since, sinceWidth, true, ""},
+		{cost, costWidth, true, ""},
 	}
 }
 

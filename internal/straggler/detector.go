@@ -311,21 +311,21 @@ func (e *Engine) young(spread, gap float64, w int) float64 {
 
 // early follows when losses began where too few nodes can be compared yet: among all.
 func (e *Engine) early(tracks []track, gap float64) {
-	all := append(e.cold, e.slots...)
-	if len(all) < e.cfg.MinPeers {
+	e.cold = append(e.cold, e.slots...)
+	if len(e.cold) < e.cfg.MinPeers {
 		return
 	}
 	e.values = e.values[:0]
-	for _, i := range all {
+	for _, i := range e.cold {
 		e.values = append(e.values, tracks[i].Y)
 	}
 	centre := e.sample.Level(e.values)
-	spread := robust.MADToSigma * robust.SmallSample(len(all)) * e.sample.MAD(e.values, centre)
+	spread := robust.MADToSigma * robust.SmallSample(len(e.cold)) * e.sample.MAD(e.values, centre)
 	var limit [windows]float64
 	for w := range windows {
 		limit[w] = max(leastLoss[w]*gap, mads[w]*e.young(spread, gap, w))
 	}
-	for _, i := range all {
+	for _, i := range e.cold {
 		if t := &tracks[i]; !t.Flagged {
 			t.R = float32(centre - t.Y)
 			t.rises(&limit, e.at, e.dt)
