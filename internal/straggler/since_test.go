@@ -139,7 +139,7 @@ func TestSinceIsWhenTheLossBegan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(37, 0))
 			var all, obvious []float64
-			for range 100 {
+			for range 40 {
 				l := drawLoss(r)
 				change(r, l)
 				plain := l.obvious()
