@@ -215,7 +215,9 @@ func TestNoticesSayWhatCameOfIt(t *testing.T) {
 		"NO ANSWER: dial tcp 10.0.0.1:8086: connect: connection refused": fmt.Errorf("the fleet view was not refreshed and is empty: %w",
 			&url.Error{Op: "Get", URL: "http://gateway:8086/api/v1/nodes?page=1&limit=1000", Err: errors.New("dial tcp 10.0.0.1:8086: connect: connection refused")}),
 		"NO ANSWER: status 401, give --token-file, or user and password in the URL": fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusUnauthorized}),
-		"NO ANSWER: status 503 Service Unavailable":                                 fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusServiceUnavailable}),
+		"NO ANSWER: --cluster: no cluster \"nope\" is known, known are prod": fmt.Errorf("empty: %w",
+			&fleetclient.Error{Status: http.StatusNotFound, Problem: fleetclient.ErrorModel{Detail: new(`no cluster "nope" is known, known are prod`)}}),
+		"NO ANSWER: status 503 Service Unavailable": fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusServiceUnavailable}),
 	} {
 		s := newScreen(t, testFleet(1+17))
 		s.source.err = err

@@ -128,6 +128,9 @@ func why(err error) string {
 		if answer.Status == http.StatusUnauthorized {
 			return "status 401, give --token-file, or user and password in the URL"
 		}
+		if answer.Status == http.StatusNotFound && answer.Problem.Detail != nil {
+			return "--cluster: " + *answer.Problem.Detail
+		}
 		return answer.Error()
 	}
 	var request *url.Error
