@@ -22,9 +22,11 @@ type drawnLoss struct {
 	tick, onset      time.Duration
 	nodes, more      int
 	noise, loss      float64
+	differ           float64
+	other            float64 // what every other node does less, the node among them
 	peers            string
 	heard, back      time.Duration // before heard nothing is told of the node, nor before back since a minute
-	works            time.Duration // before that it is in the state before
+	pauses, works    time.Duration // between them it is in the state before
 	before           nodesignal.State
 	moves, restarted time.Duration
 }
@@ -51,9 +53,12 @@ func (l *drawnLoss) play(t *testing.T, r *rand.Rand) (late float64, found bool) 
 		next := f.now.Add(l.tick)
 		for i := range l.nodes {
 			o := Observation{Cluster: "c", Node: nodeName("n", i), Peers: []string{l.peers}, HasState: true}
-			x := 1 + l.noise*r.NormFloat64()
+			x := 1 + l.noise*r.NormFloat64() - l.differ*float64((3*i)%5-2)
 			if i >= 3 && i <= 3+l.more && at >= l.onset {
 				x -= l.loss
+			}
+			if i%2 == 1 {
+				x *= 1 - l.other
 			}
 			if i == 3 {
 				if at < l.onset && !heard.IsZero() || at < l.works && l.before == nodesignal.StateIdle {
@@ -67,7 +72,7 @@ func (l *drawnLoss) play(t *testing.T, r *rand.Rand) (late float64, found bool) 
 						well = next
 					}
 				}
-				if at < l.works {
+				if at >= l.pauses && at < l.works {
 					o.State = l.before
 				}
 			}
@@ -91,11 +96,15 @@ func (l *drawnLoss) play(t *testing.T, r *rand.Rand) (late float64, found bool) 
 			if n.Node != nodeName("n", 3) || !n.Straggler {
 				continue
 			}
-			if n.Since.Unix() == 0 {
-				n.Since = heard
+			if at < l.onset {
+				return 0, false // a false alarm
 			}
 			if well.IsZero() {
 				well = heard
+				require.True(t, n.Since.Unix() == 0 || !l.obvious(), "it was slow before it was watched")
+			}
+			if n.Since.Unix() == 0 {
+				n.Since = heard
 			}
 			require.False(t, n.Since.Before(heard.Add(-time.Second)) || n.Since.After(f.now))
 			return n.Since.Sub(well).Seconds() / l.tick.Seconds(), true
@@ -115,8 +124,13 @@ func TestSinceIsWhenTheLossBegan(t *testing.T) {
 		l.signal, l.noise, l.loss = nodesignal.Communication, l.noise/6, l.loss/6+0.03
 	}
 	for name, change := range map[string]func(*rand.Rand, *drawnLoss){
-		"any group":           func(*rand.Rand, *drawnLoss) {},
-		"no labels":           func(_ *rand.Rand, l *drawnLoss) { l.peers = "" },
+		"any group": func(*rand.Rand, *drawnLoss) {},
+		"no labels": func(_ *rand.Rand, l *drawnLoss) { l.peers = "" },
+		"two jobs without labels": func(r *rand.Rand, l *drawnLoss) {
+			l.peers, l.nodes, l.other = "", l.nodes+8, 0.2+0.4*r.Float64()
+			l.onset += 2 * time.Minute // when they are told apart
+		},
+		"nodes that differ":   func(_ *rand.Rand, l *drawnLoss) { l.differ = 0.01 },
 		"young group":         func(r *rand.Rand, l *drawnLoss) { l.onset = seconds(r.IntN(5 * 60)) },
 		"few ticks":           func(r *rand.Rand, l *drawnLoss) { l.onset = time.Duration(r.IntN(8)) * l.tick },
 		"from the first tick": func(_ *rand.Rand, l *drawnLoss) { l.onset = 0 },
@@ -124,17 +138,20 @@ func TestSinceIsWhenTheLossBegan(t *testing.T) {
 		"from its first tick": func(r *rand.Rand, l *drawnLoss) { late(r, l); l.onset = l.heard },
 		"calibrates": func(r *rand.Rand, l *drawnLoss) {
 			l.onset /= 2
-			l.works, l.before = seconds(r.IntN(10*60)), nodesignal.StateCalibrating
+			l.pauses = seconds(max(0, r.IntN(10*60)-5*60))
+			l.works, l.before = l.pauses+seconds(r.IntN(10*60)), nodesignal.StateCalibrating
 		},
-		"begins to work": func(_ *rand.Rand, l *drawnLoss) { l.works, l.before = l.onset, nodesignal.StateIdle },
-		"worked before":  func(_ *rand.Rand, l *drawnLoss) { l.works, l.before = l.onset/2, nodesignal.StateIdle },
-		"comes back":     func(_ *rand.Rand, l *drawnLoss) { l.onset += 4 * time.Minute; l.back = l.onset },
-		"moves":          func(r *rand.Rand, l *drawnLoss) { l.moves = l.onset + seconds(r.IntN(200)-100) },
-		"restart":        func(r *rand.Rand, l *drawnLoss) { l.restarted = l.onset + l.tick*time.Duration(r.IntN(4)) },
-		"three slow":     func(_ *rand.Rand, l *drawnLoss) { l.more = 2 },
-		"a third slow":   func(_ *rand.Rand, l *drawnLoss) { l.more = l.nodes / 3 },
-		"rank":           rank,
-		"rank, late":     func(r *rand.Rand, l *drawnLoss) { late(r, l); rank(r, l) },
+		"begins to work": func(_ *rand.Rand, l *drawnLoss) {
+			l.works, l.before, l.restarted = l.onset, nodesignal.StateIdle, l.onset
+		},
+		"worked before": func(_ *rand.Rand, l *drawnLoss) { l.works, l.before = l.onset/2, nodesignal.StateIdle },
+		"comes back":    func(_ *rand.Rand, l *drawnLoss) { l.onset += 4 * time.Minute; l.back = l.onset },
+		"moves":         func(r *rand.Rand, l *drawnLoss) { l.moves = l.onset + seconds(r.IntN(200)-100) },
+		"restart":       func(r *rand.Rand, l *drawnLoss) { l.restarted = l.onset + l.tick*time.Duration(r.IntN(4)) },
+		"three slow":    func(_ *rand.Rand, l *drawnLoss) { l.more = 2 },
+		"a third slow":  func(_ *rand.Rand, l *drawnLoss) { l.more = l.nodes / 3 },
+		"rank":          rank,
+		"rank, late":    func(r *rand.Rand, l *drawnLoss) { late(r, l); rank(r, l) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(37, 0))
