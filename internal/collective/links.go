@@ -40,6 +40,7 @@ type flow struct {
 	age    float64    // seconds
 	fall   float64    // below usual, logarithm
 	over   int        // ticks running that it is too low
+	well   time.Time  // the last tick that was not too low by itself
 }
 
 const (
@@ -117,7 +118,7 @@ func (b *Book) follow(now time.Time) {
 			continue
 		}
 		for c, f := range l.flows {
-			if f.tick(b.dt) {
+			if f.tick(b.dt, now) {
 				at := kind{k.cluster, c, l.of.Size, l.of.Nodes}
 				falls[at] = append(falls[at], f.fall)
 			}
@@ -139,7 +140,7 @@ func (b *Book) follow(now time.Time) {
 			if l.event == nil {
 				l.event = &episode.Event{
 					Subject: episode.SubjectLink, Cluster: k.cluster, Group: b.jobOf(&l.of), Job: l.of.Job, Detail: l.of.Label(),
-					Severity: episode.SeverityOf(-math.Expm1(-f.fall)), Since: now, Confidence: 1,
+					Severity: episode.SeverityOf(-math.Expm1(-f.fall)), Since: f.well, Confidence: 1,
 					Gap: -math.Expm1(-f.fall), Value: math.Exp(f.usual - f.fall), Median: math.Exp(f.usual), Ranks: int(l.of.Size),
 				}
 				b.tell(l.event, episode.EventOnset, "")
@@ -169,7 +170,7 @@ func (b *Book) blamed(l *link) bool {
 }
 
 // tick takes what was told since the last, and reports whether there was anything.
-func (f *flow) tick(dt float64) bool {
+func (f *flow) tick(dt float64, now time.Time) bool {
 	if f.now == 0 {
 		return false
 	}
@@ -181,7 +182,11 @@ func (f *flow) tick(dt float64) bool {
 	}
 	f.age += max(dt, 1)
 	f.fall = f.usual - x
-	if f.age > linkYoung && f.fall > max(math.Log(leastFall), spreads*f.spread) {
+	limit := max(math.Log(leastFall), spreads*f.spread)
+	if f.usual-math.Log(f.last[0]) <= limit {
+		f.well = now
+	}
+	if f.age > linkYoung && f.fall > limit {
 		f.over++
 		return true
 	}

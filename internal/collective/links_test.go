@@ -42,11 +42,13 @@ func TestSlowCommunication(t *testing.T) {
 	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(3, 4))
 	r.links(60, rng, same)
 	require.Empty(t, r.events)
+	began := r.now
 	r.links(8, rng, half)
 	require.Len(t, r.events, 1)
 	ev := r.events[0]
 	assert.Equal(t, episode.SubjectLink, ev.Subject)
 	assert.Equal(t, "tp:0 (b)", ev.Detail)
+	assert.Equal(t, began, ev.Since)
 	assert.InDelta(t, 0.5, ev.Gap, 0.06)
 	assert.InDelta(t, 40e9, ev.Median, 3e9)
 	assert.Empty(t, ev.Node, "nobody is named")

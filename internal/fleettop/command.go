@@ -40,7 +40,7 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show the fleet of a gateway in the terminal",
-		Long: "Shows nodes, the most suspicious first, from the API of a gateway's fleet view.\n\n" +
+		Long: "Shows what needs attention, the worst first, and all nodes, from the API of a gateway's fleet view. `?` explains the screen.\n\n" +
 			"Environment: GPU_COLLECTOR_ENDPOINT, which may have user and password for basic auth (https://user:password@gateway:8086), " +
 			"GPU_COLLECTOR_TOKEN, GPU_COLLECTOR_CA_FILE, GPU_COLLECTOR_CERT_FILE, GPU_COLLECTOR_KEY_FILE and NO_COLOR.",
 		Args:          cobra.NoArgs,
@@ -57,7 +57,7 @@ func Command() *cobra.Command {
 	f.StringVar(&s.certFile, "cert-file", os.Getenv("GPU_COLLECTOR_CERT_FILE"), "certificate to show to the gateway, PEM")
 	f.StringVar(&s.keyFile, "key-file", os.Getenv("GPU_COLLECTOR_KEY_FILE"), "its key, PEM")
 	f.DurationVar(&s.interval, "interval", 2*time.Second, "time between two looks")
-	f.BoolVar(&s.once, "once", false, "write the fleet once as plain text, and fail when the gateway does not answer or is not well")
+	f.BoolVar(&s.once, "once", false, "write all that needs attention and all nodes once as plain text, and fail when the gateway does not answer or is not well")
 	return cmd
 }
 

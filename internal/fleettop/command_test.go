@@ -36,7 +36,7 @@ func guarded(t *testing.T, authorization string, clientCA *x509.Certificate) *ht
 		body := map[string]string{
 			"/api/v1/nodes":         `{"nodes":[{"cluster":"c","node":"n0","health":"healthy","last_seen":"2026-01-02T03:04:05Z"}],"total":1}`,
 			"/api/v1/stats/summary": `{"nodes":1}`,
-			"/api/v1/episodes":      `{"episodes":[]}`,
+			"/api/v1/attention":     `{"items":[],"waiting":[]}`,
 		}[r.URL.Path]
 		_, _ = w.Write([]byte(body)) // the client is gone when this fails
 	}))

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/charmbracelet/x/ansi"
-
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
@@ -25,18 +23,21 @@ func (m Model) detailLines() []string {
 		}
 		return []string{printable(m.detail.Node) + " is not known any more"}
 	}
-	lines := []string{
-		m.paint(bold, printable(n.Node)) + fmt.Sprintf("  cluster %s  group %s", printable(n.Cluster), printable(or(n.Group, "-"))),
+	lines := []string{m.paint(bold, printable(n.Node)) + fmt.Sprintf("  cluster %s  group %s", printable(n.Cluster), printable(or(n.Group, "-")))}
+	if trouble := m.troubleLines(n); len(trouble) > 0 { // what to do comes before the figures
+		lines = append(append(lines, trouble...), "")
+	}
+	lines = append(lines,
 		fmt.Sprintf("state %s   health %s   last seen %s ago", printable(or(n.State, "unknown")), m.paint(healthStyle(string(n.Health)), string(n.Health)), age(m.nodeAge(n))),
 		fmt.Sprintf("suspicion %s   score %s   threshold %s   judges itself by: %s", number(n.Suspicion, 2), number(n.Score, 3), number(n.Threshold, 3), printable(or(n.DetectionMode, "-"))),
-	}
+	)
 	if n.Silence != nil {
 		lines = append(lines, "not compared: "+printable(*n.Silence))
 	}
 	if n.Culprit != nil {
 		lines = append(lines, "holds it down: "+culprit(n.Culprit))
 	}
-	lines = append(lines, m.episodeLines(n)...)
+	lines = append(lines, m.evidenceLines(n)...)
 	if len(n.Signals) > 0 {
 		lines = append(lines, "", m.paint(bold, fmt.Sprintf("%-16s %12s %12s", "SIGNAL", "VALUE", "PEERS")))
 		for _, s := range n.Signals {
@@ -52,24 +53,16 @@ func (m Model) detailLines() []string {
 	return lines
 }
 
-func (m Model) episodeLines(n *fleetclient.Node) []string {
-	e := m.episode(n)
-	if e == nil {
-		return nil
-	}
-	since := "an unknown time"
-	if !e.Since.IsZero() {
-		since = age(m.o.Now().Sub(e.Since))
-	}
-	lines := []string{"", m.paint(red, fmt.Sprintf("episode for %s: %s, %s behind its peers", since, printable(or(e.Severity, "")), percent(e.Gap)))}
-	text := printable(or(e.Text, ""))
-	if text != "" {
-		lines = append(lines, strings.Split(ansi.Wrap(text, max(20, m.width-2), ""), "\n")...)
-	}
-	lines = append(lines, "reason "+printable(or(e.Reason, "-"))+"   action "+printable(or(e.Action, "-")))
-	if e.Evidence != nil {
+// evidenceLines are the facts that the open episode of a node goes by.
+func (m Model) evidenceLines(n *fleetclient.Node) (lines []string) {
+	for i := range m.fleet.Episodes {
+		e := &m.fleet.Episodes[i]
+		if e.Cluster != n.Cluster || or(e.Node, "") != n.Node || e.Evidence == nil {
+			continue
+		}
+		lines = append(lines, "", m.paint(bold, fmt.Sprintf("%-28s %12s %12s  %s", "EVIDENCE", "VALUE", "PEERS", "GPU")))
 		for _, v := range *e.Evidence {
-			lines = append(lines, fmt.Sprintf("  %s %s, peers %s %s", printable(v.Fact), significant(v.Value), significant(v.Peers), printable(or(v.GPU, ""))))
+			lines = append(lines, fmt.Sprintf("%-28s %12s %12s  %s", printable(v.Fact), significant(v.Value), significant(v.Peers), printable(or(v.GPU, ""))))
 		}
 	}
 	return lines

@@ -18,12 +18,15 @@ import (
 
 // Fleet is what is shown at one time.
 type Fleet struct {
-	At       time.Time
-	Nodes    []*fleetclient.Node
-	Summary  fleetclient.Summary
-	Episodes []fleetclient.Episode // open ones
-	// Detail is the node that is looked at, with its GPUs; nil when it is gone.
-	Detail *fleetclient.Node
+	At      time.Time
+	Nodes   []*fleetclient.Node
+	Summary fleetclient.Summary
+	// Attention is what needs a person, the worst first.
+	Attention fleetclient.AttentionList
+	// Detail is the node that is looked at, with its GPUs; nil when it is gone. Episodes
+	// are its open ones.
+	Detail   *fleetclient.Node
+	Episodes []fleetclient.Episode
 }
 
 // Key names a node.
@@ -46,9 +49,8 @@ func NewSource(client *fleetclient.ClientWithResponses, clusters []string) Sourc
 	return &clientSource{client: client, cache: fleetclient.NewCache(client), clusters: clusters}
 }
 
-// maxEpisodes is a page of the API. No screen shows more open episodes; the API
-// lists them all.
-const maxEpisodes = 1000
+// maxItems is the longest list of the API.
+const maxItems = 1000
 
 // Load implements Source.
 func (s *clientSource) Load(ctx context.Context, detail *Key) (*Fleet, error) {
@@ -69,8 +71,23 @@ func (s *clientSource) Load(ctx context.Context, detail *Key) (*Fleet, error) {
 		return nil, fleetclient.AnswerError(summary.StatusCode(), summary.Body)
 	}
 	f.Summary = *summary.JSON200
-	open, size := true, int64(maxEpisodes)
-	episodes, err := s.client.ListEpisodesWithResponse(ctx, &fleetclient.ListEpisodesParams{Cluster: clusters, Open: &open, Limit: &size})
+	attention, err := s.client.ListAttentionWithResponse(ctx, &fleetclient.ListAttentionParams{Cluster: clusters, Limit: new(int64(maxItems))})
+	switch {
+	case err != nil:
+		return nil, err
+	case attention.JSON200 == nil:
+		return nil, fleetclient.AnswerError(attention.StatusCode(), attention.Body)
+	}
+	f.Attention = *attention.JSON200
+	if detail == nil {
+		return f, nil
+	}
+	node, err := s.client.GetNodeWithResponse(ctx, detail.Node, &fleetclient.GetNodeParams{Cluster: &detail.Cluster})
+	if err != nil {
+		return nil, err
+	}
+	f.Detail = node.JSON200
+	episodes, err := s.client.ListEpisodesWithResponse(ctx, &fleetclient.ListEpisodesParams{Cluster: &[]string{detail.Cluster}, Node: &[]string{detail.Node}, Open: new(true)})
 	switch {
 	case err != nil:
 		return nil, err
@@ -78,14 +95,42 @@ func (s *clientSource) Load(ctx context.Context, detail *Key) (*Fleet, error) {
 		return nil, fleetclient.AnswerError(episodes.StatusCode(), episodes.Body)
 	}
 	f.Episodes = episodes.JSON200.Episodes
-	if detail != nil {
-		node, err := s.client.GetNodeWithResponse(ctx, detail.Node, &fleetclient.GetNodeParams{Cluster: &detail.Cluster})
-		if err != nil {
-			return nil, err
-		}
-		f.Detail = node.JSON200
-	}
 	return f, nil
+}
+
+// about reports whether an item is about a node, alone or among others.
+func about(i *fleetclient.AttentionItem, node Key) bool {
+	return i.Cluster == node.Cluster && (or(i.Node, "") == node.Node || slices.Contains(or(i.Nodes, nil), node.Node))
+}
+
+// places are the first items about each node, by their place in the list.
+func (f *Fleet) places() map[Key]int {
+	place := map[Key]int{}
+	for i := range f.Attention.Items {
+		item := &f.Attention.Items[i]
+		names := or(item.Nodes, nil)
+		if item.Node != nil {
+			names = []string{*item.Node}
+		}
+		for _, name := range names {
+			key := Key{item.Cluster, name}
+			if _, known := place[key]; !known {
+				place[key] = i
+			}
+		}
+	}
+	return place
+}
+
+// worst compares nodes by their places: nodes that no item is about come last.
+func worst(place map[Key]int, a, b *fleetclient.Node) int {
+	at := func(n *fleetclient.Node) int {
+		if i, ok := place[Key{n.Cluster, n.Node}]; ok {
+			return i
+		}
+		return math.MaxInt
+	}
+	return cmp.Compare(at(a), at(b))
 }
 
 // sortKey is a column to sort by, and the key that chooses it.
@@ -94,9 +139,10 @@ type sortKey struct {
 	compare   func(a, b *fleetclient.Node) int // the first shown is less
 }
 
-// sortKeys begin with the default. The nodes that need a look come first, the
-// unknown nodes last.
+// sortKeys begin with the default: as the list of what needs attention, then by suspicion.
+// The nodes that need a look come first, the unknown nodes last.
 var sortKeys = []sortKey{
+	{"w", "attention", func(a, b *fleetclient.Node) int { return highest(a.Suspicion, b.Suspicion) }},
 	{"s", "suspicion", func(a, b *fleetclient.Node) int { return highest(a.Suspicion, b.Suspicion) }},
 	{"c", "score", func(a, b *fleetclient.Node) int { return lowest(a.Score, b.Score) }},
 	{"t", "temperature", func(a, b *fleetclient.Node) int { return highest(a.MaxTemperatureCelsius, b.MaxTemperatureCelsius) }},
@@ -123,7 +169,7 @@ func badness(h fleetclient.NodeHealth) int {
 }
 
 // selected returns the nodes with the text in name, group, cluster or state.
-func selected(nodes []*fleetclient.Node, filter string, by sortKey, reverse bool) []*fleetclient.Node {
+func selected(nodes []*fleetclient.Node, filter string, by sortKey, reverse bool, place map[Key]int) []*fleetclient.Node {
 	filter = strings.ToLower(filter)
 	var list []*fleetclient.Node
 	for _, n := range nodes {
@@ -132,8 +178,11 @@ func selected(nodes []*fleetclient.Node, filter string, by sortKey, reverse bool
 			list = append(list, n)
 		}
 	}
+	if by.name != sortKeys[0].name {
+		place = nil
+	}
 	slices.SortStableFunc(list, func(a, b *fleetclient.Node) int {
-		c := cmp.Or(by.compare(a, b), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node))
+		c := cmp.Or(worst(place, a, b), by.compare(a, b), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node))
 		if reverse {
 			return -c
 		}

@@ -22,6 +22,8 @@ type Options struct {
 	Now func() time.Time
 	// Plain leaves colours out.
 	Plain bool
+
+	whole bool // all of what needs attention is shown, and what to do next
 }
 
 // loadTimeout bounds one load: a gateway that hangs shows as stale.
@@ -42,13 +44,24 @@ type Model struct {
 	filter    string
 	filtering bool // keys go to the filter
 
+	page    page
 	nodes   []*fleetclient.Node // as shown
+	place   map[Key]int         // of nodes in the list of what needs attention
 	longest int                 // width of the longest of their names
 	cursor  Key                 // stays on its node when the order changes
 	top     int                 // first row shown
 	detail  *Key                // the node that is looked at
-	scroll  int                 // first line of its detail
+	scroll  int                 // first line of its detail, or of the page
 }
+
+// page is what is shown in place of the nodes.
+type page uint8
+
+const (
+	noPage page = iota
+	listPage
+	helpPage
+)
 
 // New returns the screen before its first load.
 func New(o Options) Model {
@@ -116,7 +129,8 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // arranged selects and sorts the nodes anew.
 func (m Model) arranged() Model {
 	if m.fleet != nil {
-		m.nodes = selected(m.fleet.Nodes, m.filter, m.sort, m.reverse)
+		m.place = m.fleet.places()
+		m.nodes = selected(m.fleet.Nodes, m.filter, m.sort, m.reverse, m.place)
 		m.longest = 0
 		for _, n := range m.nodes {
 			m.longest = max(m.longest, ansi.StringWidth(m.full(n)))
@@ -163,25 +177,35 @@ func (m Model) key(k tea.KeyMsg) (Model, tea.Cmd) {
 	switch name := k.String(); name {
 	case "q":
 		return m, tea.Quit
+	case "?", "tab":
+		to := map[string]page{"?": helpPage, "tab": listPage}[name]
+		if m.scroll = 0; m.page == to {
+			to = noPage
+		}
+		m.page = to
 	case "r":
 		if !m.loading {
 			m.loading = true
 			return m, m.load()
 		}
 	case "esc", "backspace":
-		if m.detail == nil {
+		switch {
+		case m.page != noPage:
+			m.page = noPage
+		case m.detail != nil:
+			m.detail = nil
+		default:
 			m.filter = ""
 		}
-		m.detail = nil
 	case "enter":
-		if m.detail == nil && len(m.nodes) > 0 {
+		if m.detail == nil && m.page == noPage && len(m.nodes) > 0 {
 			cursor := m.cursor
 			m.detail, m.scroll, m.loading = &cursor, 0, true
 			return m, m.load()
 		}
 	default:
-		if m.detail != nil {
-			m.scroll = min(max(0, m.scroll+steps(name, m.detailRoom())), max(0, len(m.detailLines())-m.detailRoom()))
+		if lines := m.body(); lines != nil {
+			m.scroll = min(max(0, m.scroll+steps(name, m.bodyRoom())), max(0, len(lines)-m.bodyRoom()))
 			return m, nil
 		}
 		return m.listKey(name), nil

@@ -131,12 +131,25 @@ func testFleet(nodes int) *Fleet {
 	f.Nodes[3].Suspicion = nil
 	f.Nodes[5].Health, f.Nodes[5].MaxTemperatureCelsius = fleetclient.NodeHealthUnhealthy, new(91.0)
 	f.Episodes = []fleetclient.Episode{{
-		ID: "1", Cluster: "prod", Node: new("gpu-017"), Open: true, Since: t0.Add(-4 * time.Minute), Severity: new("critical"), Gap: new(0.38),
-		Reason: new("hw_thermal"), Action: new("check_cooling"), GPU: new("GPU-5a"), Subject: "node",
-		Culprit:  &fleetclient.Culprit{Rank: new(int64(11)), LocalRank: new(int64(3)), GPU: new("GPU-5a")},
-		Text:     new("STRAGGLER gpu-017: its throughput has been 38 % behind its peers' since 2026-01-02T03:00:05Z, and heat is a reason"),
+		ID: "1", Cluster: "prod", Node: new("gpu-017"), Open: true, Subject: "node",
 		Evidence: &[]fleetclient.Evidence{{Fact: "hw_thermal", Value: new(0.8), Peers: new(0.0), GPU: new("GPU-5a")}},
 	}}
+	f.Attention = fleetclient.AttentionList{Total: 4, Items: []fleetclient.AttentionItem{
+		{
+			Kind: "straggler", Severity: "critical", Cluster: "prod", Group: new("llama/stage-0"), Node: new("gpu-017"), Part: new("rank 11 (GPU 3)"),
+			What: "38 % behind its peers in throughput.", Why: new("The hardware lowers the clocks of GPU 3 because of heat: 94 °C, peers 61 °C."),
+			Next: "Check fans, airflow and coolant of the node.", Reason: new("hw_thermal"), DurationSeconds: new(240.0), GPUHoursLostPerHour: new(12.54),
+		},
+		{
+			Kind: "group_fault", Severity: "critical", Cluster: "prod", Group: new("llama/stage-1"), Nodes: new([]string{"gpu-006", "gpu-007"}), NodeCount: new(int64(2)),
+			What: "2 nodes fell behind together.", Next: "Look at what they share.", DurationSeconds: new(7300.0), GPUHoursLostPerHour: new(16.0), GPUHoursLostAtMost: new(true),
+		},
+		{
+			Kind: "sick_gpu", Severity: "major", Cluster: "prod", Node: new("gpu-005"), Part: new("GPU 2"), What: "A row could not be remapped.",
+			Next: "Have the GPU serviced.", Reason: new("remap_failed"), DurationSeconds: new(7300.0), SinceBefore: new(true),
+		},
+		{Kind: "missing_node", Severity: "major", Cluster: "prod", Node: new("gpu-003"), What: "The gateway hears nothing of the node.", Next: "Look at the agent."},
+	}, Waiting: []string{"3 nodes of job-7 are not judged: they have too few peers."}}
 	return f
 }
 
@@ -172,6 +185,11 @@ func TestScreens(t *testing.T) {
 	s.golden("wide")
 	s.send(tea.WindowSizeMsg{Width: 40, Height: 8})
 	s.golden("narrow")
+	s.send(tea.WindowSizeMsg{Width: 80, Height: 24})
+	s.press("tab")
+	s.golden("attention")
+	s.press("?")
+	s.golden("help")
 }
 
 func TestStaleWhileTheGatewayIsAway(t *testing.T) {
@@ -197,7 +215,9 @@ func TestNoticesSayWhatCameOfIt(t *testing.T) {
 		"NO ANSWER: dial tcp 10.0.0.1:8086: connect: connection refused": fmt.Errorf("the fleet view was not refreshed and is empty: %w",
 			&url.Error{Op: "Get", URL: "http://gateway:8086/api/v1/nodes?page=1&limit=1000", Err: errors.New("dial tcp 10.0.0.1:8086: connect: connection refused")}),
 		"NO ANSWER: status 401, give --token-file, or user and password in the URL": fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusUnauthorized}),
-		"NO ANSWER: status 503 Service Unavailable":                                 fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusServiceUnavailable}),
+		"NO ANSWER: --cluster: no cluster \"nope\" is known, known are prod": fmt.Errorf("empty: %w",
+			&fleetclient.Error{Status: http.StatusNotFound, Problem: fleetclient.ErrorModel{Detail: new(`no cluster "nope" is known, known are prod`)}}),
+		"NO ANSWER: status 503 Service Unavailable": fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusServiceUnavailable}),
 	} {
 		s := newScreen(t, testFleet(1+17))
 		s.source.err = err
@@ -221,10 +241,9 @@ func TestNamesBeforeAllElse(t *testing.T) {
 	s := newScreen(t, f)
 	s.load()
 	view := s.View()
-	assert.Contains(t, view, "production-ea…/node-00017")
+	assert.Contains(t, view, "production-east-1/node-00017")
 	assert.NotContains(t, view, "GROUP", "no room for both")
-	s.send(tea.WindowSizeMsg{Width: 120, Height: 24})
-	assert.Contains(t, s.View(), "production-east-1/node-00017")
+	s.send(tea.WindowSizeMsg{Width: 140, Height: 24})
 	assert.Contains(t, s.View(), "llama/stage-0")
 	s.send(tea.WindowSizeMsg{Width: 30, Height: 24})
 	assert.Contains(t, s.View(), "node-00017")
@@ -241,6 +260,7 @@ func TestSickGPUsAreThoseThatThePageCounts(t *testing.T) {
 func TestSortKeys(t *testing.T) {
 	s := newScreen(t, testFleet(20))
 	s.load()
+	assert.Equal(t, []string{"gpu-017", "gpu-006", "gpu-007", "gpu-005", "gpu-003", "gpu-013"}, s.names()[:6], "as the list has them, then by suspicion")
 	for key, first := range map[string]string{"s": "gpu-017", "c": "gpu-017", "t": "gpu-005", "h": "gpu-005", "u": "gpu-000", "a": "gpu-003", "n": "gpu-000"} {
 		s.press("n", "end") // from somewhere else
 		if key == "n" {
@@ -260,7 +280,10 @@ func TestSortKeys(t *testing.T) {
 func TestCursorStaysOnItsNode(t *testing.T) {
 	s := newScreen(t, testFleet(200))
 	s.load()
-	s.press("n", "pgdown", "pgdown", "down")
+	s.press("n", "end", "home")
+	for range 39 {
+		s.press("down")
+	}
 	require.Equal(t, "gpu-039", s.cursor.Node)
 	assert.Contains(t, s.names(), "gpu-039")
 	s.source.fleet = testFleet(200)
@@ -270,7 +293,7 @@ func TestCursorStaysOnItsNode(t *testing.T) {
 	assert.Contains(t, s.names(), "gpu-039")
 	s.press("end")
 	assert.Equal(t, "gpu-199", s.cursor.Node)
-	assert.Len(t, s.names(), 19, "the last page is full")
+	assert.Len(t, s.names(), s.rows(), "the last page is full")
 	s.press("home", "up")
 	assert.Equal(t, "gpu-030", s.cursor.Node)
 	s.source.fleet = &Fleet{At: t0}
@@ -319,6 +342,49 @@ func TestFilter(t *testing.T) {
 	assert.Equal(t, []string{"gpu-039"}, s.names(), "q is a letter here")
 }
 
+// TestNothingNeedsAttention: what is not judged yet is told, so that nobody takes it for well.
+func TestNothingNeedsAttention(t *testing.T) {
+	f := testFleet(20)
+	f.Attention.Items, f.Attention.Total = nil, 0
+	s := newScreen(t, f)
+	s.load()
+	assert.Contains(t, s.View(), "NEEDS ATTENTION  nothing\n3 nodes of job-7 are not judged")
+	s.press("tab")
+	assert.Contains(t, s.View(), "not judged: they have too few peers")
+}
+
+// TestTheListKeepsRoomForTheNodes, and takes what they leave.
+func TestTheListKeepsRoomForTheNodes(t *testing.T) {
+	s := newScreen(t, testFleet(200))
+	s.load()
+	for height := 12; height < 60; height++ {
+		s.send(tea.WindowSizeMsg{Width: 80, Height: height})
+		require.GreaterOrEqual(t, s.rows(), (height-above-below)*2/5, "%d lines", height)
+		require.Len(t, strings.Split(s.View(), "\n"), height)
+	}
+	assert.NotContains(t, s.View(), "more: tab")
+	f := testFleet(18)
+	f.Nodes = f.Nodes[15:]
+	s.source.fleet = f
+	s.load()
+	s.send(tea.WindowSizeMsg{Width: 80, Height: 24})
+	assert.NotContains(t, s.View(), "more: tab", "three nodes leave room for all")
+}
+
+// TestANodeAmongOthers: the item of its group is told of it too.
+func TestANodeAmongOthers(t *testing.T) {
+	s := newScreen(t, testFleet(20))
+	s.load()
+	s.press("down")
+	s.source.fleet.Detail = s.source.fleet.Nodes[6]
+	s.press("enter")
+	assert.Contains(t, s.View(), "critical for 2h: group fault, costs ≤16 GPU-hours per hour\n  what    2 nodes fell behind together.\n  next    Look at what they share.")
+	s.press("tab", "esc")
+	assert.Contains(t, s.View(), "judges itself by", "back to the node")
+	s.press("?", "?", "esc")
+	assert.Contains(t, s.View(), "NEEDS ATTENTION (4), worst first")
+}
+
 func TestQuits(t *testing.T) {
 	for _, keys := range [][]string{{"q"}, {"/", "ctrl+c"}, {"enter", "q"}} {
 		s := newScreen(t, testFleet(1+17))
@@ -356,13 +422,15 @@ func TestNamesCannotWriteToTheTerminal(t *testing.T) {
 	n.Node, n.Group, n.State, n.Cluster = evil, &evil, &evil, evil
 	n.Signals = []fleetclient.Signal{{Signal: evil}}
 	n.Gpus = &[]fleetclient.GPU{{UUID: evil, UpReason: &evil, Up: new(false), ThrottleReasons: []string{evil}}}
-	e := &f.Episodes[0]
-	e.Cluster, e.Node, e.Reason, e.Action, e.Text, e.Severity, e.GPU = evil, &evil, &evil, &evil, &evil, &evil, &evil
+	f.Episodes[0].Cluster, f.Episodes[0].Node, (*f.Episodes[0].Evidence)[0].Fact = evil, &evil, evil
+	i := &f.Attention.Items[0]
+	i.Cluster, i.Node, i.Part, i.What, i.Why, i.Next, i.Reason, f.Attention.Waiting[0] = evil, &evil, &evil, evil, &evil, evil, &evil, evil
+	i.Kind, i.Severity = fleetclient.AttentionItemKind(evil), fleetclient.AttentionItemSeverity(evil)
 	f.Detail, f.Summary.Clusters = n, 2
 	s := newScreen(t, f)
 	s.load()
 	s.send(tea.WindowSizeMsg{Width: 150, Height: 50})
-	for _, view := range []string{s.View(), func() string { s.press("enter"); return s.View() }()} {
+	for _, view := range []string{s.View(), func() string { s.press("enter"); return s.View() }(), func() string { s.press("tab"); return s.View() }()} {
 		assert.NotContains(t, view, "\x1b")
 		assert.NotContains(t, view, "\r")
 		assert.NotContains(t, view, "\u202e")

@@ -13,12 +13,11 @@ import (
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
-// onceWidth is that of a line without a terminal: room for long names and the
-// reason of an episode.
+// onceWidth is that of a line without a terminal: room for long names and reasons.
 const onceWidth = 160
 
-// once writes the fleet as it is now, as plain text, all nodes of it. The error
-// says that the gateway does not answer, or that it is not well.
+// once writes the fleet as it is now, as plain text: all that needs attention, and all
+// nodes. The error says that the gateway does not answer, or that it is not well.
 func once(ctx context.Context, out io.Writer, o Options, health func(context.Context) (*fleetclient.Health, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
@@ -26,8 +25,10 @@ func once(ctx context.Context, out io.Writer, o Options, health func(context.Con
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.Endpoint, err)
 	}
-	o.Plain = true
-	shown, _ := New(o).Update(tea.WindowSizeMsg{Width: onceWidth, Height: above + max(1, len(fleet.Nodes)) + below})
+	o.Plain, o.whole = true, true
+	m := New(o)
+	m.fleet, m.width = fleet, onceWidth
+	shown, _ := m.Update(tea.WindowSizeMsg{Width: onceWidth, Height: above + len(m.attention()) + max(1, len(fleet.Nodes)) + below})
 	shown, _ = shown.Update(loadedMsg{fleet: fleet})
 	lines := strings.Split(shown.View(), "\n")
 	lines = lines[:len(lines)-below] // the keys do nothing here

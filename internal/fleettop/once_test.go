@@ -43,11 +43,15 @@ func TestOnce(t *testing.T) {
 			} else {
 				require.EqualError(t, err, tt.wantErr)
 			}
-			assert.Equal(t, tt.nodes, strings.Count(out.String(), "gpu-"+"0"))
+			list, nodes, _ := strings.Cut(out.String(), "NODE")
+			assert.Equal(t, tt.nodes, strings.Count(nodes, "gpu-"+"0"))
 			assert.NotContains(t, out.String(), "\x1b", "no colours where there may be no terminal")
 			assert.NotContains(t, out.String(), "quit")
 			if tt.nodes > 0 {
-				assert.Contains(t, out.String(), "! gpu-017")
+				assert.Contains(t, nodes, "! gpu-017")
+				for _, text := range []string{"gpu-017 rank 11 (GPU 3)", "because of heat: 94 °C", "→ Check fans", "→ Look at the agent.", "not judged"} {
+					assert.Contains(t, list, text)
+				}
 			}
 		})
 	}

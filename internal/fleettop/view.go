@@ -40,25 +40,37 @@ const (
 )
 
 // rows is how many nodes fit.
-func (m Model) rows() int { return max(1, m.height-above-below) }
+func (m Model) rows() int { return max(1, m.height-above-below-len(m.attention())) }
 
-// detailRoom is how many lines of a node's detail fit.
-func (m Model) detailRoom() int { return max(1, m.height-(above-1)-below) }
+// bodyRoom is how many lines fit in place of the nodes.
+func (m Model) bodyRoom() int { return max(1, m.height-(above-1)-below) }
+
+// body are all lines of what is looked at in place of the nodes, nil for the nodes.
+func (m Model) body() []string {
+	switch {
+	case m.page == helpPage:
+		return m.helpLines()
+	case m.page == listPage && m.fleet != nil:
+		return m.listLines()
+	case m.detail != nil && m.fleet != nil:
+		return m.detailLines()
+	}
+	return nil
+}
 
 // View implements tea.Model.
 func (m Model) View() string {
 	lines := append(make([]string, 0, m.height), m.title(), m.summary(), m.notice())
-	switch {
-	case m.detail != nil:
-		body := m.detailLines()
-		room := m.detailRoom()
+	switch body, room := m.body(), m.bodyRoom(); {
+	case body != nil:
 		from := min(m.scroll, max(0, len(body)-room))
 		lines = append(lines, body[from:min(len(body), from+room)]...)
 	case m.fleet == nil && m.err != nil:
 		// In full: above it has one line.
-		lines = append(append(lines, ""), strings.Split(ansi.Wrap(printable(m.err.Error()), max(20, m.width-1), ""), "\n")...)
+		lines = append(append(lines, ""), m.wrapped(m.err.Error())...)
 	default:
-		lines = append(lines, m.paint(bold, m.row(m.heading())))
+		lines = append(lines, m.attention()...)
+		lines = append(lines, m.paint(bold, m.heading()))
 		for i := m.top; i < min(len(m.nodes), m.top+m.rows()); i++ {
 			lines = append(lines, m.nodeRow(m.nodes[i]))
 		}
@@ -116,6 +128,9 @@ func why(err error) string {
 		if answer.Status == http.StatusUnauthorized {
 			return "status 401, give --token-file, or user and password in the URL"
 		}
+		if answer.Status == http.StatusNotFound && answer.Problem.Detail != nil {
+			return "--cluster: " + *answer.Problem.Detail
+		}
 		return answer.Error()
 	}
 	var request *url.Error
@@ -129,36 +144,87 @@ func (m Model) help() string {
 	switch {
 	case m.filtering:
 		return m.paint(faint, "type part of a name, group, cluster, state or health; enter keeps, esc clears")
-	case m.detail != nil:
-		return m.paint(faint, "↑↓ scroll  esc back  r refresh  q quit")
+	case m.body() != nil:
+		return m.paint(faint, "↑↓ scroll  esc back  ? help  q quit")
 	}
-	return m.paint(faint, "↑↓ enter / filter q quit  by s susp c score u used t temp h health a age n name")
+	return m.paint(faint, "? help  ↑↓ enter node  tab all that needs attention  / filter  q quit")
 }
 
-// column of the list. Widths are for 80 columns. A wider terminal gives the rest to
-// the name and then to the reason of an episode.
+// column of the nodes besides name and reason.
 type column struct {
+	head, sort string // sort is the name of its sortKey, empty for none
+	width      int
+	right      bool
+	keep       int // the smaller, the narrower the terminal that still has it
+	cell       func(m Model, n *fleetclient.Node) (text, style string)
+}
+
+var columns = []column{
+	{"GROUP", "", 17, false, 7, func(_ Model, n *fleetclient.Node) (string, string) { return or(n.Group, ""), "" }},
+	{"STATE", "", 12, false, 4, func(_ Model, n *fleetclient.Node) (string, string) {
+		state := or(n.State, "unknown")
+		return state, map[string]string{"missing": yellow}[state]
+	}},
+	{"SUSPICION", "suspicion", 11, true, 0, func(_ Model, n *fleetclient.Node) (string, string) {
+		return number(n.Suspicion, 2), map[bool]string{true: red}[n.Straggler]
+	}},
+	{"SCORE", "score", 7, true, 2, func(_ Model, n *fleetclient.Node) (string, string) { return number(n.Score, 3), "" }},
+	{"USED", "usage", 6, true, 6, func(_ Model, n *fleetclient.Node) (string, string) { return percent(n.Usage), "" }},
+	{"TEMP", "temperature", 6, true, 5, func(_ Model, n *fleetclient.Node) (string, string) { return number(n.MaxTemperatureCelsius, 0), "" }},
+	{"HEALTH", "health", 10, false, 1, func(_ Model, n *fleetclient.Node) (string, string) {
+		return string(n.Health), healthStyle(string(n.Health))
+	}},
+	{"AGE", "age", 6, true, 3, func(m Model, n *fleetclient.Node) (string, string) { return age(m.nodeAge(n)), "" }},
+}
+
+const (
+	leastName   = 16
+	leastReason = 24
+	// essential is how many columns come before the rest of a long name.
+	essential = 2
+)
+
+// shown are the columns that fit, and the widths of name and reason. Names come before
+// most columns: a list whose names are cut off says nothing.
+func (m Model) shown() (list []column, name, reason int) {
+	room := max(0, m.width-3-leastName-leastReason)
+	fits := make([]bool, len(columns))
+	name = leastName
+	for keep := range columns {
+		if keep == essential {
+			name = max(leastName, min(leastName+room, m.longest+1))
+			room -= name - leastName
+		}
+		for i := range columns {
+			due := columns[i].keep == keep || keep == 0 && columns[i].sort == m.sort.name // the order is seen
+			if due && !fits[i] && columns[i].width <= room {
+				fits[i] = true
+				room -= columns[i].width
+			}
+		}
+	}
+	for i := range columns {
+		if fits[i] {
+			list = append(list, columns[i])
+		}
+	}
+	return list, name, leastReason + room
+}
+
+// cell is a text in a width.
+type cell struct {
 	text  string
 	width int
 	right bool
 	style string
 }
 
-const (
-	fixedWidth  = 11 + 6 + 6 + 6 + 6 + 10 + 6 // all but marker, name and group
-	reasonWidth = 30
-)
-
-// row lays out cells: marker, node, group, state, suspicion, score, usage,
-// temperature, health, age, and the reason where there is room.
-func (m Model) row(cells [11]column) string {
+// cells puts them into a line.
+func (m Model) cells(list []cell) string {
 	var b strings.Builder
-	for _, c := range cells {
-		if c.width == 0 {
-			continue
-		}
-		text := ansi.Truncate(c.text, c.width-1, "…")
-		pad := strings.Repeat(" ", c.width-1-ansi.StringWidth(text))
+	for _, c := range list {
+		text := ansi.Truncate(printable(c.text), max(0, c.width-1), "…")
+		pad := strings.Repeat(" ", max(0, c.width-1-ansi.StringWidth(text)))
 		if c.right {
 			text = pad + text
 		} else {
@@ -169,22 +235,23 @@ func (m Model) row(cells [11]column) string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-func (m Model) widths() (name, group, reason int) {
-	room := max(20, m.width-3-fixedWidth)
-	if room > 40+reasonWidth {
-		reason = reasonWidth
-		room -= reason
+func (m Model) heading() string {
+	columns, name, reason := m.shown()
+	mark := func(s, key string) string {
+		switch {
+		case key == "" || m.sort.name != key:
+			return s
+		case m.reverse:
+			return s + "▲"
+		}
+		return s + "▼"
 	}
-	// Names first: a list whose names are cut off says nothing.
-	name = min(max(room-room*2/5, m.longest+1), room)
-	if group = room - name; group < leastGroup {
-		name, group = room, 0
+	list := []cell{{"", 3, false, ""}, {mark("NODE", "name"), name, false, ""}}
+	for _, c := range columns {
+		list = append(list, cell{mark(c.head, c.sort), c.width, c.right, ""})
 	}
-	return name, group, reason
+	return m.cells(append(list, cell{"REASON", reason, false, ""}))
 }
-
-// leastGroup is the room in which a group can be told from another.
-const leastGroup = 7
 
 // full is the name of a node, with its cluster where there are several.
 func (m Model) full(n *fleetclient.Node) string {
@@ -206,62 +273,20 @@ func (m Model) label(n *fleetclient.Node, room int) string {
 	return node
 }
 
-func (m Model) heading() [11]column {
-	name, group, reason := m.widths()
-	mark := func(s, key string) string {
-		if m.sort.name != key {
-			return s
-		}
-		if m.reverse {
-			return s + "▲"
-		}
-		return s + "▼"
-	}
-	return [11]column{
-		{"", 3, false, ""},
-		{mark("NODE", "name"), name, false, ""},
-		{"GROUP", group, false, ""},
-		{"STATE", 11, false, ""},
-		{mark("SUSP", "suspicion"), 6, true, ""},
-		{mark("SCOR", "score"), 6, true, ""},
-		{mark("USED", "usage"), 6, true, ""},
-		{mark("TEMP", "temperature"), 6, true, ""},
-		{mark("HEALTH", "health"), 10, false, ""},
-		{mark("AGE", "age"), 6, true, ""},
-		{"REASON", reason, false, ""},
-	}
-}
-
 func (m Model) nodeRow(n *fleetclient.Node) string {
-	name, group, reason := m.widths()
-	marker, nameStyle := "", ""
-	if n.Straggler {
-		marker, nameStyle = " !", red
+	columns, name, reason := m.shown()
+	marker, nameStyle, why := "", "", ""
+	if at, named := m.place[Key{n.Cluster, n.Node}]; named {
+		i := &m.fleet.Attention.Items[at]
+		marker, nameStyle = " !", severityStyle(i.Severity)
+		why = strings.TrimSpace(or(i.Reason, kindWords(i)) + " " + or(i.Part, ""))
 	}
-	state, stateStyle := or(n.State, "unknown"), ""
-	if state == "missing" {
-		stateStyle = yellow
+	list := []cell{{marker, 3, false, nameStyle}, {m.label(n, name-1), name, false, nameStyle}}
+	for _, c := range columns {
+		text, style := c.cell(m, n)
+		list = append(list, cell{text, c.width, c.right, style})
 	}
-	why := ""
-	if e := m.episode(n); e != nil {
-		why = printable(or(e.Reason, "")) + " " + printable(or(e.GPU, ""))
-		if c := e.Culprit; c != nil && c.Rank != nil {
-			why = "rank " + strconv.FormatInt(*c.Rank, 10) + " " + why
-		}
-	}
-	line := m.row([11]column{
-		{marker, 3, false, red},
-		{m.label(n, name-1), name, false, nameStyle},
-		{printable(or(n.Group, "")), group, false, ""},
-		{printable(state), 11, false, stateStyle},
-		{number(n.Suspicion, 2), 6, true, nameStyle},
-		{number(n.Score, 3), 6, true, ""},
-		{percent(n.Usage), 6, true, ""},
-		{number(n.MaxTemperatureCelsius, 0), 6, true, ""},
-		{string(n.Health), 10, false, healthStyle(string(n.Health))},
-		{age(m.nodeAge(n)), 6, true, stateStyle},
-		{why, reason, false, ""},
-	})
+	line := m.cells(append(list, cell{why, reason, false, ""}))
 	if n.Node == m.cursor.Node && n.Cluster == m.cursor.Cluster {
 		line = ansi.Strip(line)
 		line += strings.Repeat(" ", max(0, m.width-ansi.StringWidth(line)))
@@ -276,15 +301,6 @@ func (m Model) nodeRow(n *fleetclient.Node) string {
 // nodeAge goes on while the gateway is away.
 func (m Model) nodeAge(n *fleetclient.Node) time.Duration {
 	return time.Duration(n.AgeSeconds*float64(time.Second)) + m.o.Now().Sub(m.fleet.At)
-}
-
-func (m Model) episode(n *fleetclient.Node) *fleetclient.Episode {
-	for i := range m.fleet.Episodes {
-		if e := &m.fleet.Episodes[i]; e.Cluster == n.Cluster && or(e.Node, "") == n.Node {
-			return e
-		}
-	}
-	return nil
 }
 
 func healthStyle(h string) string {

@@ -62,7 +62,8 @@ type track struct {
 	Peak    float32          // of the deviation that made it a straggler
 	Calm    float32          // seconds that it has been well since
 	Hot     [windows]float32 // share of two hours above the level u
-	Quiet   [windows]uint32  // when it was last below a third of the limit, unix seconds
+	Sum     [windows]uint16  // by how much it was lately above half the limit, see rises
+	Quiet   [windows]uint32  // when that was last nothing, unix seconds
 	Over    [windows]uint8   // ticks running above the limit
 	Run     uint8            // ticks running above any limit
 	Ticks   uint8            // told since it came
@@ -94,6 +95,38 @@ func (t *track) beyond(r float32) float64 {
 func (t *track) rest() {
 	n := t.E[nature]
 	*t = track{X: t.X, Y: t.Y, E: [windows]float32{n, n, n, n}, Fast: n, Mean: t.Mean, Age: t.Age, Hot: t.Hot, Same: t.Same, Met: t.Met}
+}
+
+// forget is for a signal that is told no more: if it comes back low, that began then.
+func (t *track) forget(at int64) {
+	q := uint32(at / 1000)
+	*t = track{Quiet: [windows]uint32{q, q, q, q}}
+}
+
+// rises follows when a loss began: when the sum of what exceeds half the limit was last
+// nothing (Page, Biometrika 41, 1954). A glitch counts for as long as the window at most.
+func (t *track) rises(limit *[windows]float64, at int64, dt float64) {
+	for w := range windows {
+		x := float64(t.R)
+		if w != nature {
+			x -= float64(t.E[nature])
+		}
+		sum := float64(t.Sum[w]) + (2*x/limit[w]-1)*dt/window[w]*math.MaxUint16
+		if sum <= 0 && 2*x <= limit[w] {
+			t.Quiet[w] = uint32(at / 1000)
+		}
+		t.Sum[w] = uint16(clamp(sum+0.5, 0, math.MaxUint16))
+	}
+}
+
+// began takes the time of the fastest window whose limit the loss exceeds.
+func (t *track) began(limit *[windows]float64) {
+	for w := range t.By {
+		if float64(t.Loss) >= limit[w] {
+			t.Quiet[t.By] = t.Quiet[w]
+			return
+		}
+	}
 }
 
 // normal is what is usual in one signal among nodes whose levels can be compared.
@@ -150,6 +183,7 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	e.gather(g, s, level)
 	if l.N = len(e.slots); l.N < e.cfg.MinPeers {
 		l.N = 0
+		e.early(tracks, gap)
 		l.Lacks += e.dt
 		for _, i := range e.slots {
 			if t := &tracks[i]; l.Lacks > e.cfg.TTL.Seconds() {
@@ -226,6 +260,11 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	for _, i := range e.slots {
 		e.judge(g, int(i), s, l, spread)
 	}
+	for _, i := range e.cold {
+		t := &tracks[i]
+		t.R = float32(l.Centre - t.Y)
+		t.rises(&l.Limit, e.at, e.dt)
+	}
 	e.follow(&l.Part, means, tracks, l.Centre, gap)
 }
 
@@ -248,8 +287,7 @@ func (e *Engine) limit(l *normal, means bool, tracks []track, ref []int32, w int
 	}
 	d := small * e.sample.MAD(e.values, 0)
 	if l.Age < 1.5*window[w] || l.Ticks < 2*warmTicks {
-		// Too young to tell: what a tick's spread is in a mean of independent ticks.
-		l.D[w] = max(d, 1.5*max(l.S, floor*gap)*math.Sqrt(min(1, (e.dt+1)/window[w])))
+		l.D[w] = max(d, e.young(l.S, gap, w))
 		l.U[w] = normalTail * l.D[w]
 	} else {
 		l.Filled[w] += e.dt
@@ -264,6 +302,35 @@ func (e *Engine) limit(l *normal, means bool, tracks []track, ref []int32, w int
 	tail := clamp(1.6+(l.U[w]/l.D[w]-normalTail)/4, 1.5, 2.5) // heavier tails go further beyond u
 	most := 0.85 * max(2*leastLoss[w]*gap, clip*l.S)          // of what e can hold: else the window is blind
 	l.Limit[w] = max(leastLoss[w]*gap, mads[w]*max(l.D[w], d), min(tail*l.U[w], most))
+}
+
+// young is what a tick's spread is in a mean of independent ticks.
+func (e *Engine) young(spread, gap float64, w int) float64 {
+	return 1.5 * max(spread, floor*gap) * math.Sqrt(min(1, (e.dt+1)/window[w]))
+}
+
+// early follows when losses began where too few nodes can be compared yet: among all.
+func (e *Engine) early(tracks []track, gap float64) {
+	e.cold = append(e.cold, e.slots...)
+	if len(e.cold) < e.cfg.MinPeers {
+		return
+	}
+	e.values = e.values[:0]
+	for _, i := range e.cold {
+		e.values = append(e.values, tracks[i].Y)
+	}
+	centre := e.sample.Level(e.values)
+	spread := robust.MADToSigma * robust.SmallSample(len(e.cold)) * e.sample.MAD(e.values, centre)
+	var limit [windows]float64
+	for w := range windows {
+		limit[w] = max(leastLoss[w]*gap, mads[w]*e.young(spread, gap, w))
+	}
+	for _, i := range e.cold {
+		if t := &tracks[i]; !t.Flagged {
+			t.R = float32(centre - t.Y)
+			t.rises(&limit, e.at, e.dt)
+		}
+	}
 }
 
 // obvious is the loss of a rank that one tick tells.
@@ -290,9 +357,9 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 		if lived {
 			suspicion = max(suspicion, x/limit)
 		}
-		if x < l.Limit[w]/3 && !t.Flagged {
-			t.Quiet[w] = uint32(e.at / 1000)
-		}
+	}
+	if !t.Flagged {
+		t.rises(&l.Limit, e.at, e.dt)
 	}
 	switch {
 	case !spec.Means && l.lockstep(spec.MinGap):
@@ -320,6 +387,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 		if hit == nature {
 			t.Loss = t.Fast
 		}
+		t.began(&l.Limit)
 	} else if t.Flagged {
 		t.Peak = max(t.Peak, float32(t.deviation(int(t.By))))
 		t.Calm += float32(e.dt)
@@ -327,7 +395,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 			t.Calm = 0
 		}
 		if t.Calm >= leaveAfter {
-			t.Flagged, t.Over, t.Run = false, [windows]uint8{}, 0
+			t.Flagged, t.Over, t.Sum, t.Run = false, [windows]uint8{}, [windows]uint16{}, 0
 			t.E[nature] = min(t.E[nature], t.Fast)
 			for w := range nature { // what is left of the loss is none
 				t.E[w] = min(t.E[w], t.E[nature])

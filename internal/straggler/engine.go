@@ -66,7 +66,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 			e.take(g, n.slot, s, o.Values.V[s])
 		case o.Gone[s] && m.known.Has(s):
 			m.void(s)
-			g.tracks[s][n.slot] = track{}
+			g.tracks[s][n.slot].forget(e.at)
 		}
 	}
 	n.blame(o)
@@ -99,10 +99,7 @@ func (n *node) blame(o *Observation) {
 
 // take keeps a value and notes when it contradicts one of the same tick.
 func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
-	if g.tracks[s] == nil {
-		g.tracks[s] = make([]track, len(g.nodes))
-	}
-	m, t, spec := &g.members[slot], &g.tracks[s][slot], &e.cfg.Signals[s]
+	m, t, spec := &g.members[slot], g.track(s, slot), &e.cfg.Signals[s]
 	again, gap := m.fresh.Has(s), spec.MinGap
 	if spec.Relative {
 		gap *= max(x, t.X)
@@ -132,9 +129,18 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 		}
 		// Its comparison with the peers before says nothing here.
 		e.counters.GroupChanges++
+		was, slot := n.group, n.slot
 		e.leave(n, episode.CauseMoved, now)
 		n.told = false
-		e.join(n.group.cluster, n, peers)
+		e.join(was.cluster, n, peers)
+		for s, tracks := range was.tracks { // but if it was behind there and is here, that goes on
+			if tracks != nil {
+				t := n.group.track(nodesignal.Signal(s), n.slot)
+				if t.forget(e.at); tracks[slot].Sum != t.Sum {
+					t.Quiet = tracks[slot].Quiet
+				}
+			}
+		}
 		return n, nil
 	}
 	err := e.places.Enter(o.Cluster, peergroup.Key(o.Peers), now)

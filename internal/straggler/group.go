@@ -48,6 +48,7 @@ type node struct {
 	culprit     nodesignal.Subject
 	ranks       RankWord     // what the ranks say at this tick
 	plain       rule.Verdict // under DecisionThreshold
+	off         uint32       // when it last was idle or away, unix seconds
 	episodes    episode.Node
 }
 
@@ -155,6 +156,13 @@ func (g *group) add(n *node) {
 	g.dirty = true
 }
 
+func (g *group) track(s nodesignal.Signal, slot int) *track {
+	if g.tracks[s] == nil {
+		g.tracks[s] = make([]track, len(g.nodes))
+	}
+	return &g.tracks[s][slot]
+}
+
 // settle puts the arrays in order after nodes came or went.
 func (g *group) settle() {
 	if !g.dirty {
@@ -197,7 +205,10 @@ func (g *group) pause(i int, away bool) {
 			tracks[i].rest()
 		default:
 			t := &tracks[i]
-			*t = track{X: t.X, Y: t.Y, Age: t.Age, Same: t.Same}
+			*t = track{X: t.X, Y: t.Y, Age: t.Age, Same: t.Same, Sum: t.Sum, Quiet: t.Quiet}
+			if g.members[i].state != nodesignal.StateCalibrating {
+				t.Sum = [windows]uint16{}
+			}
 		}
 	}
 	if !away {

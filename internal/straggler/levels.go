@@ -167,7 +167,7 @@ func (e *Engine) cut(g *group, edges []float64) {
 		for _, tracks := range g.tracks {
 			if tracks != nil {
 				t := &tracks[i]
-				*t = track{X: t.X, Y: t.Y, Mean: t.Mean, Age: min(t.Age, 600), Ticks: t.Ticks, Same: t.Same, Met: t.Met}
+				*t = track{X: t.X, Y: t.Y, Mean: t.Mean, Age: min(t.Age, 600), Ticks: t.Ticks, Same: t.Same, Met: t.Met, Quiet: t.Quiet}
 			}
 		}
 	}

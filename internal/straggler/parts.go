@@ -92,19 +92,22 @@ func (e *Engine) middle(means bool, tracks []track, edge float64, upper bool) fl
 	return e.sample.Level(v)
 }
 
-// gather finds the members of a level that told a signal since the last tick.
+// gather finds the members of a level that told a signal since the last tick: those that
+// are compared, and those that warm up, of which only the beginning of a loss is kept.
 func (e *Engine) gather(g *group, s nodesignal.Signal, level uint8) {
 	raw := e.deciding &^ nodesignal.SetOf(nodesignal.Score)
-	e.slots = e.slots[:0]
+	e.slots, e.cold = e.slots[:0], e.cold[:0]
 	for i := range g.members {
 		m := &g.members[i]
-		if m.level != level || m.state != nodesignal.StateActive || !m.fresh.Has(s) || m.flags&flagContested != 0 || !e.warm(g, s, &g.tracks[s][i]) {
+		if !m.fresh.Has(s) || m.flags&flagContested != 0 || s == nodesignal.Score && m.known&raw != 0 { // a score is a mean of the others
 			continue
 		}
-		if s == nodesignal.Score && m.known&raw != 0 {
-			continue // it is a mean of the others
+		switch warm := m.level != noLevel && m.state == nodesignal.StateActive && e.warm(g, s, &g.tracks[s][i]); {
+		case warm && m.level == level:
+			e.slots = append(e.slots, int32(i))
+		case !warm && (m.level == level || m.level == noLevel && len(g.levels) == 1) && (m.state == nodesignal.StateActive || m.state == nodesignal.StateCalibrating):
+			e.cold = append(e.cold, int32(i))
 		}
-		e.slots = append(e.slots, int32(i))
 	}
 }
 

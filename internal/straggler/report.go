@@ -162,7 +162,7 @@ func (e *Engine) since(g *group, i int) int64 {
 	}
 	for _, tracks := range g.tracks {
 		if tracks != nil && tracks[i].Flagged {
-			since = min(since, int64(tracks[i].Quiet[tracks[i].By])*1000)
+			since = min(since, int64(max(tracks[i].Quiet[tracks[i].By], g.nodes[i].off))*1000)
 		}
 	}
 	return since

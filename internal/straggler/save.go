@@ -28,6 +28,7 @@ type savedNode struct {
 	State nodesignal.State
 	Known nodesignal.Set
 	Level uint8
+	Off   uint32
 }
 
 // Save writes what the engine has learnt of its groups and nodes.
@@ -39,7 +40,7 @@ func (e *Engine) Save(w io.Writer) error {
 			g.settle()
 			to := saved{Cluster: c.name, Peers: g.peers, Age: g.age, Levels: g.levels, Split: g.split, Tracks: make(map[nodesignal.Signal][]track)}
 			for i, n := range g.nodes {
-				to.Nodes = append(to.Nodes, savedNode{n.name, g.members[i].reported, g.members[i].known, g.members[i].level})
+				to.Nodes = append(to.Nodes, savedNode{n.name, g.members[i].reported, g.members[i].known, g.members[i].level, n.off})
 			}
 			for s, tracks := range g.tracks {
 				if tracks != nil {
@@ -78,14 +79,11 @@ func (e *Engine) Restore(r io.Reader, now time.Time) error {
 				break // the bounds are lower than they were
 			}
 			g := n.group
-			g.age, g.levels, g.split = from.Age, from.Levels, from.Split
+			g.age, g.levels, g.split, n.off = from.Age, from.Levels, from.Split, kept.Off
 			m := &g.members[n.slot]
 			m.seen, m.reported, m.known, m.level = now.UnixNano(), kept.State, kept.Known, kept.Level
 			for s, tracks := range from.Tracks {
-				if g.tracks[s] == nil {
-					g.tracks[s] = make([]track, len(g.nodes))
-				}
-				g.tracks[s][n.slot] = tracks[i]
+				*g.track(s, n.slot) = tracks[i]
 			}
 		}
 	}

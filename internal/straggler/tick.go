@@ -22,7 +22,7 @@ type scratch struct {
 	order                       []*cluster // by name
 	sample                      robust.Sample
 	values                      []float64
-	slots, calm, upper          []int32   // members
+	slots, cold, calm, upper    []int32   // members
 	scores, throughputs         []float64 // of this group
 	wideScores, wideThroughputs []float64
 	slow                        []episode.Finding
@@ -175,7 +175,9 @@ func (e *Engine) states(g *group) {
 		}
 		if !active {
 			g.pause(i, m.state == nodesignal.StateMissing)
-			m.fresh = 0
+			if m.state != nodesignal.StateCalibrating {
+				g.nodes[i].off = uint32(e.at / 1000)
+			}
 		} else if m.known.Has(nodesignal.Score) {
 			e.scores = append(e.scores, g.tracks[nodesignal.Score][i].X)
 		}
@@ -214,7 +216,7 @@ func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) {
 	t, m := &g.tracks[s][i], &g.members[i]
 	if t.Stale += float32(e.dt); e.elapsed <= e.cfg.TTL && float64(t.Stale) > e.cfg.TTL.Seconds() {
 		m.void(s)
-		*t = track{}
+		t.forget(e.at)
 		return
 	}
 	e.stands(g, i, s)

@@ -144,7 +144,7 @@ func cost(ev *episode.Event, members []straggler.NodeReport, facts *factReader, 
 	return min(ev.Gap, 1) * float64(gpus), gpus > 0
 }
 
-// sinceKnown is false when the node was slow from the first comparison on.
+// sinceKnown is false when the node was slow from its first value on.
 func (ep *explained) sinceKnown() bool { return ep.Since.Unix() > 0 }
 
 // duration of an episode that has ended, zero when its beginning is not known.

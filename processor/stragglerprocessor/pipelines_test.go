@@ -132,7 +132,7 @@ func TestEpisodesReachTheLogsPipelines(t *testing.T) {
 			assert.Equal(t, "critical", a["gpu.straggler.severity"])
 			assert.Equal(t, "GPU-2-0", a["hw.id"])
 			assert.InDelta(t, 0.3*64, a["gpu.straggler.gpu_hours_lost_per_hour"], 1)
-			assert.NotContains(t, a, "gpu.straggler.since", "it was slow from the first comparison on")
+			assert.NotContains(t, a, "gpu.straggler.since", "it was slow from its first value on")
 		}
 		told := lines.FilterMessageSnippet("STRAGGLER n2: ").All()
 		require.Len(t, told, 1)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -81,12 +82,17 @@ func assertTop(t *testing.T, c *collector, d demo) {
 	}
 	shows("16 nodes")
 	shows("dp0-pp0")
+	shows("NEEDS ATTENTION (")
 	shows("! dp0-pp0") // the straggler
 	text, err := exec.CommandContext(t.Context(), collectorBinary, "top", "--once", "--endpoint", "http://"+d.fleet).CombinedOutput()
 	require.NoError(t, err, "%s", text)
-	assert.Contains(t, string(text), "! dp0-pp0")
+	list, nodes, _ := strings.Cut(string(text), "NODE")
+	assert.Contains(t, list, "dp0-pp0", "what needs attention comes first")
+	assert.Contains(t, list, "behind its peers in throughput")
+	assert.Contains(t, nodes, "! dp0-pp0")
 	_, err = top.WriteString("\r")
 	require.NoError(t, err)
+	shows("  next    ")
 	shows("judges itself by: fleet")
 	c.stop()
 	shows("STALE")
