@@ -89,6 +89,7 @@ func TestManifestsAgreeWithTheModule(t *testing.T) {
 	for file, main := range map[string]string{
 		"builder-config.yaml":       "cmd/gpu-collector/main.go",
 		"builder-config-agent.yaml": "cmd/gpu-collector-agent/main.go",
+		"builder-config-demo.yaml":  "cmd/gpu-collector-demo/main.go",
 	} {
 		m := load(t, file)
 		src, err := os.ReadFile(path.Join(root, main))

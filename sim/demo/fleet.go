@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
+)
+
+// healthy is how long the simulated nodes train without a fault.
+const healthy = 10 * time.Second
+
+// fault is what a screen waits for.
+type fault struct{ kind, cluster, node string }
+
+// faults are all that is wrong. The recording has the first.
+var faults = []fault{
+	{"straggler", "demo", "dp0-pp0"},
+	{"straggler", "west", "west-a4"},
+	{"lost_gpu", "west", "west-a7"},
+	{"straggler", "west", "west-b3"},
+	{"group_fault", "east", ""},
+}
+
+// simulated returns the fleets that push beside the recording, 32 nodes in all.
+func simulated(otlp int) ([]*fleetpush.Pusher, error) {
+	fault := func(kind fleetsim.Kind, node, gpu int, severity float64) fleetpush.Fault {
+		return fleetpush.Fault{Target: fleetsim.Target{Node: node}, Fault: fleetsim.Fault{Kind: kind, GPU: gpu, From: healthy, Severity: severity}}
+	}
+	numbered := func(format string) func(int) string {
+		return func(nth int) string { return fmt.Sprintf(format, nth+1) }
+	}
+	var pushers []*fleetpush.Pusher
+	for _, cfg := range []fleetpush.Config{
+		{
+			Cluster: "west", Nodes: 8, NodeName: numbered("west-a%d"), JobName: numbered("pretrain-a%d"),
+			Faults: []fleetpush.Fault{fault(fleetsim.ThermalThrottle, 3, 3, 0.8), fault(fleetsim.LostGPU, 6, 2, 1)},
+		},
+		{
+			Cluster: "west", Nodes: 8, NodeName: numbered("west-b%d"), JobName: numbered("pretrain-b%d"), Ranks: true,
+			Faults: []fleetpush.Fault{fault(fleetsim.Neighbour, 2, 5, 0.3)},
+		},
+		{
+			// Four racks of four nodes; all nodes in the third lose clock speed.
+			Cluster: "east", Nodes: 16, JobName: numbered("finetune-%d"),
+			NodeName: func(nth int) string { return fmt.Sprintf("rack%d-node%d", nth/4+1, nth%4+1) },
+			Faults: []fleetpush.Fault{
+				fault(fleetsim.ClockLock, 8, fleetsim.AllGPUs, 0.3), fault(fleetsim.ClockLock, 9, fleetsim.AllGPUs, 0.3),
+				fault(fleetsim.ClockLock, 10, fleetsim.AllGPUs, 0.3), fault(fleetsim.ClockLock, 11, fleetsim.AllGPUs, 0.3),
+			},
+		},
+	} {
+		cfg.GPUs, cfg.Jobs, cfg.Load = 8, 1, fleetsim.Training
+		interval := time.Second
+		if cfg.Ranks {
+			interval *= 2
+		}
+		cfg.Seed, cfg.Step, cfg.Start = uint64(len(pushers)+1), interval, time.Now()
+		fleet, err := fleetpush.New(cfg)
+		if err != nil {
+			return nil, err
+		}
+		push := fleetpush.DefaultPushConfig()
+		push.Endpoint, push.Interval, push.Connections = fmt.Sprintf("127.0.0.1:%d", otlp), interval, 1
+		pusher, err := fleetpush.NewPusher(push, fleet)
+		if err != nil {
+			return nil, err
+		}
+		pushers = append(pushers, pusher)
+	}
+	return pushers, nil
+}
