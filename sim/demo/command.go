@@ -5,17 +5,16 @@
 package demo // import "github.com/gpu-collector/gpu-collector/sim/demo"
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -24,6 +23,7 @@ import (
 	"go.opentelemetry.io/collector/otelcol"
 
 	"github.com/gpu-collector/gpu-collector/configs"
+	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
 // options are the command line's.
@@ -40,8 +40,8 @@ func Command(set otelcol.CollectorSettings) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show what is found in a recorded training run and a simulated fleet",
-		Long: "Replays a recorded training run of 16 workers beside 32 simulated nodes of eight GPUs, and tells of the " +
-			strconv.Itoa(len(faults)) + " faults that the collector finds in them. It needs no GPU, and leaves nothing behind. Ctrl-C ends it.",
+		Long: fmt.Sprintf("Replays a recorded training run of 16 workers beside 32 simulated nodes of eight GPUs, and tells of the "+
+			"%d faults that the collector finds in them. It needs no GPU and leaves nothing behind. Ctrl-C ends it.", len(faults)),
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,94 +52,110 @@ func Command(set otelcol.CollectorSettings) *cobra.Command {
 				ctx, cancel = context.WithTimeout(ctx, o.duration)
 				defer cancel()
 			}
-			return play(ctx, set, &o, cmd.OutOrStdout())
+			return run(ctx, set, &o, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.port, "port", 8086, "of the page; where it is taken, a free port is used")
-	f.StringVar(&o.listen, "listen", "127.0.0.1", "address that the page listens on, such as 0.0.0.0 in a container")
+	f.IntVar(&o.port, "port", 8086, "of the page; where it is taken, a free one is used")
+	f.StringVar(&o.listen, "listen", "127.0.0.1", "`address` that the page listens on, such as 0.0.0.0 in a container")
 	f.BoolVar(&o.noBrowser, "no-browser", false, "do not open the page in a browser")
 	f.DurationVar(&o.duration, "duration", 0, "of the demo; 0 for until Ctrl-C")
 	return cmd
 }
 
-// play plays the demo until ctx ends, or the collector does.
-func play(ctx context.Context, set otelcol.CollectorSettings, o *options, out io.Writer) (err error) {
-	began := time.Now()
+// demo is one that runs.
+type demo struct {
+	collector *otelcol.Collector
+	ended     chan error // what the collector ended with
+	ports     [numPorts]int
+	client    *fleetclient.ClientWithResponses
+	screen    *screen
+	browse    bool
+}
+
+// run plays the demo until ctx ends, or the collector does. Nothing of an earlier demo
+// is known to it, nor left by it.
+func run(ctx context.Context, set otelcol.CollectorSettings, o *options, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "gpu-collector-demo-")
 	if err != nil {
-		return err
+		return fmt.Errorf("no folder for the demo's state: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	ports, moved, err := findPorts(o)
 	if err != nil {
 		return err
 	}
-	collector, err := newCollector(set, o, dir, ports)
-	if err != nil {
+	d := demo{ended: make(chan error, 1), ports: ports}
+	if d.collector, err = newCollector(set, o, dir, ports); err != nil {
+		return err
+	}
+	url := fmt.Sprintf("http://127.0.0.1:%d/", ports[page])
+	if d.client, err = fleetclient.NewClientWithResponses(url); err != nil {
 		return err
 	}
 	terminal := isTerminal(out)
-	s := newScreen(out, terminal, fmt.Sprintf("http://127.0.0.1:%d/", ports[page]))
-	s.begin(moved)
-	// The collector is told to end after the fleet, which would be without an answer.
+	d.screen, d.browse = newScreen(out, terminal, url), terminal && !o.noBrowser
+	d.screen.begin(moved)
+	// The collector ends after the fleet, whose last pushes would have no answer.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- collector.Run(running) }()
-	pushing, stopPushing := context.WithCancel(ctx)
-	defer stopPushing()
+	go func() { d.ended <- d.collector.Run(running) }()
+	alone, err := d.play(ctx)
+	if stop(); !alone {
+		return errors.Join(err, <-d.ended)
+	}
+	log, _ := os.ReadFile(filepath.Join(dir, logFile)) //nolint:gosec // G304: of this process
+	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+	return fmt.Errorf("the collector ended by itself: %w\n%s", err, strings.Join(lines[max(0, len(lines)-5):], "\n"))
+}
+
+// play shows what is found until ctx ends, or the collector does alone.
+func (d *demo) play(ctx context.Context) (alone bool, err error) {
+	began := time.Now()
+	pushing, stop := context.WithCancel(ctx)
 	var pushers sync.WaitGroup
 	defer pushers.Wait()
-	client, err := newClient(s.page)
-	if err != nil {
-		return err
-	}
+	defer stop()
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
 	for started := false; ; {
 		select {
 		case <-ticker.C:
-			// A failure of the fleet ends the demo as one of the collector does.
-			if !started && collector.GetState() == otelcol.StateRunning {
-				started = true
-				fleets, err := simulated(ports[otlp])
-				if err != nil {
-					return err
-				}
-				for _, f := range fleets {
-					pushers.Go(func() { _ = f.Run(pushing) }) // ends with its context
-				}
-				if terminal && !o.noBrowser {
-					openBrowser(ctx, s.page)
-				}
-			}
-			list, err := client.attention(ctx)
-			if err == nil {
-				s.show(list)
-			}
-			s.progress(time.Since(began))
-		case err := <-ended:
-			log, _ := os.ReadFile(filepath.Join(dir, logFile)) //nolint:gosec // G304: of this process
-			return fmt.Errorf("the collector ended by itself: %w\n%s", cmp.Or(err, errors.New("its log says why")), lastLines(log))
+		case err := <-d.ended:
+			return true, err
 		case <-ctx.Done():
-			s.end()
-			stopPushing()
-			pushers.Wait()
-			stop()
-			return <-ended
+			d.screen.end()
+			return false, nil
 		}
+		// From the first push on: a fault that is there before is told apart from nothing.
+		if !started && d.collector.GetState() == otelcol.StateRunning {
+			started = true
+			fleets, err := simulated(d.ports[otlp])
+			if err != nil {
+				return false, err
+			}
+			for _, f := range fleets {
+				pushers.Go(func() { _ = f.Run(pushing) }) // ends with its context
+			}
+			if d.browse {
+				openBrowser(ctx, d.screen.page)
+			}
+		}
+		answer, err := d.client.ListAttentionWithResponse(ctx, nil)
+		if err == nil && answer.JSON200 != nil { // else it does not listen yet
+			d.screen.show(answer.JSON200, time.Since(began))
+		}
+		d.screen.progress(time.Since(began))
 	}
 }
 
-// logFile has the collector's log, so that the terminal has the screen alone.
+// logFile has the collector's log: the terminal has the screen alone.
 const logFile = "collector.log"
 
 // newCollector returns a collector of the demo's configuration, which keeps everything in dir.
 func newCollector(set otelcol.CollectorSettings, o *options, dir string, ports [numPorts]int) (*otelcol.Collector, error) {
-	recording := filepath.Join(dir, "recording.csv")
+	recording, log := filepath.Join(dir, "recording.csv"), filepath.Join(dir, logFile)
 	if err := os.WriteFile(recording, configs.DemoRecording, 0o600); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the recording: %w", err)
 	}
 	env := map[string]string{"DEMO_DATA": recording, "STATE_DIRECTORY": dir, "DEMO_LISTEN": o.listen}
 	for i, port := range ports {
@@ -147,70 +163,23 @@ func newCollector(set otelcol.CollectorSettings, o *options, dir string, ports [
 	}
 	for name, value := range env {
 		if err := os.Setenv(name, value); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the environment: %w", err)
 		}
 	}
 	set.DisableGracefulShutdown = true // Ctrl-C is the demo's
 	set.ConfigProviderSettings.ResolverSettings.URIs = []string{
-		"yaml:" + configs.Demo,
-		fmt.Sprintf("yaml:service::telemetry::logs: {output_paths: [%q], error_output_paths: [%q]}", filepath.Join(dir, logFile), filepath.Join(dir, logFile)),
+		"yaml:" + configs.Demo, fmt.Sprintf("yaml:service::telemetry::logs: {output_paths: [%q], error_output_paths: [%q]}", log, log),
 	}
 	return otelcol.NewCollector(set)
 }
 
-// The demo's servers.
-const (
-	page = iota
-	otlp
-	thresholds
-	exposition
-	numPorts
-)
-
-var servers = [numPorts]struct {
-	what, env string
-	port      int
-}{
-	page:       {"the page", "DEMO_FLEET_PORT", 0}, // a flag's
-	otlp:       {"OTLP", "DEMO_OTLP_PORT", 14317},
-	thresholds: {"the thresholds' API", "DEMO_API_PORT", 8085},
-	exposition: {"Prometheus' endpoint", "DEMO_PROMETHEUS_PORT", 9464},
-}
-
-// findPorts returns the ports of all servers, and which are not the usual ones.
-func findPorts(o *options) (ports [numPorts]int, moved []string, err error) {
-	for i, server := range servers {
-		host, port := "127.0.0.1", server.port
-		if i == page {
-			host, port = o.listen, o.port
-		}
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-		if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) {
-			if l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err == nil {
-				moved = append(moved, fmt.Sprintf("Port %d is taken: %s has %s.", port, server.what, portOf(l)))
-			}
-		}
-		if err != nil {
-			return ports, nil, fmt.Errorf("%s: %w", server.what, err)
-		}
-		// All are held until all are found, or one would be found twice.
-		defer func() { _ = l.Close() }()
-		if ports[i], err = strconv.Atoi(portOf(l)); err != nil {
-			return ports, nil, err
-		}
-	}
-	return ports, moved, nil
-}
-
-func portOf(l net.Listener) string {
-	_, port, _ := net.SplitHostPort(l.Addr().String()) // it has one
-	return port
-}
-
 // openBrowser opens the page where somebody can see it.
 func openBrowser(ctx context.Context, url string) {
-	if os.Getenv("DISPLAY") != "" || os.Getenv("WAYLAND_DISPLAY") != "" {
-		_ = exec.CommandContext(ctx, "xdg-open", url).Start() //nolint:gosec // G204: our own page
+	if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
+		return
+	}
+	if open := exec.CommandContext(ctx, "xdg-open", url); open.Start() == nil { //nolint:gosec // G204: our own page
+		go func() { _ = open.Wait() }() // it has its own words
 	}
 }
 

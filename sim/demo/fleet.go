@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
@@ -14,15 +15,18 @@ import (
 const healthy = 10 * time.Second
 
 // fault is what a screen waits for.
-type fault struct{ kind, cluster, node string }
+type fault struct {
+	kind          fleetclient.AttentionItemKind
+	cluster, node string // no node: many
+}
 
 // faults are all that is wrong. The recording has the first.
 var faults = []fault{
-	{"straggler", "demo", "dp0-pp0"},
-	{"straggler", "west", "west-a4"},
-	{"lost_gpu", "west", "west-a7"},
-	{"straggler", "west", "west-b3"},
-	{"group_fault", "east", ""},
+	{fleetclient.AttentionItemKindStraggler, "demo", "dp0-pp0"},
+	{fleetclient.AttentionItemKindStraggler, "west", "west-a4"},
+	{fleetclient.AttentionItemKindLostGPU, "west", "west-a7"},
+	{fleetclient.AttentionItemKindStraggler, "west", "west-b3"},
+	{fleetclient.AttentionItemKindGroupFault, "east", ""},
 }
 
 // simulated returns the fleets that push beside the recording, 32 nodes in all.
@@ -37,7 +41,7 @@ func simulated(otlp int) ([]*fleetpush.Pusher, error) {
 	for _, cfg := range []fleetpush.Config{
 		{
 			Cluster: "west", Nodes: 8, NodeName: numbered("west-a%d"), JobName: numbered("pretrain-a%d"),
-			Faults: []fleetpush.Fault{fault(fleetsim.ThermalThrottle, 3, 3, 0.8), fault(fleetsim.LostGPU, 6, 2, 1)},
+			Faults: []fleetpush.Fault{fault(fleetsim.ThermalThrottle, 3, 3, 0.55), fault(fleetsim.LostGPU, 6, 2, 1)},
 		},
 		{
 			Cluster: "west", Nodes: 8, NodeName: numbered("west-b%d"), JobName: numbered("pretrain-b%d"), Ranks: true,
@@ -53,12 +57,13 @@ func simulated(otlp int) ([]*fleetpush.Pusher, error) {
 			},
 		},
 	} {
-		cfg.GPUs, cfg.Jobs, cfg.Load = 8, 1, fleetsim.Training
 		interval := time.Second
-		if cfg.Ranks {
+		if cfg.Ranks { // a tick is a mean of several steps
 			interval *= 2
 		}
-		cfg.Seed, cfg.Step, cfg.Start = uint64(len(pushers)+1), interval, time.Now()
+		// Of these seeds no job writes a checkpoint in the first minutes, in which nobody is judged.
+		cfg.Seed = uint64(len(pushers) + 5)
+		cfg.GPUs, cfg.Jobs, cfg.Load, cfg.Step, cfg.Start = 8, 1, fleetsim.Training, interval, time.Now()
 		fleet, err := fleetpush.New(cfg)
 		if err != nil {
 			return nil, err

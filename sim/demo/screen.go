@@ -3,43 +3,15 @@
 package demo
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
-
-type item struct{ ID, Kind, Cluster, Group, Node, Part, What, Why, Next string }
-type list struct {
-	Items  []item
-	Counts struct{ Nodes int }
-}
-
-type client struct{ page string }
-
-func newClient(page string) (*client, error) { return &client{page}, nil }
-
-func (c *client) attention(ctx context.Context) (*list, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.page+"api/v1/attention", nil)
-	if err != nil {
-		return nil, err
-	}
-	r, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = r.Body.Close() }()
-	var l list
-	if r.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s", r.Status)
-	}
-	return &l, json.NewDecoder(r.Body).Decode(&l)
-}
 
 // screen is what a person sees: lines that stay, and one that moves.
 type screen struct {
@@ -47,104 +19,106 @@ type screen struct {
 	terminal bool
 	page     string
 	moving   bool          // the cursor is behind the line that moves
-	quiet    time.Duration // until then nothing new is said without a terminal
-	nodes    int
+	next     time.Duration // of progress, where no line can move
+	nodes    int64
 	told     map[string]bool // items
 	found    map[fault]bool
 }
 
 func newScreen(out io.Writer, terminal bool, page string) *screen {
-	return &screen{out: out, terminal: terminal, page: page, told: map[string]bool{}, found: map[fault]bool{}}
+	return &screen{out: out, terminal: terminal, page: page, next: quiet, told: map[string]bool{}, found: map[fault]bool{}}
 }
 
-func (s *screen) begin(moved []string) {
-	for _, line := range moved {
-		s.line(line)
+// quiet is how long nothing is said of the progress where no line can move; before the
+// first verdict, as long as it took until then.
+const quiet = 10 * time.Second
+
+// begin says what is to be seen.
+func (s *screen) begin(moved string) {
+	if moved != "" {
+		s.line(moved)
 	}
 	s.line("A recorded training run of 16 workers replays beside 32 simulated nodes of eight GPUs.")
-	s.line(fmt.Sprintf("After %s things go wrong: %d faults are to be found.", healthy, len(faults)))
-	s.line("  the page  " + s.page)
-	s.line("  Ctrl-C ends it.")
+	s.line(fmt.Sprintf("After %.0f seconds things go wrong: %d faults are to be found within a minute.", healthy.Seconds(), len(faults)))
+	s.line("The page: " + s.page + "   Ctrl-C ends it.")
 }
 
 // show tells of what is new in a list.
-func (s *screen) show(l *list) {
+func (s *screen) show(l *fleetclient.AttentionList, elapsed time.Duration) {
 	s.nodes = l.Counts.Nodes
-	for _, it := range l.Items {
+	for i := range l.Items {
+		it := &l.Items[i]
 		if s.told[it.ID] {
 			continue
 		}
 		s.told[it.ID] = true
-		who := it.Node
-		if who == "" {
-			who = it.Group
-		}
-		if it.Part != "" {
-			who += ", " + it.Part
-		}
-		link := s.page + "#in=" + url.QueryEscape(it.Cluster)
-		if it.Node != "" {
-			link += "&node=" + url.QueryEscape(it.Node)
-		}
-		s.line(fmt.Sprintf("%s: %s: %s", it.Cluster, who, it.What))
-		s.line("  why   " + it.Why)
-		s.line("  next  " + it.Next + " " + link)
+		s.verdict(it, elapsed)
 		before := len(s.found)
 		for _, f := range faults {
-			if f.kind == it.Kind && f.cluster == it.Cluster && f.node == it.Node {
+			if f.kind == it.Kind && f.cluster == it.Cluster && f.node == or(it.Node, "") {
 				s.found[f] = true
 			}
 		}
 		if len(s.found) > before && len(s.found) == len(faults) {
-			s.line(fmt.Sprintf("All %d faults are found. It goes on: %s shows the fleet.", len(faults), s.page))
+			s.line(fmt.Sprintf("%3.0f s  All %d faults are found. The demo goes on, see %s", elapsed.Seconds(), len(faults), s.page))
 		}
 	}
 }
 
-// quietFor is how long a log without a terminal hears nothing.
-const quietFor = 10 * time.Second
+// verdict is what, why and next, a line each.
+func (s *screen) verdict(it *fleetclient.AttentionItem, elapsed time.Duration) {
+	who, link := or(it.Node, ""), s.page+"#in="+url.QueryEscape(it.Cluster)
+	if who != "" {
+		link += "&node=" + url.QueryEscape(who)
+	} else if who = strings.Join(or(it.Nodes, nil), ", "); who == "" {
+		who = or(it.Group, "")
+	}
+	if part := or(it.Part, ""); part != "" {
+		who += ", " + part
+	}
+	s.line(fmt.Sprintf("%3.0f s  %s (%s): %s", elapsed.Seconds(), who, it.Cluster, it.What))
+	s.line("       why:  " + or(it.Why, "see above"))
+	s.line("       next: " + it.Next + " " + link)
+}
+
+func or[T any](v *T, otherwise T) T {
+	if v == nil {
+		return otherwise
+	}
+	return *v
+}
 
 // progress draws the line that moves.
 func (s *screen) progress(elapsed time.Duration) {
-	text := fmt.Sprintf("%4.0f s  %d nodes report, %d of %d faults are found", elapsed.Seconds(), s.nodes, len(s.found), len(faults))
+	text := fmt.Sprintf("%3.0f s  %d nodes report, %d of %d faults are found", elapsed.Seconds(), s.nodes, len(s.found), len(faults))
 	switch {
 	case s.terminal:
 		_, _ = fmt.Fprintf(s.out, "\r%s\x1b[K", text)
 		s.moving = true
-	case elapsed >= s.quiet:
-		s.quiet = elapsed + quietFor
+	case elapsed >= s.next:
+		if s.next = elapsed + quiet; len(s.told) == 0 {
+			s.next = max(s.next, 2*elapsed)
+		}
 		s.line(text)
 	}
 }
 
-// line adds a line that stays.
+// line adds a line that stays. Names come from who pushes: no terminal obeys them.
 func (s *screen) line(text string) {
-	if s.moving {
-		_, _ = io.WriteString(s.out, "\r\x1b[K")
-		s.moving = false
-	}
-	_, _ = io.WriteString(s.out, legible(text)+"\n")
-}
-
-// end leaves the terminal at the beginning of a line.
-func (s *screen) end() {
-	if s.moving {
-		_, _ = io.WriteString(s.out, "\n")
-	}
-}
-
-// legible has no character in it that a terminal would obey.
-func legible(text string) string {
-	return strings.Map(func(r rune) rune {
+	s.end()
+	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
 		}
-		return '\uFFFD'
+		return unicode.ReplacementChar
 	}, text)
+	_, _ = io.WriteString(s.out, text+"\n")
 }
 
-// lastLines are what a person needs of a log.
-func lastLines(log []byte) string {
-	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
-	return strings.Join(lines[max(0, len(lines)-5):], "\n")
+// end takes the line that moves away.
+func (s *screen) end() {
+	if s.moving {
+		_, _ = io.WriteString(s.out, "\r\x1b[K")
+	}
+	s.moving = false
 }
