@@ -31,6 +31,7 @@ var faults = []fault{
 
 // simulated returns the fleets that push beside the recording, 32 nodes in all.
 func simulated(otlp int) ([]*fleetpush.Pusher, error) {
+	cooling := fleetsim.Fault{Kind: fleetsim.ThermalThrottle, GPU: 3, From: 4 * time.Second, Severity: 0.62} // the GPU is hot by 25 s
 	fault := func(kind fleetsim.Kind, node, gpu int, severity float64) fleetpush.Fault {
 		return fleetpush.Fault{Target: fleetsim.Target{Node: node}, Fault: fleetsim.Fault{Kind: kind, GPU: gpu, From: healthy, Severity: severity}}
 	}
@@ -41,7 +42,7 @@ func simulated(otlp int) ([]*fleetpush.Pusher, error) {
 	for _, cfg := range []fleetpush.Config{
 		{
 			Cluster: "west", Nodes: 8, NodeName: numbered("west-a%d"), JobName: numbered("pretrain-a%d"),
-			Faults: []fleetpush.Fault{fault(fleetsim.ThermalThrottle, 3, 3, 0.55), fault(fleetsim.LostGPU, 6, 2, 1)},
+			Faults: []fleetpush.Fault{{Target: fleetsim.Target{Node: 3}, Fault: cooling}, fault(fleetsim.LostGPU, 6, 2, 1)},
 		},
 		{
 			Cluster: "west", Nodes: 8, NodeName: numbered("west-b%d"), JobName: numbered("pretrain-b%d"), Ranks: true,
