@@ -13,11 +13,12 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// aliases are other names of parameters, those of telemetry pipelines for GPUs. Of several
+// aliases are other names of parameters, those of telemetry pipelines for GPUs; `node` is taken by all. Of several
 // targets the operation's counts.
 var aliases = map[string][]string{
 	"cluster_id": {"cluster"},
 	"host_id":    {"host", "node", "names"},
+	"node":       {"host", "names"},
 	"gpu_id":     {"gpu"},
 	"page_size":  {"limit"},
 	"start_time": {"since"}, "time_range": {"since"},
@@ -25,7 +26,7 @@ var aliases = map[string][]string{
 }
 
 // aliasText says in the document which other names are taken.
-const aliasText = "Other names of parameters are taken too: `cluster_id` for `cluster`, `host_id` for `host` or `node`, `gpu_id` for `gpu`, " +
+const aliasText = "Other names of parameters are taken too: `cluster_id` for `cluster`, `host_id` and `node` for `host` or `names`, `gpu_id` for `gpu`, " +
 	"`page_size` for `limit`, `start_time` and `time_range` for `since`, `end_time` for `until`. " +
 	"`since` and `until` are times after RFC 3339, or so long ago, such as `30m`, `24h` or `7d`."
 

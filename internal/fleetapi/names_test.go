@@ -24,6 +24,8 @@ func TestNamesOfOtherServices(t *testing.T) {
 		{"nodes?limit=2&page=2", "nodes?page_size=2&page=2"},
 		{"nodes?cluster=c1", "nodes?cluster_id=c1"},
 		{"nodes?names=n1", "nodes?host_id=n1"},
+		{"gpus?names=n1", "gpus?node=n1"},
+		{"episodes?node=n1", "episodes?host_id=n1"},
 		{"telemetry?host=n1&gpu=GPU-a&since=2025-12-31T00:00:00Z&until=2026-01-01T00:00:00Z", "telemetry?host_id=n1&gpu_id=GPU-a&start_time=2025-12-31T00:00:00Z&end_time=2026-01-01T00:00:00Z"},
 		{"telemetry?since=24h&limit=3", "telemetry?time_range=1d&page_size=3"},
 		{"telemetry/aggregations?since=24h&group_by=gpu", "telemetry/aggregations?time_range=24h&group_by=gpu"},

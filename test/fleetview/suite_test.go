@@ -291,6 +291,48 @@ func suite(t *testing.T, g *gateway) {
 		require.Len(t, figures, 1, "but where it is asked for")
 		assert.EqualValues(t, 1, figures[0].Count)
 	})
+	t.Run("a node's past beside its peers'", func(t *testing.T) {
+		group, at := "job,a/role", start.Add(2*time.Minute)
+		md := pmetric.NewMetrics()
+		add := func(name string, value float64, pairs ...string) {
+			rm := md.ResourceMetrics().AppendEmpty()
+			rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, "east")
+			if strings.HasPrefix(name, "gpu.node") {
+				rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, "node-a")
+			}
+			dp := newMetric(rm.ScopeMetrics().AppendEmpty(), name, "1", false).AppendEmpty()
+			dp.SetTimestamp(pcommon.NewTimestampFromTime(at))
+			dp.SetDoubleValue(value)
+			for i := 0; i < len(pairs); i += 2 {
+				dp.Attributes().PutStr(pairs[i], pairs[i+1])
+			}
+		}
+		signal := []string{gpusemconv.AttrSignal, "throughput"}
+		add(gpusemconv.MetricNodeSignal, 2, signal...)
+		add(gpusemconv.MetricNodeSuspicion, 0.5, gpusemconv.AttrPeerGroup, group)
+		add(gpusemconv.MetricStragglerSignalMedian, 3, append(signal, gpusemconv.AttrPeerGroup, group)...)
+		add(gpusemconv.MetricStragglerSignalMedian, 9, append(signal, gpusemconv.AttrPeerGroup, "other")...)
+		g.push(md)
+		var past fleetapi.Past
+		require.Eventually(t, func() bool {
+			past = get[fleetapi.Past](g, "/nodes/node-a/past", "cluster", "east", "since", stamp(start), "until", stamp(start.Add(10*time.Minute)), "points", "11")
+			return len(past.Signals) == 2 && slices.ContainsFunc(past.Signals[1].Median, func(v *float64) bool { return v != nil })
+		}, deadline, 100*time.Millisecond)
+		score, throughput := past.Signals[0], past.Signals[1]
+		require.Equal(t, []string{"score", "throughput"}, []string{score.Signal, throughput.Signal})
+		require.GreaterOrEqual(t, len(past.At), 10)
+		for i, at := range past.At {
+			// want has the newest first.
+			last := slices.IndexFunc(want, func(s fleetapi.Sample) bool {
+				return s.Cluster == "east" && s.Host == "node-a" && s.Metric == gpusemconv.MetricNodeHealthScore && !s.At.After(at)
+			})
+			require.InDelta(t, want[last].Value, *score.Value[i], 0, "at %s", at)
+			if v := throughput.Median[i]; v != nil {
+				require.InDelta(t, 3, *v, 0)
+				require.InDelta(t, 2, *throughput.Value[i], 0)
+			}
+		}
+	})
 	t.Run("mistakes", func(t *testing.T) {
 		for path, location := range map[string]string{
 			"/telemetry?limit=1001": "query.limit",
