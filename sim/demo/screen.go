@@ -95,7 +95,7 @@ func (s *screen) progress(elapsed time.Duration) {
 	case s.terminal:
 		_, _ = fmt.Fprintf(s.out, "\r%s\x1b[K", text)
 		s.moving = true
-	case elapsed >= s.next:
+	case elapsed >= s.next && len(s.found) < len(faults):
 		if s.next = elapsed + quiet; len(s.told) == 0 {
 			s.next = max(s.next, 2*elapsed)
 		}
