@@ -101,7 +101,10 @@ func run(ctx context.Context, set otelcol.CollectorSettings, o *options, out io.
 	go func() { d.ended <- d.collector.Run(running) }()
 	alone, err := d.play(ctx)
 	if stop(); !alone {
-		return errors.Join(err, <-d.ended)
+		if end := <-d.ended; !errors.Is(end, context.Canceled) { // else it had not begun
+			err = errors.Join(err, end)
+		}
+		return err
 	}
 	log, _ := os.ReadFile(filepath.Join(dir, logFile)) //nolint:gosec // G304: of this process
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")

@@ -21,7 +21,7 @@ type screen struct {
 	moving   bool          // the cursor is behind the line that moves
 	next     time.Duration // of progress, where no line can move
 	nodes    int64
-	told     map[string]bool // items
+	told     map[string]bool // items: false of one seen once, whose record may be on its way
 	found    map[fault]bool
 }
 
@@ -48,7 +48,8 @@ func (s *screen) show(l *fleetclient.AttentionList, elapsed time.Duration) {
 	s.nodes = l.Counts.Nodes
 	for i := range l.Items {
 		it := &l.Items[i]
-		if s.told[it.ID] {
+		if told, seen := s.told[it.ID]; told || !seen {
+			s.told[it.ID] = told
 			continue
 		}
 		s.told[it.ID] = true
