@@ -103,5 +103,5 @@ func TestPorts(t *testing.T) {
 		seen[p] = true
 	}
 	_, _, err = findPorts(&options{listen: "192.0.2.1", port: taken}) // of no machine
-	assert.ErrorContains(t, err, "the page has no port")
+	assert.ErrorContains(t, err, "`--listen` is \"192.0.2.1\" and `--port` ")
 }

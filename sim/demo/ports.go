@@ -45,7 +45,9 @@ func findPorts(o *options) (ports [numPorts]int, moved string, err error) {
 				all = append(all, fmt.Sprintf("%d is taken, %s has %d", port, server.what, portOf(l)))
 			}
 		}
-		if err != nil {
+		if err != nil && i == page {
+			return ports, "", fmt.Errorf("`--listen` is %q and `--port` %d, must be an address of this machine and a port up to 65535: %w", host, port, err)
+		} else if err != nil {
 			return ports, "", fmt.Errorf("%s has no port: %w", server.what, err)
 		}
 		// All are held until all are found, or one would be found twice.
