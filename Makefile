@@ -24,7 +24,7 @@ COMMIT := $(COMMIT)
 DATE := $(DATE)
 LDFLAGS := -s -w -X $(DISTRO).Version=$(VERSION) -X $(DISTRO).Commit=$(COMMIT) -X $(DISTRO).Date=$(DATE) -extldflags=-Wl,-z,lazy
 
-GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' 'extension/fleetviewextension/web/static' internal/fleetapi/docs 2>/dev/null) go.mod go.sum
+GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' configs/demo.yaml configs/demo/*.csv 'extension/fleetviewextension/web/static' internal/fleetapi/docs 2>/dev/null) go.mod go.sum
 
 .PHONY: help
 help: ## List the targets
@@ -43,10 +43,15 @@ bin/gpu-collector-agent: $(GO_FILES) .cache/ldflags
 	@echo "building $@"
 	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/gpu-collector-agent
 
+# No product: the command `demo`, which bin/gpu-collector has too, without what it does not need.
+bin/gpu-collector-demo: $(GO_FILES) .cache/ldflags
+	@echo "building $@ (the first build of a machine takes a minute or two)"
+	@go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/gpu-collector-demo
+
 .PHONY: build
 build: bin/gpu-collector bin/gpu-collector-agent ## Build both distributions into bin/
 
-BINARIES := $(addprefix bin/,gpu-collector gpu-collector-agent fleetsim)
+BINARIES := $(addprefix bin/,gpu-collector gpu-collector-agent gpu-collector-demo fleetsim)
 
 bin/fleetsim: $(GO_FILES) .cache/ldflags
 	@echo "building $@"
@@ -84,18 +89,8 @@ test-packages: packages sbom ## Check packages, bills of materials, and the unit
 	test/packages/units.sh
 
 .PHONY: run
-run: bin/gpu-collector ## Replay a real training run and find its straggler (Ctrl-C ends it)
-	@echo
-	@echo "A recorded training run of 16 workers replays; one of them was slowed on purpose."
-	@echo "Within half a minute a line below says STRAGGLER and names it. Meanwhile, in a browser:"
-	@echo "  http://127.0.0.1:8086/                                        the fleet, its stragglers and why"
-	@echo "  http://127.0.0.1:8086/docs/                                   the API behind it"
-	@echo "Or in another terminal:"
-	@echo "  curl -s 127.0.0.1:8086/api/v1/stragglers?limit=1              the slowest worker and its episode"
-	@echo "  curl -s 127.0.0.1:9464/metrics | grep gpu_node_straggler      every worker's verdict"
-	@echo "  curl -s 127.0.0.1:8085/api/v1/thresholds                      the thresholds by peer group"
-	@echo
-	@exec bin/gpu-collector --config configs/demo.yaml
+run: bin/gpu-collector-demo ## Show what is found in a real training run and a simulated GPU fleet (Ctrl-C ends it)
+	@exec bin/gpu-collector-demo demo
 
 .PHONY: generate
 generate: ## Write components.go, metadata and component docs anew

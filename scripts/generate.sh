@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Writes everything that is generated: components.go of both distributions
+# Writes everything that is generated: components.go of the distributions
 # (OCB), the metadata of each component (mdatagen), the API's document and its
 # client (oapi-codegen), and the chart's copies of configs/ and dashboards/. The
 # versions of the tools are pinned in tools/pinned/go.mod.
@@ -25,6 +25,7 @@ generate_components() { # MANIFEST DIRECTORY
 }
 generate_components builder-config.yaml cmd/gpu-collector
 generate_components builder-config-agent.yaml cmd/gpu-collector-agent
+generate_components builder-config-demo.yaml cmd/gpu-collector-demo
 
 for metadata in $(git ls-files -co --exclude-standard '*/metadata.yaml' | grep -E '^(receiver|processor|exporter|extension|connector)/'); do
 	(cd "$(dirname "$metadata")" && "$mdatagen" metadata.yaml)

@@ -10,13 +10,17 @@ import (
 	"go.opentelemetry.io/collector/confmap/provider/httpprovider"
 	"go.opentelemetry.io/collector/confmap/provider/httpsprovider"
 	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
+	"go.opentelemetry.io/collector/otelcol"
 
 	"github.com/gpu-collector/gpu-collector/internal/distro"
 	"github.com/gpu-collector/gpu-collector/internal/fleettop"
+	"github.com/gpu-collector/gpu-collector/sim/demo"
 )
 
 func main() {
-	distro.Main("gpu-collector", "OpenTelemetry Collector distribution for GPU fleets", components, []*cobra.Command{fleettop.Command()},
+	distro.Main("gpu-collector", "OpenTelemetry Collector distribution for GPU fleets", components, []distro.Command{top, demo.Command},
 		envprovider.NewFactory(), fileprovider.NewFactory(), httpprovider.NewFactory(),
 		httpsprovider.NewFactory(), yamlprovider.NewFactory())
 }
+
+func top(otelcol.CollectorSettings) *cobra.Command { return fleettop.Command() }

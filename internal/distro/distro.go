@@ -51,13 +51,16 @@ func SaveMemory() {
 	time.AfterFunc(startup, debug.FreeOSMemory)
 }
 
+// Command makes a command of our own from what the Collector is made of.
+type Command func(otelcol.CollectorSettings) *cobra.Command
+
 // Main runs the Collector's command line, with commands of our own besides the
 // Collector's, and ends the process with its status.
-func Main(name, description string, factories func() (otelcol.Factories, error), commands []*cobra.Command, providers ...confmap.ProviderFactory) {
+func Main(name, description string, factories func() (otelcol.Factories, error), commands []Command, providers ...confmap.ProviderFactory) {
 	dns.SetMinResolutionInterval(resolveAgain)
 	limitMemory()
 	factories = withLastUpload(factories)
-	cmd := otelcol.NewCommand(otelcol.CollectorSettings{
+	set := otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
@@ -68,10 +71,13 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 				},
 			},
 		},
-	})
+	}
+	cmd := otelcol.NewCommand(set)
 	cmd.SetVersionTemplate(versionText(name))
 	addReload(cmd)
-	cmd.AddCommand(commands...)
+	for _, command := range commands {
+		cmd.AddCommand(command(set))
+	}
 	// Cobra has printed the error.
 	if err := cmd.Execute(); err != nil {
 		os.Exit(1)

@@ -89,6 +89,7 @@ func TestManifestsAgreeWithTheModule(t *testing.T) {
 	for file, main := range map[string]string{
 		"builder-config.yaml":       "cmd/gpu-collector/main.go",
 		"builder-config-agent.yaml": "cmd/gpu-collector-agent/main.go",
+		"builder-config-demo.yaml":  "cmd/gpu-collector-demo/main.go",
 	} {
 		m := load(t, file)
 		src, err := os.ReadFile(path.Join(root, main))
@@ -110,5 +111,19 @@ func TestManifestsAgreeWithTheModule(t *testing.T) {
 			assert.Contains(t, string(src), `"`+name+`"`)
 		}
 		assert.Equal(t, len(m.Providers), strings.Count(string(src), ".NewFactory()"), "providers in %s", main)
+	}
+}
+
+// TestTheDemoIsNoProduct: it shows what the full distribution has, and nothing ships it.
+func TestTheDemoIsNoProduct(t *testing.T) {
+	full, demo := load(t, "builder-config.yaml"), load(t, "builder-config-demo.yaml")
+	assert.Subset(t, full.Receivers, demo.Receivers)
+	assert.Subset(t, full.Processors, demo.Processors)
+	assert.Subset(t, full.Exporters, demo.Exporters)
+	assert.Subset(t, full.Extensions, demo.Extensions)
+	for _, file := range []string{".goreleaser.yaml", "Dockerfile", "scripts/images.sh"} {
+		text, err := os.ReadFile(path.Join(root, file))
+		require.NoError(t, err)
+		assert.NotContains(t, string(text), demo.Dist.Name, file)
 	}
 }

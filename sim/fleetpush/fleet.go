@@ -40,7 +40,10 @@ type Config struct {
 	// Jobs of each cluster, to which its nodes are dealt; a job's nodes are peers.
 	// By default there is one for each 64 nodes.
 	Jobs int
-	Load fleetsim.Load
+	// NodeName and JobName name the nodes, and the jobs of each cluster; by default
+	// node-000000 and job-00000 are the first.
+	NodeName, JobName func(nth int) string
+	Load              fleetsim.Load
 	// Runs and Pause are how long training jobs run and their nodes rest between
 	// them, as in fleetsim.JobConfig; with Runs 0 they last.
 	Runs, Pause time.Duration
@@ -92,6 +95,12 @@ func (c *Config) defaults() {
 	def(&c.Jobs, max(1, c.Nodes/max(1, c.Clusters)/jobNodes))
 	if c.Cluster == "" {
 		c.Cluster = "fleetsim"
+	}
+	if c.NodeName == nil {
+		c.NodeName = NodeName
+	}
+	if c.JobName == nil {
+		c.JobName = jobName
 	}
 	if c.Step == 0 {
 		c.Step = 10 * time.Second
@@ -323,7 +332,7 @@ func (f *Fleet) deal() {
 			name = fmt.Sprintf("%s-%02d", name, cluster)
 		}
 		for job := range c.Jobs {
-			f.groups = append(f.groups, group{cluster: name, job: jobName(job)})
+			f.groups = append(f.groups, group{cluster: name, job: c.JobName(job)})
 		}
 	}
 	for i := range f.nodes {
@@ -353,13 +362,13 @@ type Headers struct{ Cluster, Node, Group string }
 // Headers returns the values of the request headers of a node's push.
 func (f *Fleet) Headers(i int) Headers {
 	g := &f.groups[f.nodes[i].group]
-	return Headers{g.cluster, NodeName(i), g.list}
+	return Headers{g.cluster, f.cfg.NodeName(i), g.list}
 }
 
 // identity fills id for a node.
 func (f *Fleet) identity(i int, id *identity) {
 	g := &f.groups[f.nodes[i].group]
-	id.node, id.cluster, id.job = NodeName(i), g.cluster, g.job
+	id.node, id.cluster, id.job = f.cfg.NodeName(i), g.cluster, g.job
 	id.draw(f.cfg.Seed, i, f.cfg.GPUs)
 }
 

@@ -87,12 +87,12 @@ type Latency struct {
 
 // Report returns what has come to pass so far.
 func (p *Pusher) Report() Report {
-	r := p.stats.report(p.clock())
+	r := p.stats.report(p.clock(), p.fleet.cfg.NodeName)
 	p.fleet.report(&r)
 	return r
 }
 
-func (s *stats) report(now time.Time) Report {
+func (s *stats) report(now time.Time, name func(int) string) Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	to := s.to
@@ -114,7 +114,7 @@ func (s *stats) report(now time.Time) Report {
 	}
 	if s.pushes > 0 {
 		at := func(q float64) float64 { return float64(s.latency.ValueAtQuantile(q)) / 1e6 }
-		r.Latency = Latency{P50: at(50), P90: at(90), P99: at(99), Max: s.longest.Seconds(), MaxAt: s.longestAt, MaxNode: NodeName(s.longestNode)}
+		r.Latency = Latency{P50: at(50), P90: at(90), P99: at(99), Max: s.longest.Seconds(), MaxAt: s.longestAt, MaxNode: name(s.longestNode)}
 	}
 	return r
 }
@@ -135,7 +135,7 @@ func (f *Fleet) report(r *Report) {
 			}
 		}
 		if r.FalseVerdicts += n.wrong; n.wrong > 0 && len(r.FalseNodes) < maxFalseNodes {
-			r.FalseNodes = append(r.FalseNodes, NodeName(i))
+			r.FalseNodes = append(r.FalseNodes, f.cfg.NodeName(i))
 		}
 		n.mu.Unlock()
 	}
@@ -149,7 +149,7 @@ func (f *Fleet) reportFault(fault int) FaultReport {
 	hit := x.Nodes(len(f.nodes))
 	to := FaultReport{Share: x.Share, Nodes: len(hit), Kind: x.Kind, GPU: x.GPU, Severity: x.Severity, From: x.From.Seconds()}
 	if x.Share == 0 {
-		to.Node = NodeName(x.Node)
+		to.Node = f.cfg.NodeName(x.Node)
 	}
 	var longest time.Duration
 	modes := map[string]bool{}

@@ -22,10 +22,7 @@ func startDemo(t *testing.T, more ...string) (*collector, demo) {
 	d := demo{loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
 	return start(t, options{
 		configs: append([]string{"configs/demo.yaml", `
-# However busy the machine is, no node is taken for silent and no push is given up.
-processors:
-  straggler/agent: {ttl_multiplier: 120}
-  straggler/gateway: {ttl_multiplier: 120}
+# However busy the machine is, no push is given up.
 exporters:
   otlp_grpc: {timeout: 2m, sending_queue: {queue_size: 1000}}
 `}, more...),

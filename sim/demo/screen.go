@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
+)
+
+// screen is what a person sees: lines that stay, and one that moves.
+type screen struct {
+	out      io.Writer
+	terminal bool
+	page     string
+	moving   bool          // the cursor is behind the line that moves
+	next     time.Duration // of progress, where no line can move
+	nodes    int64
+	told     map[string]bool // items: false of one seen once, whose record may be on its way
+	found    map[fault]bool
+}
+
+func newScreen(out io.Writer, terminal bool, page string) *screen {
+	return &screen{out: out, terminal: terminal, page: page, next: quiet, told: map[string]bool{}, found: map[fault]bool{}}
+}
+
+// quiet is how long nothing is said of the progress where no line can move; before the
+// first verdict, as long as it took until then.
+const quiet = 10 * time.Second
+
+// begin says what is to be seen.
+func (s *screen) begin(moved string) {
+	if moved != "" {
+		s.line(moved)
+	}
+	s.line("A recorded training run of 16 workers replays beside 32 simulated nodes of eight GPUs.")
+	s.line(fmt.Sprintf("After %.0f seconds things go wrong: %d faults are to be found within a minute.", healthy.Seconds(), len(faults)))
+	s.line("The page: " + s.page + "   Ctrl-C ends it.")
+}
+
+// show tells of what is new in a list.
+func (s *screen) show(l *fleetclient.AttentionList, elapsed time.Duration) {
+	s.nodes = l.Counts.Nodes
+	for i := range l.Items {
+		it := &l.Items[i]
+		if told, seen := s.told[it.ID]; told || !seen {
+			s.told[it.ID] = told
+			continue
+		}
+		s.told[it.ID] = true
+		s.verdict(it, elapsed)
+		before := len(s.found)
+		for _, f := range faults {
+			if f.kind == it.Kind && f.cluster == it.Cluster && f.node == or(it.Node, "") {
+				s.found[f] = true
+			}
+		}
+		if len(s.found) > before && len(s.found) == len(faults) {
+			s.line(fmt.Sprintf("%3.0f s  All %d faults are found. The demo goes on, see %s", elapsed.Seconds(), len(faults), s.page))
+		}
+	}
+}
+
+// verdict is what, why and next, a line each.
+func (s *screen) verdict(it *fleetclient.AttentionItem, elapsed time.Duration) {
+	who, link := or(it.Node, ""), s.page+"#in="+url.QueryEscape(it.Cluster)
+	if who != "" {
+		link += "&node=" + url.QueryEscape(who)
+	} else if who = strings.Join(or(it.Nodes, nil), ", "); who == "" {
+		who = or(it.Group, "")
+	}
+	if part := or(it.Part, ""); part != "" {
+		who += ", " + part
+	}
+	s.line(fmt.Sprintf("%3.0f s  %s (%s): %s", elapsed.Seconds(), who, it.Cluster, it.What))
+	s.line("       why:  " + or(it.Why, "see above"))
+	s.line("       next: " + it.Next + " " + link)
+}
+
+func or[T any](v *T, otherwise T) T {
+	if v == nil {
+		return otherwise
+	}
+	return *v
+}
+
+// progress draws the line that moves.
+func (s *screen) progress(elapsed time.Duration) {
+	text := fmt.Sprintf("%3.0f s  %d nodes report, %d of %d faults are found", elapsed.Seconds(), s.nodes, len(s.found), len(faults))
+	switch {
+	case s.terminal:
+		_, _ = fmt.Fprintf(s.out, "\r%s\x1b[K", text)
+		s.moving = true
+	case elapsed >= s.next && len(s.found) < len(faults):
+		if s.next = elapsed + quiet; len(s.told) == 0 {
+			s.next = max(s.next, 2*elapsed)
+		}
+		s.line(text)
+	}
+}
+
+// line adds a line that stays. Names come from who pushes: no terminal obeys them.
+func (s *screen) line(text string) {
+	s.end()
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+	_, _ = io.WriteString(s.out, text+"\n")
+}
+
+// end takes the line that moves away.
+func (s *screen) end() {
+	if s.moving {
+		_, _ = io.WriteString(s.out, "\r\x1b[K")
+	}
+	s.moving = false
+}
