@@ -22,7 +22,7 @@ async function withGuarded(flags, use) {
 }
 
 const live = (page) => page.locator('#link[data-state="live"]').waitFor();
-const nodes = (page) => page.locator('#figures dd').first().innerText();
+const nodes = (page) => page.locator('#figures b').first().innerText();
 
 test('a bearer token is asked for, sent with everything, and kept in the tab', async () => {
   await withGuarded(['-authorization', 'Bearer s3cr3t/+=='], async (page, server) => {
@@ -39,7 +39,7 @@ test('a bearer token is asked for, sent with everything, and kept in the tab', a
     assert.match(await page.locator('#link').innerText(), /No answer, login needed/);
     assert.equal(await page.locator('#empty').innerText(), 'No answer, login needed');
     assert.equal(await nodes(page), '–', 'nothing is known, which is not 0');
-    assert.equal(await page.locator('#episodes').innerText(), '');
+    assert.equal(await page.locator('#items .item').count(), 0);
     const asked = [];
     page.context().on('request', (r) => asked.push(new URL(r.url()).pathname));
     await page.waitForTimeout(3500);
@@ -104,6 +104,35 @@ test('a token that is no longer taken is asked for anew, and what was shown stay
   });
 });
 
+test('a refusal that comes after a newer login takes it away from nobody', async () => {
+  await withGuarded(['-authorization', 'Bearer one'], async (page) => {
+    await page.fill('#login-token', 'one');
+    await page.keyboard.press('Enter');
+    await live(page);
+    let answer;
+    const late = new Promise((resolve) => { answer = resolve; });
+    let asked;
+    const held = new Promise((resolve) => { asked = resolve; });
+    await page.route('**/api/v1/nodes/*', async (route) => {
+      asked();
+      await late;
+      await route.fulfill({ status: 401, body: 'rotated' });
+    }, { times: 1 });
+    await page.focus('#scroll');
+    await page.keyboard.press('Enter');
+    await held;
+    // Another request was refused first.
+    await page.evaluate(() => dispatchEvent(new CustomEvent('refused', { detail: { challenge: '', tried: 'Bearer one' } })));
+    await page.getByRole('dialog').waitFor();
+    await page.fill('#login-token', 'one');
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor({ state: 'hidden' });
+    answer();
+    await page.locator('figure[data-signal="throughput"] .u-over').waitFor();
+    assert.equal(await page.getByRole('dialog').isVisible(), false);
+  });
+});
+
 test('user and password, where the gateway says Basic', async () => {
   const basic = `Basic ${Buffer.from('anna:pä:ss').toString('base64')}`;
   await withGuarded(['-authorization', basic, '-challenge', 'Basic realm="fleet", charset="UTF-8"'], async (page) => {
@@ -143,7 +172,7 @@ test('behind a proxy that lets people log in, its cookie is enough', async () =>
     assert.equal(await page.getByRole('dialog').isVisible(), false);
     await context.addCookies([{ name: 'session', value: '1', url: server.url }]);
     await live(page);
-    await page.locator('#rank .named, #rank td').first().waitFor();
+    await page.locator('#items .item').first().waitFor();
     assert.equal(await page.locator('#account').isVisible(), false, 'there is nothing to log out from');
     await context.close();
   } finally {
@@ -167,14 +196,14 @@ for (const [authenticator, config, login] of [
         await login(page);
         await page.keyboard.press('Enter');
         await live(page);
-        await page.locator('#figures div', { hasText: 'nodes' }).first().locator('dd', { hasText: '16' }).waitFor();
+        await page.locator('#figures [data-show="all"] b', { hasText: '16' }).waitFor();
         await page.focus('#scroll');
         await page.keyboard.press('Enter');
-        await page.locator('figure[data-signal="throughput"] .u-over').waitFor();
+        await page.locator('figure[data-signal="step"] .u-over').waitFor();
         // The live update arrives.
-        const at = page.locator('figure[data-signal="throughput"] .u-legend .u-value').first();
+        const at = page.locator('figure[data-signal="step"] .u-legend .u-value').first();
         const before = await at.innerText();
-        await page.waitForFunction((was) => document.querySelector('figure[data-signal="throughput"] .u-legend .u-value').textContent !== was, before);
+        await page.waitForFunction((was) => document.querySelector('figure[data-signal="step"] .u-legend .u-value').textContent !== was, before);
       }, refused);
     } finally {
       await server.stop();
