@@ -196,7 +196,7 @@ for (const [authenticator, config, login] of [
         await login(page);
         await page.keyboard.press('Enter');
         await live(page);
-        await page.locator('#figures [data-show="all"] b', { hasText: '16' }).waitFor();
+        await page.locator('#figures b', { hasText: '16' }).waitFor();
         await page.focus('#scroll');
         await page.keyboard.press('Enter');
         await page.locator('figure[data-signal="step"] .u-over').waitFor();

@@ -115,7 +115,7 @@ test('plots show the peers of the time that is chosen', async () => {
     for (const list of ['value', 'median', 'scale']) assert.ok(throughput[list].some((v) => v !== null), list);
     await page.locator('figure[data-signal="step"] .u-legend', { hasText: 'peers’ median' }).waitFor();
     const week = answer();
-    await page.locator('#hours label', { hasText: '7 d' }).click();
+    await page.locator('#span label', { hasText: '7 d' }).click();
     const { since, until } = await week;
     assert.equal(Math.round((Date.parse(until) - Date.parse(since)) / 86_400_000), 7);
   });
@@ -191,7 +191,7 @@ test('while the gateway is away the page says since when, and it comes back by i
   let own = await demo();
   try {
     await withPage(browser, own.url, {}, async (page) => {
-      const nodes = page.locator('#figures [data-show="all"] b');
+      const nodes = page.locator('#figures b').first();
       await nodes.filter({ hasText: '16' }).waitFor();
       await page.locator('#link[data-state="live"]').waitFor();
       await own.stop();

@@ -49,7 +49,8 @@ function open(key, push = true) {
 
 // narrow shows the nodes of an item that is about many.
 function narrow(item) {
-  show({ cluster: item.cluster, group: item.group ?? '', show: 'faults' });
+  const [only] = Object.entries(KINDS).find(([, [kind]]) => kind === item.kind);
+  show({ cluster: item.cluster, group: item.group ?? '', show: only });
 }
 
 // The address keeps what is looked at, so that it can be sent to somebody. A node that is

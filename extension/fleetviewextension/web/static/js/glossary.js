@@ -19,7 +19,7 @@ export const TERMS = {
   Suspicion: 'The evidence against a node, as a share of what names a straggler. A straggler has 1 or more.',
   Score: 'How fast a node is, 0 to 1. At 1 it is as fast as its peers.',
   threshold: 'A node below it is a straggler if that lasts.',
-  'Not compared': 'Why the gateway does not judge the node.',
+  'Not compared': 'The gateway does not judge the node now, and says why.',
   Rank: 'A process of a job. Also a node’s place among the most suspect nodes of its cluster.',
   'Held down by': 'The rank or GPU that stands out from the others of its node.',
   'Judged by': 'What a node judges itself by: the fleet’s threshold, the last one that it got, or its own past.',

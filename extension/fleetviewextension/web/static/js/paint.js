@@ -41,12 +41,12 @@ export class Painter {
       this.#cell(n, l.x[i], y, l.cw, l.ch, m, p);
       const mark = markOf(n);
       if (mark) (marked[`${mark} ${fleet.levels.get(n.key) ?? ''}`] ??= []).push([l.x[i], y]);
-      if (l.cw >= 64) texts.push([n, l.x[i], y, omit(n.node, l.groups[group].names)]);
+      if (l.cw >= 64) texts.push([n, l.x[i], y, omit(n.node, l.groups[group].names), mark ? 26 : 10]);
     }
     ctx.putImageData(this.image, 0, 0);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.#titles(l, fleet, top, height, p);
-    for (const [n, x, y, name] of texts) this.#label(n, name, x, y, l, m, p);
+    for (const [n, x, y, name, less] of texts) this.#label(n, name, x, y, l.cw - less, l, m, p);
     for (const [what, list] of Object.entries(marked)) {
       const [mark, level] = what.split(' ');
       this.#marks(marks[mark], list, l, p, p[level] ?? p.ink);
@@ -139,7 +139,7 @@ export class Painter {
     }
   }
 
-  #label(n, name, x, y, l, m, p) {
+  #label(n, name, x, y, room, l, m, p) {
     const { ctx } = this;
     const unknown = n.state === 'missing' || Number.isNaN(m.node(n));
     ctx.fillStyle = unknown || m.steps ? p.ink : labelOn(p, step(m.node(n)));
@@ -154,7 +154,7 @@ export class Painter {
       ctx.fillText(fit(ctx, name, l.cw - used - 14), x + 4, y + l.ch - 4);
       return;
     }
-    ctx.fillText(fit(ctx, name, l.cw - 26), x + 7, y + (big ? 18 : 13));
+    ctx.fillText(fit(ctx, name, room), x + 7, y + (big ? 18 : 13));
     ctx.font = big ? '13px system-ui, sans-serif' : '11px system-ui, sans-serif';
     ctx.fillText(text, x + 7, y + l.ch - (big ? 10 : 5));
   }

@@ -10,7 +10,6 @@ import { gpuTable, healthReasons } from './gpus.js';
 export const facts = [
   ['Score', (n) => (n.score === undefined ? undefined : `${fixed(n.score)}${n.threshold === undefined ? '' : `, threshold ${fixed(n.threshold)}`}`)],
   ['Suspicion', (n) => (n.suspicion === undefined ? undefined : fixed(n.suspicion))],
-  ['Not compared', (n) => n.silence],
   ['Rank', (n) => n.rank && num(n.rank)],
   ['Held down by', (n) => culprit(n.culprit)],
   ['Judged by', (n) => n.detection_mode && { fleet: 'the fleet’s threshold', cached: 'the last threshold it got', local: 'its own past', none: 'nothing yet' }[n.detection_mode]],
@@ -150,6 +149,7 @@ export class Panel {
     this.episodes = el('div', {}, el('p', { className: 'none' }, 'Waiting for the record …'));
     this.trouble = el('div', {}, el('p', { className: 'none' }, 'Waiting for the gateway’s verdict …'));
     this.plotNote = el('p', { className: 'none' }, 'Waiting for what was recorded …');
+    this.silence = el('p', {});
     this.reasons = el('div', {});
     this.gpus = el('div', {});
     this.box.setAttribute('aria-labelledby', 'panel-name');
@@ -157,11 +157,11 @@ export class Panel {
       el('header', {}, el('h2', { id: 'panel-name' }, n.node), el('button', { type: 'button', className: 'quiet', 'aria-label': 'Close the node', onclick: () => this.close() }, 'Close ✕')),
       el('p', { className: 'where' }, el('bdi', {}, n.cluster || 'no cluster'), ' · ', el('bdi', {}, n.group || 'no group'), ' · ', this.age),
       this.badges, this.note,
-      el('section', {}, el('h3', {}, 'Health and what to do'), this.trouble, this.reasons),
-      el('section', {}, this.facts),
+      el('section', {}, el('h3', {}, 'Health and what to do'), this.trouble, this.silence, this.reasons),
       el('section', {}, el('h3', {}, 'GPUs'), this.gpus),
       el('section', {}, el('h3', {}, 'Against its peers'), this.#times(), this.pastNote, this.plotNote, this.plots),
-      el('section', {}, el('h3', {}, 'Episodes'), this.episodes));
+      el('section', {}, el('h3', {}, 'Episodes'), this.episodes),
+      el('section', {}, el('h3', {}, 'The node'), this.facts));
     this.box.scrollTop = 0;
     this.box.focus({ preventScroll: true });
   }
@@ -170,6 +170,7 @@ export class Panel {
     this.node = n;
     this.#badges();
     this.#age();
+    setText(this.silence, n.silence ? `Not compared: ${n.silence}` : '');
     this.facts.replaceChildren(...facts.flatMap(([name, f]) => {
       const v = f(n);
       return v === undefined || v === '' ? [] : [el('div', { className: String(v).length > 34 ? 'long' : '' }, el('dt', {}, name), el('dd', {}, v))];
@@ -195,7 +196,7 @@ export class Panel {
 
   #age() {
     if (!this.node) return;
-    setText(this.age, `seen ${duration((now() - Date.parse(this.node.last_seen)) / 1000)} ago`);
+    setText(this.age, `seen ${duration((now() - new Date(this.node.last_seen)) / 1000)} ago`);
     this.age.title = clock(this.node.last_seen);
   }
 
