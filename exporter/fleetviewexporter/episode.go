@@ -44,7 +44,10 @@ func readEpisode(lr plog.LogRecord, id *sender, now time.Time) *fleetstate.Episo
 		Rank: a.int(gpusemconv.AttrEpisodeRank), Active: a.int(gpusemconv.AttrEpisodePeersActive), LostGPUHoursPerHour: a.number(gpusemconv.AttrEpisodeCost),
 		Cause: a.text(gpusemconv.AttrEpisodeCause), Reason: a.text(gpusemconv.AttrEpisodeReason), Action: a.text(gpusemconv.AttrEpisodeAction), Observation: a.text(gpusemconv.AttrEpisodeObservation) == "true",
 		GPU: a.text(gpusemconv.AttrHWID), Evidence: a.evidence(), Culprit: a.culprit(),
+		Job: a.text(gpusemconv.AttrJobID), Communicator: a.text(gpusemconv.AttrCommunicatorName),
 	}
+	_, known := a.Get(gpusemconv.AttrEpisodeSince)
+	ep.SinceBefore = !known
 	if n := a.int(gpusemconv.AttrEpisodeNodeCount); n != nil {
 		ep.NodeCount = *n
 	}

@@ -42,6 +42,8 @@ func (s *Store) doubt(now time.Time) {
 // contradicts reports whether all that the episode is about is known to be well.
 func (s *Store) contradicts(ep *Episode, now time.Time) bool {
 	switch {
+	case ep.Subject == SubjectLink || ep.Subject == SubjectJob:
+		return s.outlived(ep, now) // no view says anything of them
 	case ep.Subject == SubjectGroup:
 		g, known := s.Group(GroupKey{ep.Cluster, ep.Group})
 		if !known {

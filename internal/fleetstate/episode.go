@@ -23,6 +23,7 @@ type Episode struct {
 	Cluster, Group, Node  string
 	Signal, Severity      string
 	Since, Updated, Ended time.Time // Ended is zero while the episode is open
+	SinceBefore           bool      // it began at Since or earlier: no record says when
 	Confidence            *float64  // [0,1]
 	Gap                   *float64  // share of the peers' level that is lost
 	Value, Median         *float64  // in the signal's unit
@@ -31,6 +32,8 @@ type Episode struct {
 	// Nodes are those of a group's episode, at most 100; NodeCount counts all.
 	Nodes     []string
 	NodeCount int64
+	// Job is that of the ranks or of the communicator that are meant, where it has a name.
+	Job, Communicator string
 	// Cause is why it ended, or what made a group's incident.
 	Cause          string
 	Reason, Action string
@@ -51,6 +54,8 @@ const (
 	SubjectNode    = "node"
 	SubjectGroup   = "group"
 	SubjectMissing = "missing"
+	SubjectLink    = "communicator"
+	SubjectJob     = "job"
 )
 
 // EpisodeKey names an episode. Everybody can read the IDs, so the cluster is part of
@@ -61,9 +66,19 @@ type EpisodeKey struct{ Cluster, ID string }
 func (e *Episode) Key() EpisodeKey { return EpisodeKey{e.Cluster, e.ID} }
 
 // sameSubject reports whether both records are about the same thing, which no
-// episode changes. A node's peer group may change meanwhile.
+// episode changes. A node's peer group may change meanwhile, and whom a job waits for.
 func (e *Episode) sameSubject(other *Episode) bool {
-	return e.Subject == other.Subject && e.Node == other.Node && (e.Subject != SubjectGroup || e.Group == other.Group)
+	if e.Subject != other.Subject {
+		return false
+	}
+	switch e.Subject {
+	case SubjectGroup:
+		return e.Group == other.Group && e.Node == other.Node
+	case SubjectJob:
+		return e.Group == other.Group
+	default:
+		return e.Node == other.Node && e.Communicator == other.Communicator
+	}
 }
 
 // Open reports whether the episode goes on.
@@ -110,7 +125,7 @@ type kept struct {
 func (e *Episode) kibibytes() int {
 	const fixed = 512 // the struct, its numbers, and its places in the maps
 	n := fixed + len(e.ID) + len(e.Cluster) + len(e.Group) + len(e.Node) + len(e.Signal) + len(e.Severity) +
-		len(e.Cause) + len(e.Reason) + len(e.Action) + len(e.GPU) + len(e.Text) + len(e.Culprit.GPU)
+		len(e.Cause) + len(e.Reason) + len(e.Action) + len(e.GPU) + len(e.Text) + len(e.Culprit.GPU) + len(e.Job) + len(e.Communicator)
 	for _, name := range e.Nodes {
 		n += 16 + len(name)
 	}
@@ -137,10 +152,10 @@ type subject struct{ kind, cluster, name string }
 // kind beside it.
 func (e *Episode) subject() (subject, bool) {
 	switch {
+	case e.Subject == SubjectGroup || e.Subject == SubjectJob:
+		return subject{e.Subject, e.Cluster, e.Group}, true
 	case e.Node != "":
 		return subject{e.Subject, e.Cluster, e.Node}, true
-	case e.Subject == SubjectGroup:
-		return subject{e.Subject, e.Cluster, e.Group}, true
 	default:
 		return subject{}, false
 	}
@@ -268,7 +283,7 @@ func (e *Episode) after(old *Episode) *Episode {
 	next := *e
 	if old.Since.Before(e.Since) {
 		// A record that does not say since when has its own time there.
-		next.Since = old.Since
+		next.Since, next.SinceBefore = old.Since, old.SinceBefore
 	}
 	if !e.Open() && len(e.Evidence) == 0 {
 		// The end says only that it is over; the rest is known from before.
@@ -360,8 +375,8 @@ func (s *Store) EpisodeVersion() uint64 { return s.episodes.version.Load() }
 
 // EpisodeFilter selects episodes. The zero filter selects all.
 type EpisodeFilter struct {
-	Clusters, Nodes []string
-	Open            *bool
+	Clusters, Nodes, IDs []string
+	Open                 *bool
 	// Since leaves out what ended before.
 	Since time.Time
 }
@@ -371,6 +386,9 @@ func (f *EpisodeFilter) match(ep *Episode) bool {
 		return false
 	}
 	if len(f.Clusters) > 0 && !slices.Contains(f.Clusters, ep.Cluster) {
+		return false
+	}
+	if len(f.IDs) > 0 && !slices.Contains(f.IDs, ep.ID) {
 		return false
 	}
 	if len(f.Nodes) > 0 && !slices.Contains(f.Nodes, ep.Node) &&

@@ -56,15 +56,59 @@ type GPU struct {
 	Index                        int
 	Model, Serial, Driver, BusID string
 	Health                       Health
-	UpReason                     string // ok, or why the GPU does not answer
-	Action                       string // what the driver asks for, none included
-	Reasons                      []Reason
-	Throttles                    []string // active reasons, sorted
-	Xids                         []Xid
+	// news holds until the GPU's first report is published, bad is what BadSince is of.
+	news bool
+	bad  badness
+	// BadSince is when the GPU became what it is, sick or lost, in Unix seconds, 0 while it
+	// is neither. BadBefore says that it was so when it was first heard of. Both lie where
+	// they take no memory.
+	BadBefore bool
+	BadSince  uint32
+	UpReason  string // ok, or why the GPU does not answer
+	Action    string // what the driver asks for, none included
+	Reasons   []Reason
+	Throttles []string // active reasons, sorted
+	Xids      []Xid
 	Numbers[ofGPU]
 	// seen is when a point of it last came, Unix milliseconds. It goes on in all
 	// views of the GPU, so that a report without news makes no new view.
 	seen *atomic.Int64
+}
+
+// badness is what is wrong with a GPU.
+type badness uint8
+
+const (
+	notBad badness = iota
+	sick
+	lost
+)
+
+func (g *GPU) badness() badness {
+	switch up := g.Get(reading.Up); {
+	case up != nil && *up == 0:
+		return lost
+	case g.Health >= Degraded:
+		return sick
+	}
+	return notBad
+}
+
+// Lost reports whether the GPU does not answer.
+func (g *GPU) Lost() bool { return g.badness() == lost }
+
+// Sick reports whether the GPU answers and its health is degraded or worse.
+func (g *GPU) Sick() bool { return g.badness() == sick }
+
+// noteBad notes when the GPU became sick or lost.
+func (g *GPU) noteBad(at int64) {
+	if now := g.badness(); now != g.bad {
+		g.bad, g.BadSince, g.BadBefore = now, uint32(at/1000), g.news
+		if now == notBad {
+			g.BadSince, g.BadBefore = 0, false
+		}
+	}
+	g.news = false
 }
 
 // Reported is when a point of the GPU last came. Behind `diff` that is the last

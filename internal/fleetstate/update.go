@@ -80,6 +80,9 @@ func (u *Update) Commit(seen time.Time) {
 	u.expireGPUs()
 	if u.ownNode {
 		if u.ownGPUs {
+			for i := range u.view.GPUs {
+				u.view.GPUs[i].noteBad(u.at)
+			}
 			u.view.derive()
 		}
 		if u.s.pay(u.e, u.view) {
@@ -272,7 +275,7 @@ func (u *Update) GPU(uuid string) int {
 		u.s.drop(DropMaxGPUs)
 		return -1
 	}
-	g := GPU{UUID: uuid, Index: -1, seen: new(atomic.Int64)}
+	g := GPU{UUID: uuid, Index: -1, seen: new(atomic.Int64), news: true}
 	g.reported(u.at)
 	u.view.GPUs = append(u.gpus(), g)
 	u.cursor = len(u.view.GPUs)

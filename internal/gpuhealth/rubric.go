@@ -174,6 +174,32 @@ type Override struct {
 // Actions are all actions, in rising order of effort.
 var Actions = []Action{ActionNone, ActionRestartApp, ActionCheckFabricManager, ActionResetGPU, ActionReboot, ActionRunDiagnostics, ActionService}
 
+var advices = map[Action]string{
+	ActionNone:               "Nothing is to be done now; watch whether it lasts.",
+	ActionRestartApp:         "Start the job anew; drain the node and reset the GPU if it comes back.",
+	ActionCheckFabricManager: "Look whether the fabric manager runs on the node, and at its log.",
+	ActionResetGPU:           "Drain the node and reset the GPU.",
+	ActionReboot:             "Drain the node and reboot it.",
+	ActionRunDiagnostics:     "Drain the node and run the GPU's diagnostics.",
+	ActionService:            "Drain the node and have the GPU replaced.",
+}
+
+// Advice says the action in a sentence to an operator; it is empty for an unknown one.
+func (a Action) Advice() string { return advices[a] }
+
+// Meaning says in a clause when a rule of the rubric holds, or which Xid it is; it is
+// empty for a reason that the rubric lacks.
+func Meaning(reason string) string {
+	if i := slices.IndexFunc(defaultRules, func(r Rule) bool { return r.Name == reason }); i >= 0 {
+		// How many readings it took is of no use to whoever acts.
+		return strings.TrimSuffix(defaultRules[i].When, ", twice")
+	}
+	if code, ok := strings.CutPrefix(reason, "xid_"); ok {
+		return "the driver reported Xid " + code
+	}
+	return ""
+}
+
 // OverrideRule changes a rule. The error says which rules there are, which
 // caps, or which actions.
 func (r *Rubric) OverrideRule(name string, o Override) error {

@@ -82,48 +82,58 @@ type factInfo struct {
 	what       string // for people
 	scope      scope
 	low        bool // low is bad
+	form       form
 }
 
+// form is how people read a fact's values.
+type form uint8
+
+const (
+	number form = iota
+	yes         // that it holds says all
+	share
+)
+
 var facts = [NumFacts]factInfo{
-	GPULost:           {name: "gpu_lost", unit: "1", what: "the driver lost the GPU, or no longer finds it"},
-	GPUSilent:         {name: "gpu_silent", unit: "1", what: "the GPU does not answer for another reason"},
+	GPULost:           {name: "gpu_lost", unit: "1", what: "the driver lost the GPU, or no longer finds it", form: yes},
+	GPUSilent:         {name: "gpu_silent", unit: "1", what: "the GPU does not answer for another reason", form: yes},
 	XidOffBus:         {name: "xid_off_bus", unit: "{event}", what: "Xid " + codesOf(XidOffBus)},
 	XidMemory:         {name: "xid_memory", unit: "{event}", what: "Xids of the memory: " + codesOf(XidMemory)},
 	XidReset:          {name: "xid_reset", unit: "{event}", what: "Xids whose advice by NVIDIA is a reset or service: " + codesOf(XidReset)},
 	XidNVLink:         {name: "xid_nvlink", unit: "{event}", what: "Xids of NVLink: " + codesOf(XidNVLink)},
 	LastXid:           {name: "last_xid", unit: "1", what: "code of the newest of these Xids"},
 	ECCUncorrected:    {name: "ecc_uncorrected", unit: "{error}", what: "uncorrectable memory errors"},
-	RemapFailed:       {name: "remap_failed", unit: "1", what: "a row of memory could not be remapped"},
-	RemapPending:      {name: "remap_pending", unit: "1", what: "a row of memory waits for a reset to be remapped"},
-	RetirementPending: {name: "retirement_pending", unit: "1", what: "a page of memory waits for a reset to be retired"},
-	PowerBrake:        {name: "power_brake", unit: "1", what: "the power brake held the clocks down"},
+	RemapFailed:       {name: "remap_failed", unit: "1", what: "a row of memory could not be remapped", form: yes},
+	RemapPending:      {name: "remap_pending", unit: "1", what: "a row of memory waits for a reset to be remapped", form: yes},
+	RetirementPending: {name: "retirement_pending", unit: "1", what: "a page of memory waits for a reset to be retired", form: yes},
+	PowerBrake:        {name: "power_brake", unit: "1", what: "the power brake held the clocks down", form: yes},
 	PowerBrakeTime:    {name: "power_brake_time", unit: "s", what: "the time of that"},
-	HWThermal:         {name: "hw_thermal", unit: "1", what: "the hardware held the clocks down because of heat"},
+	HWThermal:         {name: "hw_thermal", unit: "1", what: "the hardware held the clocks down because of heat", form: yes},
 	HWThermalTime:     {name: "hw_thermal_time", unit: "s", what: "the time of that"},
-	SWThermal:         {name: "sw_thermal", unit: "1", what: "the driver held the clocks down because of heat"},
+	SWThermal:         {name: "sw_thermal", unit: "1", what: "the driver held the clocks down because of heat", form: yes},
 	SWThermalTime:     {name: "sw_thermal_time", unit: "s", what: "the time of that"},
-	HWSlowdown:        {name: "hw_slowdown", unit: "1", what: "the hardware held the clocks down"},
-	PowerCap:          {name: "power_cap", unit: "1", what: "the power limit held the clocks down"},
-	SMClock:           {name: "sm_clock", unit: "1", what: "SM clock, fraction of its highest, while the GPU works", low: true},
+	HWSlowdown:        {name: "hw_slowdown", unit: "1", what: "the hardware held the clocks down", form: yes},
+	PowerCap:          {name: "power_cap", unit: "1", what: "the power limit held the clocks down", form: yes},
+	SMClock:           {name: "sm_clock", unit: "1", what: "SM clock, fraction of its highest, while the GPU works", low: true, form: share},
 	Temperature:       {name: "temperature", unit: "Cel", what: "temperature of the GPU"},
 	Power:             {name: "power", unit: "W", what: "power drawn"},
 	PowerLimit:        {name: "power_limit", unit: "W", what: "power limit in force", low: true},
 	PCIeGeneration:    {name: "pcie_generation", unit: "1", what: "generation of the PCIe link, while the GPU works", low: true},
-	PCIeSpeed:         {name: "pcie_speed", unit: "1", what: "the same, fraction of the best that GPU and slot can do", low: true},
-	PCIeWidth:         {name: "pcie_width", unit: "1", what: "lanes of the PCIe link, fraction of the most that GPU and slot can do", low: true},
+	PCIeSpeed:         {name: "pcie_speed", unit: "1", what: "the same, fraction of the best that GPU and slot can do", low: true, form: share},
+	PCIeWidth:         {name: "pcie_width", unit: "1", what: "lanes of the PCIe link, fraction of the most that GPU and slot can do", low: true, form: share},
 	PCIeReplays:       {name: "pcie_replays", unit: "{replay}", what: "retransmissions on the PCIe link"},
 	NVLinkReplays:     {name: "nvlink_replays", unit: "{error}", what: "replays and recoveries on the NVLinks"},
 	NVLinkCRC:         {name: "nvlink_crc", unit: "{error}", what: "CRC errors on the NVLinks"},
 	NVLinksUp:         {name: "nvlinks_up", unit: "{link}", what: "NVLinks that are up", low: true},
 	NetworkErrors:     {name: "network_errors", unit: "{error}", what: "errors of a network adapter", scope: ofAdapter},
 	NetworkBandwidth:  {name: "network_bandwidth", unit: "By/s", what: "bandwidth of the links of all network adapters together", scope: ofNode, low: true},
-	CPUPressure:       {name: "cpu_pressure", unit: "1", what: "share of time while some task waited for a CPU", scope: ofNode},
-	CPUSteal:          {name: "cpu_steal", unit: "1", what: "share of CPU time that the hypervisor took", scope: ofNode},
+	CPUPressure:       {name: "cpu_pressure", unit: "1", what: "share of time while some task waited for a CPU", scope: ofNode, form: share},
+	CPUSteal:          {name: "cpu_steal", unit: "1", what: "share of CPU time that the hypervisor took", scope: ofNode, form: share},
 	LoadAverage:       {name: "load_average", unit: "{thread}", what: "runnable tasks, mean of a minute", scope: ofNode},
-	HostMemory:        {name: "host_memory", unit: "1", what: "memory of the host in use, fraction", scope: ofNode},
-	GPUMemory:         {name: "gpu_memory", unit: "1", what: "memory of the GPU in use, fraction"},
+	HostMemory:        {name: "host_memory", unit: "1", what: "memory of the host in use, fraction", scope: ofNode, form: share},
+	GPUMemory:         {name: "gpu_memory", unit: "1", what: "memory of the GPU in use, fraction", form: share},
 	Processes:         {name: "processes", unit: "{process}", what: "processes that compute on the GPU"},
-	Utilization:       {name: "utilization", unit: "1", what: "share of time while the GPU was busy", low: true},
+	Utilization:       {name: "utilization", unit: "1", what: "share of time while the GPU was busy", low: true, form: share},
 }
 
 // String returns the fact's name in snake_case.

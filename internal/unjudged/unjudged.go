@@ -35,11 +35,11 @@ const (
 )
 
 var words = [Count]struct{ name, sentence string }{
-	Idle:        {"idle", "It has no work."},
-	Missing:     {"missing", "Nothing is heard of it."},
-	Calibrating: {"calibrating", "It warms up: a node is compared from its sixth push on, in a group that runs already after five minutes."},
-	Contested:   {"contested", "Several nodes use its name."},
-	NoSignal:    {"no_signal", "It tells no signal that decides."},
+	Idle:        {"idle", "There is no work."},
+	Missing:     {"missing", "Nothing is heard."},
+	Calibrating: {"calibrating", "Warm-up: a node is compared from its sixth push on, in a group that runs already after five minutes."},
+	Contested:   {"contested", "Several nodes use one name."},
+	NoSignal:    {"no_signal", "No signal that decides is told."},
 	FewPeers:    {"too_few_peers", "Too few peers tell the same signal (min_peers, quorum)."},
 	Levels:      {"other_levels", "Levels change hands: label the jobs (group_by)."},
 	Lockstep:    {"lockstep", "All wait for the slowest: no signal tells the ranks apart."},

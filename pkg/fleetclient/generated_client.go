@@ -21,6 +21,22 @@ const (
 	BearerScopes = "bearer.Scopes"
 )
 
+// Defines values for AttentionItemKind.
+const (
+	AttentionItemKindGroupFault  AttentionItemKind = "group_fault"
+	AttentionItemKindLostGPU     AttentionItemKind = "lost_gpu"
+	AttentionItemKindMissingNode AttentionItemKind = "missing_node"
+	AttentionItemKindSickGPU     AttentionItemKind = "sick_gpu"
+	AttentionItemKindStraggler   AttentionItemKind = "straggler"
+)
+
+// Defines values for AttentionItemSeverity.
+const (
+	Critical AttentionItemSeverity = "critical"
+	Major    AttentionItemSeverity = "major"
+	Minor    AttentionItemSeverity = "minor"
+)
+
 // Defines values for GPUHealth.
 const (
 	GPUHealthDegraded  GPUHealth = "degraded"
@@ -83,6 +99,15 @@ const (
 	StragglerUnjudgedTooFewPeers StragglerUnjudged = "too_few_peers"
 )
 
+// Defines values for ListAttentionParamsKind.
+const (
+	ListAttentionParamsKindGroupFault  ListAttentionParamsKind = "group_fault"
+	ListAttentionParamsKindLostGPU     ListAttentionParamsKind = "lost_gpu"
+	ListAttentionParamsKindMissingNode ListAttentionParamsKind = "missing_node"
+	ListAttentionParamsKindSickGPU     ListAttentionParamsKind = "sick_gpu"
+	ListAttentionParamsKindStraggler   ListAttentionParamsKind = "straggler"
+)
+
 // Defines values for ListGpusParamsHealth.
 const (
 	ListGpusParamsHealthDegraded  ListGpusParamsHealth = "degraded"
@@ -136,6 +161,96 @@ type AggregationList struct {
 	End          time.Time     `json:"end"`
 	GroupBy      string        `json:"group_by"`
 	Start        time.Time     `json:"start"`
+}
+
+// AttentionCounts defines model for AttentionCounts.
+type AttentionCounts struct {
+	// GroupFaults Open faults of groups, communicators and jobs
+	GroupFaults  int64 `json:"group_faults"`
+	LostGpus     int64 `json:"lost_gpus"`
+	MissingNodes int64 `json:"missing_nodes"`
+
+	// Nodes Nodes that were looked at
+	Nodes      int64 `json:"nodes"`
+	SickGpus   int64 `json:"sick_gpus"`
+	Stragglers int64 `json:"stragglers"`
+}
+
+// AttentionGPU defines model for AttentionGPU.
+type AttentionGPU struct {
+	Index *int64 `json:"index,omitempty"`
+	UUID  string `json:"uuid"`
+}
+
+// AttentionItem defines model for AttentionItem.
+type AttentionItem struct {
+	// Action The same for programs
+	Action          *string  `json:"action,omitempty"`
+	Cluster         string   `json:"cluster"`
+	DurationSeconds *float64 `json:"duration_seconds,omitempty"`
+
+	// EpisodeID The open episode, where there is one
+	EpisodeID *string `json:"episode_id,omitempty"`
+
+	// GPUHoursLostAtMost gpu_hours_lost_per_hour is a bound: a silent node may still work
+	GPUHoursLostAtMost  *bool           `json:"gpu_hours_lost_at_most,omitempty"`
+	GPUHoursLostPerHour *float64        `json:"gpu_hours_lost_per_hour,omitempty"`
+	Gpus                *[]AttentionGPU `json:"gpus,omitempty"`
+	Group               *string         `json:"group,omitempty"`
+
+	// ID Stays the same while the trouble lasts
+	ID string `json:"id"`
+
+	// Kind group_fault: many nodes, a communicator or a job
+	Kind AttentionItemKind `json:"kind"`
+
+	// Next What to do, a sentence
+	Next string `json:"next"`
+
+	// Node Absent for an item of many nodes
+	Node      *string `json:"node,omitempty"`
+	NodeCount *int64  `json:"node_count,omitempty"`
+
+	// Nodes Of an item of many nodes, at most 100
+	Nodes *[]string `json:"nodes,omitempty"`
+
+	// Part The part of the node that is meant, such as rank 3 (GPU 5); absent: the whole node
+	Part *string `json:"part,omitempty"`
+
+	// Reason The same for programs
+	Reason   *string               `json:"reason,omitempty"`
+	Severity AttentionItemSeverity `json:"severity"`
+
+	// Since Absent while unknown
+	Since *time.Time `json:"since,omitempty"`
+
+	// SinceBefore It began at that time or earlier
+	SinceBefore *bool `json:"since_before,omitempty"`
+
+	// What What is wrong, a sentence
+	What string `json:"what"`
+
+	// Why Why, a sentence; absent where what says all
+	Why *string `json:"why,omitempty"`
+}
+
+// AttentionItemKind group_fault: many nodes, a communicator or a job
+type AttentionItemKind string
+
+// AttentionItemSeverity defines model for AttentionItem.Severity.
+type AttentionItemSeverity string
+
+// AttentionList defines model for AttentionList.
+type AttentionList struct {
+	At     time.Time       `json:"at"`
+	Counts AttentionCounts `json:"counts"`
+	Items  []AttentionItem `json:"items"`
+
+	// Total Items selected in all; the list may be shorter
+	Total int64 `json:"total"`
+
+	// Waiting What is not judged yet and why, a sentence each
+	Waiting []string `json:"waiting"`
 }
 
 // Culprit defines model for Culprit.
@@ -923,6 +1038,27 @@ type Xid struct {
 	Count float64 `json:"count"`
 }
 
+// ListAttentionParams defines parameters for ListAttention.
+type ListAttentionParams struct {
+	// Cluster Only of these clusters
+	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
+
+	// Group Only of these peer groups
+	Group *[]string `form:"group,omitempty" json:"group,omitempty"`
+
+	// Node Only what is about these nodes, alone or among others
+	Node *[]string `form:"node,omitempty" json:"node,omitempty"`
+
+	// Kind Only of these kinds
+	Kind *[]ListAttentionParamsKind `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Limit Length of the list
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ListAttentionParamsKind defines parameters for ListAttention.
+type ListAttentionParamsKind string
+
 // ListEpisodesParams defines parameters for ListEpisodes.
 type ListEpisodesParams struct {
 	// Cluster Only of these clusters
@@ -1209,6 +1345,9 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 
 // The interface specification for the client above.
 type ClientInterface interface {
+	// ListAttention request
+	ListAttention(ctx context.Context, params *ListAttentionParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListEpisodes request
 	ListEpisodes(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -1247,6 +1386,18 @@ type ClientInterface interface {
 
 	// ListTelemetryGpus request
 	ListTelemetryGpus(ctx context.Context, host string, params *ListTelemetryGpusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+func (c *Client) ListAttention(ctx context.Context, params *ListAttentionParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListAttentionRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
 }
 
 func (c *Client) ListEpisodes(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1403,6 +1554,119 @@ func (c *Client) ListTelemetryGpus(ctx context.Context, host string, params *Lis
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// NewListAttentionRequest generates requests for ListAttention
+func NewListAttentionRequest(server string, params *ListAttentionParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/attention")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Group != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "group", runtime.ParamLocationQuery, *params.Group); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Node != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "node", runtime.ParamLocationQuery, *params.Node); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Kind != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "kind", runtime.ParamLocationQuery, *params.Kind); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewListEpisodesRequest generates requests for ListEpisodes
@@ -2772,6 +3036,9 @@ func WithBaseURL(baseURL string) ClientOption {
 
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
+	// ListAttentionWithResponse request
+	ListAttentionWithResponse(ctx context.Context, params *ListAttentionParams, reqEditors ...RequestEditorFn) (*ListAttentionResponse, error)
+
 	// ListEpisodesWithResponse request
 	ListEpisodesWithResponse(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*ListEpisodesResponse, error)
 
@@ -2810,6 +3077,32 @@ type ClientWithResponsesInterface interface {
 
 	// ListTelemetryGpusWithResponse request
 	ListTelemetryGpusWithResponse(ctx context.Context, host string, params *ListTelemetryGpusParams, reqEditors ...RequestEditorFn) (*ListTelemetryGpusResponse, error)
+}
+
+type ListAttentionResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *AttentionList
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r ListAttentionResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListAttentionResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
 }
 
 type ListEpisodesResponse struct {
@@ -3155,6 +3448,15 @@ func (r ListTelemetryGpusResponse) StatusCode() int {
 	return 0
 }
 
+// ListAttentionWithResponse request returning *ListAttentionResponse
+func (c *ClientWithResponses) ListAttentionWithResponse(ctx context.Context, params *ListAttentionParams, reqEditors ...RequestEditorFn) (*ListAttentionResponse, error) {
+	rsp, err := c.ListAttention(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListAttentionResponse(rsp)
+}
+
 // ListEpisodesWithResponse request returning *ListEpisodesResponse
 func (c *ClientWithResponses) ListEpisodesWithResponse(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*ListEpisodesResponse, error) {
 	rsp, err := c.ListEpisodes(ctx, params, reqEditors...)
@@ -3270,6 +3572,60 @@ func (c *ClientWithResponses) ListTelemetryGpusWithResponse(ctx context.Context,
 		return nil, err
 	}
 	return ParseListTelemetryGpusResponse(rsp)
+}
+
+// ParseListAttentionResponse parses an HTTP response from a ListAttentionWithResponse call
+func ParseListAttentionResponse(rsp *http.Response) (*ListAttentionResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListAttentionResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AttentionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
 }
 
 // ParseListEpisodesResponse parses an HTTP response from a ListEpisodesWithResponse call

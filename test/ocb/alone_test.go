@@ -49,7 +49,7 @@ var rooms = map[string][]string{
 	"processor/clientidentityprocessor": {"clientidentity", "reading/identity", "reading/metricreading"},
 	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
 	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "reading/identity", "reading/metricreading", "webguard"},
-	"extension/fleetviewextension":      {"fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "memorybudget", "nodescore/nodesignal", "webguard"},
+	"extension/fleetviewextension":      {"attention", "fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "gpuhealth", "memorybudget", "nodescore/nodesignal", "reason", "webguard"},
 	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "threshold", "webguard"},
 	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "reading/identity", "reading/metricreading", "undecoded"},
 	"extension/admissionextension":      {"admission", "clientidentity", "hostextension", "memorybudget", "undecoded"},
