@@ -199,11 +199,11 @@ for (const [authenticator, config, login] of [
         await page.locator('#figures b', { hasText: '16' }).waitFor();
         await page.focus('#scroll');
         await page.keyboard.press('Enter');
-        await page.locator('figure[data-signal="step"] .u-over').waitFor();
+        await page.locator('figure[data-signal="score"] .u-over').waitFor();
         // The live update arrives.
-        const at = page.locator('figure[data-signal="step"] .u-legend .u-value').first();
+        const at = page.locator('figure[data-signal="score"] .u-legend .u-value').first();
         const before = await at.innerText();
-        await page.waitForFunction((was) => document.querySelector('figure[data-signal="step"] .u-legend .u-value').textContent !== was, before);
+        await page.waitForFunction((was) => document.querySelector('figure[data-signal="score"] .u-legend .u-value').textContent !== was, before);
       }, refused);
     } finally {
       await server.stop();

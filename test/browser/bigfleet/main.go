@@ -220,6 +220,7 @@ func hostile(store *fleetstate.Store) {
 		u.Set(reading.NodeHealthScore, 0.1)
 		u.Set(reading.NodeSuspicion, 9)
 		j := u.GPU("GPU-\u202e0")
+		u.SetHealth(j, fleetstate.Degraded, true)
 		u.SetInfo(j, fleetstate.Info{Model: "\u2067H100"})
 		u.SetReason(j, fleetstate.Reason{Reason: "row\u202eremap", Action: "\u0085reset"}, true)
 		u.Commit(now)

@@ -20,8 +20,8 @@ export function episodeTitle(e) {
 
 const fact = (name, value) => value !== undefined && value !== '' && [el('dt', {}, name), el('dd', {}, value)];
 
-function evidence(list) {
-  return el('div', { className: 'wide', tabIndex: 0, role: 'region', 'aria-label': 'Evidence' }, el('table', { className: 'grid' },
+function evidence(list, label) {
+  return el('div', { className: 'wide', tabIndex: 0, role: 'region', 'aria-label': label }, el('table', { className: 'grid' },
     el('caption', {}, 'Evidence'),
     el('thead', {}, el('tr', {}, ['fact', 'here', 'peers', 'GPU'].map((t) => el('th', { scope: 'col' }, t)))),
     el('tbody', {}, list.map((x) => el('tr', {}, el('td', {}, words(x.fact)), el('td', {}, withUnit(x.value, x.unit)),
@@ -40,5 +40,5 @@ export function episode(e) {
       fact('Place', e.rank === undefined ? undefined : `${e.rank} of ${e.active ?? '?'} active`),
       fact('GPU hours lost per hour', e.gpu_hours_lost_per_hour === undefined ? undefined : num(e.gpu_hours_lost_per_hour)),
       fact('Held down by', culprit(e.culprit)), fact('GPU', e.gpu), fact('What to do', e.action && words(e.action)), fact('Ended by', e.ended && e.cause && words(e.cause))),
-    e.evidence?.length ? evidence(e.evidence) : null);
+    e.evidence?.length ? evidence(e.evidence, `Evidence since ${clock(e.since)}`) : null);
 }
