@@ -29,7 +29,7 @@ const (
 type thresholdBody struct {
 	Threshold float64     `json:"threshold"`
 	QuorumMet bool        `json:"quorum_met"`
-	Cluster   string      `json:"cluster_id"`
+	Cluster   string      `json:"cluster"`
 	Groups    []groupBody `json:"groups,omitempty"`
 }
 
@@ -78,9 +78,18 @@ func (e *thresholdExtension) serveAPI(w http.ResponseWriter, r *http.Request) {
 		webguard.Problem(w, http.StatusMethodNotAllowed, "only GET is served here")
 		return
 	}
-	caller, ok := e.caller(r.Context(), e.httpClaim(r))
+	claim := e.httpClaim(r)
+	// Pollers of Ingero's say cluster_id; a push has no other name for it.
+	if name := r.URL.Query().Get("cluster"); name != "" {
+		if other := r.URL.Query().Get(clusterQuery); other != "" && other != name {
+			webguard.Problem(w, http.StatusBadRequest, "`cluster` and `cluster_id` name two clusters, they are one parameter: give `cluster`")
+			return
+		}
+		claim = name
+	}
+	caller, ok := e.caller(r.Context(), claim)
 	if !ok {
-		webguard.Problem(w, http.StatusBadRequest, "`cluster_id` is not 1 to 253 printable ASCII characters")
+		webguard.Problem(w, http.StatusBadRequest, "`cluster` is not 1 to 253 printable ASCII characters")
 		return
 	}
 	if r.URL.Path == thresholdPath {
@@ -92,7 +101,7 @@ func (e *thresholdExtension) serveAPI(w http.ResponseWriter, r *http.Request) {
 
 func (e *thresholdExtension) serveThreshold(w http.ResponseWriter, caller wire.Caller) {
 	if caller.Cluster == "" {
-		webguard.Problem(w, http.StatusBadRequest, "`cluster_id` is missing, it names the cluster: "+thresholdPath+"?cluster_id=NAME")
+		webguard.Problem(w, http.StatusBadRequest, "`cluster` is missing, it names the cluster: "+thresholdPath+"?cluster=NAME")
 		return
 	}
 	// Without the groups: pollers read at most 8 KiB.

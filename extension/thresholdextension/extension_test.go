@@ -518,24 +518,29 @@ func TestAPI(t *testing.T) {
 	})
 	url := serveHTTP(t, e, &gateway{})
 
-	code, _, body := get(t, url+"/api/v1/threshold?cluster_id=prod")
+	code, _, body := get(t, url+"/api/v1/threshold?cluster=prod")
 	assert.Equal(t, http.StatusOK, code, "a cluster without a threshold is no error")
-	assert.JSONEq(t, `{"threshold":0,"quorum_met":false,"cluster_id":"prod"}`, body)
+	assert.JSONEq(t, `{"threshold":0,"quorum_met":false,"cluster":"prod"}`, body)
 
 	publish(t, e, "prod", 0.870348, threshold.Value{Group: "b", Threshold: 0.5, Verdicts: threshold.NewVerdicts("b", 1, []threshold.Verdict{
 		{Node: "n", Loss: 0.1, Signal: nodesignal.CPU, Since: time.Unix(1789999990, 0).UTC()}, {Node: "m", Loss: 0.2, Signal: nodesignal.Count},
 	})}, threshold.Value{Group: "a", Threshold: 0.25, Ref: 2})
-	code, ct, body := get(t, url+"/api/v1/threshold?cluster_id=prod")
+	code, ct, body := get(t, url+"/api/v1/threshold?cluster=prod")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Equal(t, "application/json", ct)
-	assert.JSONEq(t, `{"threshold":0.870348,"quorum_met":true,"cluster_id":"prod"}`, body)
+	assert.JSONEq(t, `{"threshold":0.870348,"quorum_met":true,"cluster":"prod"}`, body)
 
 	code, ct, body = get(t, url+"/api/v1/threshold")
 	assert.Equal(t, http.StatusBadRequest, code)
 	assert.Equal(t, "application/problem+json", ct)
-	assert.Contains(t, body, "cluster_id")
-	code, _, _ = get(t, url+"/api/v1/threshold?cluster_id="+strings.Repeat("x", 254))
+	assert.Contains(t, body, "`cluster` is missing")
+	code, _, _ = get(t, url+"/api/v1/threshold?cluster="+strings.Repeat("x", 254))
 	assert.Equal(t, http.StatusBadRequest, code)
+	_, _, body = get(t, url+"/api/v1/threshold?cluster_id=prod")
+	assert.Contains(t, body, `"threshold":0.870348`, "as Ingero's pollers ask")
+	code, _, body = get(t, url+"/api/v1/threshold?cluster_id=prod&cluster=other")
+	assert.Equal(t, http.StatusBadRequest, code)
+	assert.Contains(t, body, "name two clusters")
 
 	_, _, body = get(t, url+"/api/v1/thresholds")
 	var all []thresholdBody
@@ -613,7 +618,7 @@ func TestNodeIsBoundToTheCredentials(t *testing.T) {
 	for user, want := range map[string]int{"*/*": 1, "mine/n7": 1, "other/n7": 0, "nobody": 0} {
 		rec := httptest.NewRecorder()
 		e.apiHandler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/api/v1/thresholds", http.NoBody).WithContext(as(user)))
-		assert.Equal(t, want, strings.Count(rec.Body.String(), `"cluster_id"`), user)
+		assert.Equal(t, want, strings.Count(rec.Body.String(), `"cluster"`), user)
 	}
 }
 

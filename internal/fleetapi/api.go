@@ -79,17 +79,18 @@ func New(o Options) *API {
 	// Nothing that the library would load from elsewhere, and no schema links
 	// in answers.
 	cfg := huma.DefaultConfig("gpu-collector fleet view", o.Version)
-	cfg.Info.Description = "The state of a GPU fleet: nodes, GPUs, stragglers, episodes. Every view says how old it is."
+	cfg.Info.Description = "The state of a GPU fleet: nodes, GPUs, stragglers, episodes. Every view says how old it is. " + aliasText
 	// Its `identifier` is of 3.1 only, and would stay in the 3.0 document.
 	cfg.Info.License = &huma.License{Name: "Apache-2.0", URL: "https://www.apache.org/licenses/LICENSE-2.0"}
 	cfg.Formats = map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat}
 	cfg.DocsPath, cfg.SchemasPath, cfg.CreateHooks = "", "", nil
 	a.huma = humago.New(a.mux, cfg)
-	a.huma.UseMiddleware(knownParams(a.huma))
+	a.huma.UseMiddleware(a.knownParams(a.huma))
 	a.registerFleet()
 	a.registerTelemetry()
 	a.registerObserve()
 	a.describe()
+	a.registerOtherNames()
 	a.mux.Handle("GET /docs/", http.StripPrefix("/docs/", docs()))
 	if o.Pages != nil {
 		a.mux.Handle("GET /", o.Pages)
@@ -114,7 +115,8 @@ func (a *API) Close() {
 // may answer 401 and 422, of parameters that it does not have, and 503 where it takes turns.
 func get[I, O any](a *API, id, path, tag, summary string, f func(context.Context, *I) (*O, error), statuses ...int) {
 	if path != healthPath {
-		statuses = append(statuses, http.StatusServiceUnavailable)
+		// An unknown cluster is not found.
+		statuses = append(statuses, http.StatusServiceUnavailable, http.StatusNotFound)
 	}
 	huma.Register(a.huma, huma.Operation{
 		OperationID: id, Method: http.MethodGet, Path: path, Summary: summary, Tags: []string{tag},
@@ -156,7 +158,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if pattern == "" || api && public(pattern) {
-		webguard.Problem(w, http.StatusNotFound, "there is nothing at "+r.URL.Path+"; /docs/ lists what there is")
+		webguard.Problem(w, http.StatusNotFound, "there is nothing at "+r.URL.Path+"; /docs/ and "+indexPath+" list what there is")
 		return
 	}
 	switch {
@@ -164,7 +166,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), readerKey{}, a.reader(r))))
 	case !api || pattern == "GET "+healthPath:
 		a.mux.ServeHTTP(w, r)
-	case strings.HasPrefix(r.URL.Path, "/api/v1/telemetry"):
+	case strings.HasPrefix(r.URL.Path, "/api/v1/telemetry"), pattern == "GET "+pastPath:
 		a.past.serve(w, r, a.reader(r), a.mux)
 	default:
 		a.views.serve(w, r, a.reader(r), a.mux)

@@ -158,8 +158,8 @@ func TestNodes(t *testing.T) {
 	fleet(a)
 	for query, want := range map[string]string{
 		"":                            "c1/n1 c1/n2 c2/n1 of 3",
-		"?page_size=2":                "c1/n1 c1/n2 of 3, more",
-		"?page_size=2&page=2":         "c2/n1 of 3",
+		"?limit=2":                    "c1/n1 c1/n2 of 3, more",
+		"?limit=2&page=2":             "c2/n1 of 3",
 		"?page=9":                     "of 3",
 		"?cluster=c1":                 "c1/n1 c1/n2 of 2",
 		"?names=n1":                   "c1/n1 c2/n1 of 2",
@@ -247,7 +247,7 @@ func TestGPUs(t *testing.T) {
 	fleet(a)
 	for query, want := range map[string]string{
 		"":                           "GPU-b GPU-a GPU-c of 3",
-		"?page_size=1&page=2":        "GPU-a of 3, more",
+		"?limit=1&page=2":            "GPU-a of 3, more",
 		"?health=unhealthy":          "GPU-b of 1",
 		"?min_usage=0.6":             "GPU-a of 1",
 		"?names=n2":                  "GPU-c of 1",
@@ -392,32 +392,32 @@ func TestBadParameters(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)
 	for target, want := range map[string][]string{
-		"nodes?page=0":                                 {"query.page", ">= 1"},
-		"nodes?page=x":                                 {"query.page", "integer"},
-		"nodes?page_size=1001":                         {"query.page_size", "<= 1000"},
-		"nodes?min_usage=2":                            {"query.min_usage", "<= 1"},
-		"nodes?min_usage=NaN":                          {"query.min_usage"},
-		"nodes?straggler=maybe":                        {"query.straggler", "boolean"},
-		"nodes?state=asleep":                           {"query.state", "active"},
-		"nodes?health=fine":                            {"query.health", "unhealthy"},
-		"nodes?helth=healthy":                          {"query.helth", "must be one of", "health"},
-		"nodes?cluster=%zz":                            {"query: ", "%zz", "hexadecimal"},
-		"nodes?cluster=c1;state=idle":                  {"query: ", "semicolon", "joined by &"},
-		"nodes?page=1&page=2":                          {"query.page", "once"},
-		"nodes/n1":                                     {"query.cluster", "must be one of c1, c2"},
-		"nodes/n1/gpus":                                {"query.cluster", "must be one of c1, c2"},
-		"gpus?health=fine":                             {"query.health", "unhealthy"},
-		"stragglers?limit=0":                           {"query.limit", ">= 1"},
-		"episodes?since=yesterday":                     {"query.since"},
-		"episodes?open=2":                              {"query.open", "boolean"},
-		"stats/summary?x=1":                            {"query.x", "must be one of cluster"},
-		"health?x=1":                                   {"query.x", "this operation has none"},
-		"observe?min_usage=-1":                         {"query.min_usage", ">= 0"},
-		"telemetry?page_size=2000":                     {"query.page_size", "<= 1000"},
-		"telemetry?start=2026-01-03T00:00:00Z":         {"query.start", "must not be after `end`"},
-		"telemetry/aggregations?group_by=x":            {"query.group_by", "host"},
-		"telemetry/aggregations?time_range=1":          {"query.time_range", "30m"},
-		"telemetry/aggregations?time_range=999999999d": {"query.time_range", "3650d"},
+		"nodes?page=0":                            {"query.page", ">= 1"},
+		"nodes?page=x":                            {"query.page", "integer"},
+		"nodes?limit=1001":                        {"query.limit", "<= 1000"},
+		"nodes?min_usage=2":                       {"query.min_usage", "<= 1"},
+		"nodes?min_usage=NaN":                     {"query.min_usage"},
+		"nodes?straggler=maybe":                   {"query.straggler", "boolean"},
+		"nodes?state=asleep":                      {"query.state", "active"},
+		"nodes?health=fine":                       {"query.health", "unhealthy"},
+		"nodes?helth=healthy":                     {"query.helth", "must be one of", "health"},
+		"nodes?cluster=%zz":                       {"query: ", "%zz", "hexadecimal"},
+		"nodes?cluster=c1;state=idle":             {"query: ", "semicolon", "joined by &"},
+		"nodes?page=1&page=2":                     {"query.page", "once"},
+		"nodes/n1":                                {"query.cluster", "must be one of c1, c2"},
+		"nodes/n1/gpus":                           {"query.cluster", "must be one of c1, c2"},
+		"gpus?health=fine":                        {"query.health", "unhealthy"},
+		"stragglers?limit=0":                      {"query.limit", ">= 1"},
+		"episodes?since=yesterday":                {"query.since", "RFC 3339", "24h"},
+		"episodes?open=2":                         {"query.open", "boolean"},
+		"stats/summary?x=1":                       {"query.x", "must be one of cluster"},
+		"health?x=1":                              {"query.x", "this operation has none"},
+		"observe?min_usage=-1":                    {"query.min_usage", ">= 0"},
+		"telemetry?limit=2000":                    {"query.limit", "<= 1000"},
+		"telemetry?since=2026-01-03T00:00:00Z":    {"query.since", "must not be after `until`"},
+		"telemetry/aggregations?group_by=x":       {"query.group_by", "host"},
+		"telemetry/aggregations?since=1":          {"query.since", "30m"},
+		"telemetry/aggregations?since=999999999d": {"query.since", "3650d"},
 		"telemetry/hosts/" + strings.Repeat("x", 254) + "/gpus": {"path.host", "253"},
 	} {
 		t.Run(target[:min(len(target), 60)], func(t *testing.T) {
@@ -443,15 +443,17 @@ func TestNotThere(t *testing.T) {
 		detail         string
 	}{
 		{"GET", "/api/v1/nodes/n9", 404, "no node n9 is known"},
-		{"GET", "/api/v1/nodes/n9?cluster=c", 404, "no node n9 in cluster c is known"},
-		{"GET", "/api/v1/nope", 404, "/docs/ lists"},
-		{"GET", "/api/v2/nodes", 404, "/docs/ lists"},
-		{"GET", "/api", 404, "/docs/ lists"},
+		{"GET", "/api/v1/nodes/n9?cluster=c", 404, `no cluster "c" is known`},
+		{"GET", "/api/v1/nope", 404, "/docs/ and /api/v1/ list"},
+		{"GET", "/api/v2/nodes", 404, "/docs/ and /api/v1/ list"},
+		{"GET", "/api", 404, "/docs/ and /api/v1/ list"},
 		{"POST", "/api/v1/nodes", 405, "only GET"},
 		{"GET", "/api/v1/telemetry", 404, "`history::storage`"},
 		{"GET", "/api/v1/telemetry/hosts", 404, "`history::storage`"},
 		{"GET", "/api/v1/telemetry/hosts/n/gpus", 404, "`history::storage`"},
-		{"GET", "/api/v1/telemetry/aggregations?time_range=7d", 404, "`history::storage`"},
+		{"GET", "/api/v1/nodes/n9/past", 404, "no node n9 is known"},
+		{"GET", "/api/v1/nodes/n9/past?cluster=c", 404, "`history::storage`"},
+		{"GET", "/api/v1/telemetry/aggregations?since=7d", 404, "`history::storage`"},
 	} {
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, httptest.NewRequest(tt.method, tt.target, http.NoBody))
@@ -487,7 +489,7 @@ func (h *history) Status() fleethistory.Status {
 func TestTelemetry(t *testing.T) {
 	h := &history{}
 	a := newAPI(func(o *Options) { o.History = h })
-	out := get200[SamplePage](t, a, "/api/v1/telemetry?host=n,m&metric=x&page=3&page_size=1&end=2026-01-01T00:00:00Z")
+	out := get200[SamplePage](t, a, "/api/v1/telemetry?host=n,m&metric=x&page=3&limit=1&until=2026-01-01T00:00:00Z")
 	end := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	assert.Equal(t, &fleethistory.Query{Hosts: []string{"n", "m"}, Metrics: []string{"x"}, Start: end.Add(-time.Hour), End: end, Offset: 2, Limit: 1}, h.q)
 	assert.Equal(t, Page{3, 1, -1, true}, out.Page)

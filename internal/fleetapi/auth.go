@@ -26,7 +26,7 @@ type Auth struct {
 
 // public reports whether what a pattern serves tells nothing of the fleet.
 func public(pattern string) bool {
-	return pattern == "GET /" || pattern == "GET /docs/" || strings.HasPrefix(pattern, "GET /openapi")
+	return pattern == "GET /" || pattern == "GET /docs/" || pattern == "GET "+swaggerPath || strings.HasPrefix(pattern, "GET /openapi")
 }
 
 // admit returns the request with its authenticated client, or refuses it.

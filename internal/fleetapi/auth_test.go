@@ -93,9 +93,7 @@ func TestDocumentTellsOfRefusals(t *testing.T) {
 		}
 		assert.True(t, has("401"), op.path)
 		assert.True(t, has("422"), op.path)
-		one := op.OperationID == "get-node" || op.OperationID == "get-node-gpus"
-		past := op.Tags[0] == tagHistory
-		assert.Equal(t, one || past, has("404"), op.path)
+		assert.Equal(t, op.OperationID != "get-health", has("404"), op.path)
 		assert.Equal(t, op.OperationID != "get-health" && op.OperationID != "observe", has("503"), op.path)
 		assert.Equal(t, op.OperationID == "observe", has("429"), op.path)
 		for _, status := range []string{"429", "503"} {

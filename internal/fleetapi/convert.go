@@ -210,10 +210,10 @@ func (c *converter) groupView(g *fleetstate.Group) Group {
 func (c *converter) episode(e *fleetstate.Episode) Episode {
 	out := Episode{
 		ID: e.ID, Subject: e.Subject, Cluster: e.Cluster, Group: e.Group, Node: e.Node,
-		Open: e.Open(), Since: e.Since.UTC(), Updated: e.Updated.UTC(), AgeSeconds: c.age(e.Updated), Duration: c.age(e.Since),
+		Open: e.Open(), Since: e.Since.UTC(), SinceBefore: e.SinceBefore, Updated: e.Updated.UTC(), AgeSeconds: c.age(e.Updated), Duration: c.age(e.Since),
 		Signal: e.Signal, Severity: e.Severity, Confidence: e.Confidence, Gap: e.Gap, Value: e.Value, Median: e.Median,
 		Rank: e.Rank, Active: e.Active, LostGPUHours: e.LostGPUHoursPerHour, Nodes: e.Nodes, NodeCount: e.NodeCount,
-		Cause: e.Cause, Reason: e.Reason, Action: e.Action, Observation: e.Observation, GPU: e.GPU, Text: e.Text, Culprit: culprit(e.Culprit),
+		Cause: e.Cause, Reason: e.Reason, Action: e.Action, Observation: e.Observation, GPU: e.GPU, Text: e.Text, Job: e.Job, Communicator: e.Communicator, Culprit: culprit(e.Culprit),
 	}
 	if !e.Open() {
 		ended := e.Ended.UTC()

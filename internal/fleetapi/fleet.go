@@ -5,7 +5,6 @@ package fleetapi
 import (
 	"context"
 	"math"
-	"net/http"
 	"slices"
 	"time"
 
@@ -60,11 +59,12 @@ type GroupPage struct {
 func (a *API) registerFleet() {
 	get(a, "list-attention", "/api/v1/attention", tagFleet, "What needs attention, the worst first: what is wrong, why, and what to do", a.listAttention)
 	get(a, "list-nodes", "/api/v1/nodes", tagFleet, "Nodes, by cluster and name", a.listNodes)
-	get(a, "get-node", "/api/v1/nodes/{node}", tagFleet, "A node with its GPUs", a.getNode, http.StatusNotFound)
-	get(a, "get-node-gpus", "/api/v1/nodes/{node}/gpus", tagFleet, "The GPUs of a node", a.getNodeGPUs, http.StatusNotFound)
+	get(a, "get-node", "/api/v1/nodes/{node}", tagFleet, "A node with its GPUs", a.getNode)
+	get(a, "get-node-gpus", "/api/v1/nodes/{node}/gpus", tagFleet, "The GPUs of a node", a.getNodeGPUs)
 	get(a, "list-gpus", "/api/v1/gpus", tagFleet, "GPUs, by cluster and node", a.listGPUs)
 	get(a, "list-stragglers", "/api/v1/stragglers", tagFleet, "The most suspect nodes, also while none is a straggler", a.listStragglers)
 	get(a, "list-episodes", "/api/v1/episodes", tagFleet, "Episodes, the newest first", a.listEpisodes)
+	get(a, "get-episode", "/api/v1/episodes/{id}", tagFleet, "An episode", a.getEpisode)
 	get(a, "list-groups", "/api/v1/groups", tagFleet, "Peer groups, by cluster and name", a.listGroups)
 	get(a, "get-summary", "/api/v1/stats/summary", tagFleet, "The fleet in numbers", a.getSummary)
 	get(a, "get-health", healthPath, tagFleet, "How the server is", a.getHealth)
@@ -79,7 +79,7 @@ type listNodesInput struct {
 func (a *API) listNodes(_ context.Context, in *listNodesInput) (*NodePage, error) {
 	c := a.converter()
 	f := in.filter()
-	views, total := a.o.Store.List(&f, c.now, in.offset(), in.PageSize)
+	views, total := a.o.Store.List(&f, c.now, in.offset(), in.Limit)
 	out := &NodePage{Page: in.page(len(views), total), Nodes: make([]Node, len(views))}
 	for i, v := range views {
 		out.Nodes[i] = c.node(v, in.GPUs)
@@ -87,13 +87,14 @@ func (a *API) listNodes(_ context.Context, in *listNodesInput) (*NodePage, error
 	return out, nil
 }
 
-type getNodeInput struct {
+// NodeParam names a node.
+type NodeParam struct {
 	Node    string `path:"node" maxLength:"253" doc:"Name of the node"`
 	Cluster string `query:"cluster" maxLength:"253" doc:"Its cluster, where nodes of several clusters have that name"`
 }
 
 // find returns the node that a request names.
-func (a *API) find(in *getNodeInput, now time.Time) (fleetstate.View, error) {
+func (a *API) find(in *NodeParam, now time.Time) (fleetstate.View, error) {
 	f := fleetstate.Filter{Names: []string{in.Node}}
 	text := in.Node
 	if in.Cluster != "" {
@@ -119,7 +120,7 @@ func (a *API) find(in *getNodeInput, now time.Time) (fleetstate.View, error) {
 	}
 }
 
-func (a *API) getNode(_ context.Context, in *getNodeInput) (*Node, error) {
+func (a *API) getNode(_ context.Context, in *NodeParam) (*Node, error) {
 	c := a.converter()
 	v, err := a.find(in, c.now)
 	if err != nil {
@@ -130,7 +131,7 @@ func (a *API) getNode(_ context.Context, in *getNodeInput) (*Node, error) {
 	return &n, nil
 }
 
-func (a *API) getNodeGPUs(_ context.Context, in *getNodeInput) (*NodeGPUs, error) {
+func (a *API) getNodeGPUs(_ context.Context, in *NodeParam) (*NodeGPUs, error) {
 	c := a.converter()
 	v, err := a.find(in, c.now)
 	if err != nil {
@@ -170,7 +171,7 @@ func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 			if u := g.Get(reading.Utilization); in.MinUsage > 0 && (u == nil || *u < in.MinUsage) {
 				continue
 			}
-			if total >= in.offset() && len(out.GPUs) < in.PageSize {
+			if total >= in.offset() && len(out.GPUs) < in.Limit {
 				out.GPUs = append(out.GPUs, NodeGPU{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPU: c.gpu(g)})
 			}
 			total++
@@ -239,6 +240,33 @@ func (a *API) listEpisodes(_ context.Context, in *listEpisodesInput) (*EpisodePa
 		out.Episodes[i] = c.episode(e)
 	}
 	return out, nil
+}
+
+type getEpisodeInput struct {
+	ID      string `path:"id" maxLength:"253" doc:"ID of the episode"`
+	Cluster string `query:"cluster" maxLength:"253" doc:"Its cluster, where episodes of several clusters have that ID"`
+}
+
+func (a *API) getEpisode(_ context.Context, in *getEpisodeInput) (*Episode, error) {
+	c := a.converter()
+	f := fleetstate.EpisodeFilter{IDs: []string{in.ID}}
+	if in.Cluster != "" {
+		f.Clusters = []string{in.Cluster}
+	}
+	var clusters []string
+	list := a.o.Store.Episodes(&f)
+	for _, e := range list {
+		clusters = append(clusters, e.Cluster)
+	}
+	switch len(list) {
+	case 0:
+		return nil, huma.Error404NotFound("no episode " + in.ID + " is known: /api/v1/episodes lists those that are kept")
+	case 1:
+		out := c.episode(list[0])
+		return &out, nil
+	default:
+		return nil, badParam("query.cluster", "", "episodes of several clusters have this ID, %s", choice(clusters))
+	}
 }
 
 type listGroupsInput struct {
@@ -348,5 +376,5 @@ func (a *API) getHealth(context.Context, *struct{}) (*Health, error) {
 }
 
 func slice[T any](list []T, p *PageParams) []T {
-	return list[min(p.offset(), len(list)):min(p.offset()+p.PageSize, len(list))]
+	return list[min(p.offset(), len(list)):min(p.offset()+p.Limit, len(list))]
 }

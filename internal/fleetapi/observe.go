@@ -89,7 +89,7 @@ func (a *API) registerObserve() {
 				Items: &huma.Schema{OneOf: one},
 			}}},
 		}},
-		Errors: []int{http.StatusUnauthorized, http.StatusUnprocessableEntity, http.StatusTooManyRequests},
+		Errors: []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusTooManyRequests},
 	}, a.observe)
 }
 

@@ -45,14 +45,14 @@ func (o *optional[T]) pointer() *T {
 
 // PageParams select a page.
 type PageParams struct {
-	Page     int `query:"page" minimum:"1" maximum:"1000000" default:"1" doc:"Number of the page, from 1"`
-	PageSize int `query:"page_size" minimum:"1" maximum:"1000" default:"100" doc:"Most items on a page"`
+	Page  int `query:"page" minimum:"1" maximum:"1000000" default:"1" doc:"Number of the page, from 1"`
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Most items on a page"`
 }
 
-func (p *PageParams) offset() int { return (p.Page - 1) * p.PageSize }
+func (p *PageParams) offset() int { return (p.Page - 1) * p.Limit }
 
 func (p *PageParams) page(n, total int) Page {
-	return Page{Page: p.Page, PageSize: p.PageSize, Total: total, More: p.offset()+n < total}
+	return Page{Page: p.Page, Limit: p.Limit, Total: total, More: p.offset()+n < total}
 }
 
 // NodeParams select nodes.
@@ -84,8 +84,9 @@ func (p *NodeParams) filter() fleetstate.Filter {
 // are misspelt more often than not, and numbers that are none: the bounds of a
 // schema let NaN pass, and JSON has no way to say what was wrong about Inf.
 //
-// It also splits lists, since the library knows no way to write a comma of a value.
-func knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
+// It also takes other names of parameters (see aliases), reads times, and refuses unknown
+// clusters. It splits lists itself: the library has no way to write a comma in a value.
+func (a *API) knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		var names []string
 		var errs []error
@@ -97,10 +98,18 @@ func knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
 			errs = append(errs, &huma.ErrorDetail{Location: "query", Value: u.RawQuery, Message: err.Error() + ": parameters are joined by &, and other bytes written as % and two hexadecimal digits"})
 		}
 		for _, p := range ctx.Operation().Parameters {
+			if p.In == "query" {
+				names = append(names, p.Name)
+			}
+		}
+		before := query.Encode()
+		errs = append(errs, rename(query, names)...)
+		errs = append(errs, times(query, names, a.o.Now())...)
+		changed := query.Encode() != before
+		for _, p := range ctx.Operation().Parameters {
 			if p.In != "query" {
 				continue
 			}
-			names = append(names, p.Name)
 			if p.Schema.Type == huma.TypeArray && len(query[p.Name]) == 1 {
 				lists[p.Name] = splitList(query.Get(p.Name))
 			}
@@ -123,29 +132,43 @@ func knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
 			_ = huma.WriteErr(api, ctx, http.StatusUnprocessableEntity, "validation failed", errs...)
 			return
 		}
-		if len(lists) > 0 {
+		clusters, isList := lists["cluster"]
+		if !isList {
+			clusters = query["cluster"]
+		}
+		clusters = slices.DeleteFunc(slices.Clone(clusters), func(c string) bool { return c == "" })
+		if err := a.unknownCluster(ctx, clusters); err != nil {
+			_ = huma.WriteErr(api, ctx, http.StatusNotFound, err.Error())
+			return
+		}
+		if len(lists) > 0 || changed {
+			scalars := maps.Clone(query)
 			maps.Copy(query, lists)
 			u.RawQuery = query.Encode()
-			ctx = &listContext{ctx, u}
+			ctx = &ownContext{ctx, u, scalars}
 		}
 		next(ctx)
 	}
 }
 
-// listContext has the values of a list as so many parameters, which is how the
-// library reads lists that are tagged `explode`.
-type listContext struct {
+// ownContext has the parameters by their own names, and the values of a list as so many
+// parameters, which is how the library reads lists that are tagged `explode`.
+type ownContext struct {
 	innerContext
-	url url.URL
+	url   url.URL
+	query url.Values // lists are not split here
 }
 
 type innerContext = huma.Context
 
 // URL implements huma.Context.
-func (c *listContext) URL() url.URL { return c.url }
+func (c *ownContext) URL() url.URL { return c.url }
+
+// Query implements huma.Context.
+func (c *ownContext) Query(name string) string { return c.query.Get(name) }
 
 // Unwrap leads the adapter to its own context.
-func (c *listContext) Unwrap() huma.Context { return c.innerContext }
+func (c *ownContext) Unwrap() huma.Context { return c.innerContext }
 
 // splitList splits a list at its commas. `\,` is a comma of a value and `\\` a
 // backslash.

@@ -169,7 +169,7 @@ func TestNoParameterBreaksTheServer(t *testing.T) {
 			for _, p := range o.Parameters {
 				for _, v := range hostile {
 					if p.Value.In == openapi3.ParameterInQuery {
-						path := strings.NewReplacer("{node}", "n1", "{host}", "n1").Replace(o.path)
+						path := strings.NewReplacer("{node}", "n1", "{host}", "n1", "{id}", "e1").Replace(o.path)
 						answers[o.check(t, a, path+"?"+url.Values{p.Value.Name: {v}}.Encode())]++
 					}
 				}
@@ -191,7 +191,7 @@ func FuzzAPI(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, op uint8, name, query string) {
 		o := ops[int(op)%len(ops)]
-		path := strings.NewReplacer("{node}", url.PathEscape(name), "{host}", url.PathEscape(name)).Replace(o.path)
+		path := strings.NewReplacer("{node}", url.PathEscape(name), "{host}", url.PathEscape(name), "{id}", url.PathEscape(name)).Replace(o.path)
 		o.check(t, a, path+"?"+query)
 	})
 }
@@ -201,7 +201,7 @@ func FuzzAPI(f *testing.F) {
 func TestNoTurnIsDocumented(t *testing.T) {
 	a, ops := fuzzed(t)
 	for _, o := range ops {
-		path := strings.NewReplacer("{node}", "n1", "{host}", "n1").Replace(o.path)
+		path := strings.NewReplacer("{node}", "n1", "{host}", "n1", "{id}", "e1").Replace(o.path)
 		r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
 		for _, turns := range []*turns{a.views, a.past} {
 			for turns.waiting.Take(a.reader(r), 1) == 1 {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"net/http"
 	"strings"
 	"time"
 
@@ -34,8 +33,8 @@ type Sample struct {
 // SamplePage is a page of samples, the newest first.
 type SamplePage struct {
 	Page
-	Start   time.Time `json:"start"`
-	End     time.Time `json:"end"`
+	Start   time.Time `json:"since"`
+	End     time.Time `json:"until"`
 	Samples []Sample  `json:"samples"`
 }
 
@@ -90,45 +89,57 @@ type Aggregation struct {
 
 // AggregationList holds the figures of a time.
 type AggregationList struct {
-	Start        time.Time     `json:"start"`
-	End          time.Time     `json:"end"`
+	Start        time.Time     `json:"since"`
+	End          time.Time     `json:"until"`
 	GroupBy      string        `json:"group_by"`
 	Aggregations []Aggregation `json:"aggregations"`
 }
 
 func (a *API) registerTelemetry() {
-	const off = http.StatusNotFound
-	get(a, "list-telemetry", "/api/v1/telemetry", tagHistory, "Samples of the past, the newest first", a.listTelemetry, off)
-	get(a, "list-telemetry-hosts", "/api/v1/telemetry/hosts", tagHistory, "Nodes with history", a.listTelemetryHosts, off)
-	get(a, "list-telemetry-gpus", "/api/v1/telemetry/hosts/{host}/gpus", tagHistory, "GPUs of a node with history", a.listTelemetryGPUs, off)
-	get(a, "list-aggregations", "/api/v1/telemetry/aggregations", tagHistory, "Figures over samples of the past", a.listAggregations, off)
+	get(a, "list-telemetry", "/api/v1/telemetry", tagHistory, "Samples of the past, the newest first", a.listTelemetry)
+	get(a, "list-telemetry-hosts", "/api/v1/telemetry/hosts", tagHistory, "Nodes with history", a.listTelemetryHosts)
+	get(a, "list-telemetry-gpus", "/api/v1/telemetry/hosts/{host}/gpus", tagHistory, "GPUs of a node with history", a.listTelemetryGPUs)
+	get(a, "get-node-past", pastPath, tagHistory, "A node's score and signals in the past, beside its peers'", a.getNodePast)
+	get(a, "list-aggregations", "/api/v1/telemetry/aggregations", tagHistory, "Figures over samples of the past", a.listAggregations)
 }
 
 // TimeParams select a time.
 type TimeParams struct {
-	Start time.Time `query:"start" doc:"From then on; by default an hour before the end"`
-	End   time.Time `query:"end" doc:"Until then; by default now"`
+	Since time.Time `query:"since" doc:"From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until"`
+	Until time.Time `query:"until" doc:"Until then, RFC 3339 or so long ago; by default now"`
 }
 
-// past fills in the time and the page of a question, and asks it.
-func past[T any](a *API, q *fleethistory.Query, t *TimeParams, p *PageParams, ask func() ([]T, int, error)) ([]T, Page, error) {
-	q.Start, q.End, q.Offset, q.Limit = t.Start.UTC(), t.End.UTC(), p.offset(), p.PageSize
-	if t.End.IsZero() {
+// span fills in the time of a question.
+func (a *API) span(q *fleethistory.Query, t *TimeParams) error {
+	q.Start, q.End = t.Since.UTC(), t.Until.UTC()
+	if t.Until.IsZero() {
 		q.End = a.o.Now().UTC()
 	}
-	if t.Start.IsZero() {
+	if t.Since.IsZero() {
 		q.Start = q.End.Add(-defaultRange)
 	}
 	if q.Start.After(q.End) {
-		return nil, Page{}, badParam("query.start", t.Start.Format(time.RFC3339), "must not be after `end`, %s", q.End.Format(time.RFC3339))
+		return badParam("query.since", t.Since.Format(time.RFC3339), "must not be after `until`, %s", q.End.Format(time.RFC3339))
 	}
+	return nil
+}
+
+// past fills in the time and the page of a question about clusters, and asks it.
+func past[T any](a *API, q *fleethistory.Query, t *TimeParams, p *PageParams, ask func() ([]T, int, error)) ([]T, Page, error) {
+	if err := a.span(q, t); err != nil {
+		return nil, Page{}, err
+	}
+	q.Offset, q.Limit = p.offset(), p.Limit
 	list, total, err := ask()
 	if err != nil {
 		return nil, Page{}, historyError(err)
 	}
+	if err := a.someCluster(q.Clusters, len(list)); err != nil {
+		return nil, Page{}, err
+	}
 	page := p.page(len(list), total)
 	if total < 0 {
-		page.More = len(list) == p.PageSize
+		page.More = len(list) == p.Limit
 	}
 	return list, page, nil
 }
@@ -199,28 +210,28 @@ func (a *API) listTelemetryGPUs(ctx context.Context, in *listTelemetryGPUsInput)
 
 type listAggregationsInput struct {
 	GroupBy string   `query:"group_by" enum:"cluster,host,gpu,metric" default:"host" doc:"The key of a row, besides the metric and its attributes"`
-	Range   string   `query:"time_range" default:"1h" maxLength:"32" example:"24h" doc:"How far back from now, such as 30m, 24h or 7d"`
 	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
 	Host    []string `query:"host,explode" maxItems:"100" doc:"Only of these nodes"`
 	GPU     []string `query:"gpu,explode" maxItems:"1000" doc:"Only of these GPUs, by UUID"`
 	Metric  []string `query:"metric,explode" maxItems:"100" doc:"Only of these metrics; by default all whose name does not end with .info, which are always 1"`
+	TimeParams
 }
 
 func (a *API) listAggregations(ctx context.Context, in *listAggregationsInput) (*AggregationList, error) {
-	span, err := parseRange(in.Range)
-	if err != nil {
+	q := fleethistory.AggregationQuery{
+		Query:   fleethistory.Query{Clusters: in.Cluster, Hosts: in.Host, GPUs: in.GPU, Metrics: in.Metric},
+		GroupBy: fleethistory.GroupBy(in.GroupBy),
+	}
+	if err := a.span(&q.Query, &in.TimeParams); err != nil {
 		return nil, err
 	}
-	end := a.o.Now().UTC()
-	out := &AggregationList{Start: end.Add(-span), End: end, GroupBy: in.GroupBy, Aggregations: []Aggregation{}}
-	list, err := a.o.History.Aggregations(ctx, &fleethistory.AggregationQuery{
-		Query: fleethistory.Query{
-			Clusters: in.Cluster, Hosts: in.Host, GPUs: in.GPU, Metrics: in.Metric, Start: out.Start, End: end,
-		},
-		GroupBy: fleethistory.GroupBy(in.GroupBy),
-	})
+	out := &AggregationList{Start: q.Start, End: q.End, GroupBy: in.GroupBy, Aggregations: []Aggregation{}}
+	list, err := a.o.History.Aggregations(ctx, &q)
 	if err != nil {
 		return nil, historyError(err)
+	}
+	if err := a.someCluster(in.Cluster, len(list)); err != nil {
+		return nil, err
 	}
 	for _, g := range list {
 		out.Aggregations = append(out.Aggregations, Aggregation{
@@ -259,7 +270,7 @@ func parseRange(s string) (time.Duration, error) {
 		d *= 24
 	}
 	if err != nil || d <= 0 || d > maxRange {
-		return 0, badParam("query.time_range", s, "must be a duration of at most 3650d, such as 30m, 24h or 7d")
+		return 0, errors.New("must be a duration of at most 3650d, such as 30m, 24h or 7d")
 	}
 	return d, nil
 }

@@ -9,10 +9,10 @@ import "time"
 
 // Page says which part of a list this is.
 type Page struct {
-	Page     int  `json:"page" doc:"Number of the page, from 1"`
-	PageSize int  `json:"page_size" doc:"Most items on a page"`
-	Total    int  `json:"total" doc:"Items selected in all; -1 where that is not known"`
-	More     bool `json:"more" doc:"Whether there is a next page"`
+	Page  int  `json:"page" doc:"Number of the page, from 1"`
+	Limit int  `json:"limit" doc:"Most items on a page"`
+	Total int  `json:"total" doc:"Items selected in all; -1 where that is not known"`
+	More  bool `json:"more" doc:"Whether there is a next page"`
 }
 
 // Sighting says how old a view is.
@@ -201,6 +201,7 @@ type Episode struct {
 	Node         string     `json:"node,omitempty"`
 	Open         bool       `json:"open"`
 	Since        time.Time  `json:"since"`
+	SinceBefore  bool       `json:"since_before,omitempty" doc:"It began at that time or earlier"`
 	Updated      time.Time  `json:"updated"`
 	Ended        *time.Time `json:"ended,omitempty"`
 	AgeSeconds   float64    `json:"age_seconds" doc:"Since its last record"`
@@ -220,6 +221,8 @@ type Episode struct {
 	Reason       string     `json:"reason,omitempty"`
 	Action       string     `json:"action,omitempty"`
 	Observation  bool       `json:"observation,omitempty" doc:"The reason has no contrast with the peers: no proof"`
+	Job          string     `json:"job_id,omitempty" doc:"Of the ranks or the communicator that are meant"`
+	Communicator string     `json:"communicator,omitempty" doc:"Of one that is slow"`
 	GPU          string     `json:"gpu,omitempty" doc:"That the reason points at, else the culprit's"`
 	Culprit      *Culprit   `json:"culprit,omitempty" doc:"Rank of the node that stood out from its others"`
 	Evidence     []Evidence `json:"evidence,omitempty"`

@@ -73,6 +73,28 @@ type Query struct {
 	Offset, Limit int
 }
 
+// StepQuery asks for the latest sample of each series at the end of each step of time.
+type StepQuery struct {
+	// Query selects the series and the time. Its Limit bounds the answer, more samples are
+	// ErrTooMuch, and its Offset is not looked at.
+	Query
+	// Attributes are pairs, as Pair makes them, that a series must all have.
+	Attributes []string
+	// Step is the length of a step, whole milliseconds. Steps end at multiples of it since
+	// 1970.
+	Step time.Duration
+}
+
+// Ends returns the end of the step that a time is in, both Unix milliseconds.
+func (q *StepQuery) Ends(at int64) int64 {
+	step := max(q.Step.Milliseconds(), 1)
+	return (at + step - 1) / step * step
+}
+
+// Back is how old a sample at the end of a step may be. What did not change is told anew
+// each few minutes only; who asks for days is not kept waiting for all that was told.
+func (q *StepQuery) Back() time.Duration { return min(max(q.Step, 5*time.Minute), 30*time.Minute) }
+
 // Recorded is a node, or a GPU of one, with the time of its history.
 type Recorded struct {
 	Cluster, Host string
@@ -147,6 +169,9 @@ type History interface {
 	// Telemetry returns a page of samples and how many are selected in all, -1
 	// where that is not known.
 	Telemetry(ctx context.Context, q *Query) (page []Sample, total int, err error)
+	// Steps returns the latest sample of each series at the end of each step, the oldest
+	// first. At is the end of the step.
+	Steps(ctx context.Context, q *StepQuery) ([]Sample, error)
 	// Recorded returns a page of the nodes that have history, by name, or of
 	// their GPUs. It looks at Clusters, Hosts, Start, End, Offset and Limit alone.
 	Recorded(ctx context.Context, q *Query, gpus bool) (page []Recorded, total int, err error)
@@ -186,6 +211,9 @@ func (None) Episodes(context.Context, int) ([]Episode, error) { return nil, nil 
 
 // Telemetry implements History.
 func (None) Telemetry(context.Context, *Query) ([]Sample, int, error) { return nil, 0, ErrOff }
+
+// Steps implements History.
+func (None) Steps(context.Context, *StepQuery) ([]Sample, error) { return nil, ErrOff }
 
 // Recorded implements History.
 func (None) Recorded(context.Context, *Query, bool) ([]Recorded, int, error) { return nil, 0, ErrOff }

@@ -4,6 +4,7 @@ package fleetstate
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -112,6 +113,26 @@ func (s *Store) List(f *Filter, now time.Time, offset, limit int) (page []View, 
 		return true
 	})
 	return page, total
+}
+
+// Clusters returns the clusters of which anything is known, by name.
+func (s *Store) Clusters() []string {
+	names := map[string]bool{}
+	rows := s.index.get()
+	for _, c := range rows.clusters {
+		names[rows.all[c.from].key.Cluster] = true
+	}
+	for _, g := range s.Groups() {
+		names[g.Cluster] = true
+	}
+	s.episodes.mu.RLock()
+	for _, of := range [...]map[EpisodeKey]kept{s.episodes.open, s.episodes.past} {
+		for k := range of {
+			names[k.Cluster] = true
+		}
+	}
+	s.episodes.mu.RUnlock()
+	return slices.Sorted(maps.Keys(names))
 }
 
 // Node returns the view of a node.

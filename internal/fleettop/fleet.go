@@ -70,7 +70,7 @@ func (s *clientSource) Load(ctx context.Context, detail *Key) (*Fleet, error) {
 	}
 	f.Summary = *summary.JSON200
 	open, size := true, int64(maxEpisodes)
-	episodes, err := s.client.ListEpisodesWithResponse(ctx, &fleetclient.ListEpisodesParams{Cluster: clusters, Open: &open, PageSize: &size})
+	episodes, err := s.client.ListEpisodesWithResponse(ctx, &fleetclient.ListEpisodesParams{Cluster: clusters, Open: &open, Limit: &size})
 	switch {
 	case err != nil:
 		return nil, err

@@ -195,7 +195,7 @@ func TestStaleWhileTheGatewayIsAway(t *testing.T) {
 func TestNoticesSayWhatCameOfIt(t *testing.T) {
 	for want, err := range map[string]error{
 		"NO ANSWER: dial tcp 10.0.0.1:8086: connect: connection refused": fmt.Errorf("the fleet view was not refreshed and is empty: %w",
-			&url.Error{Op: "Get", URL: "http://gateway:8086/api/v1/nodes?page=1&page_size=1000", Err: errors.New("dial tcp 10.0.0.1:8086: connect: connection refused")}),
+			&url.Error{Op: "Get", URL: "http://gateway:8086/api/v1/nodes?page=1&limit=1000", Err: errors.New("dial tcp 10.0.0.1:8086: connect: connection refused")}),
 		"NO ANSWER: status 401, give --token-file, or user and password in the URL": fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusUnauthorized}),
 		"NO ANSWER: status 503 Service Unavailable":                                 fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusServiceUnavailable}),
 	} {

@@ -86,9 +86,9 @@ func (c *Cache) list(ctx context.Context, query Query) (map[nodeKey]*Node, error
 	nodes := map[nodeKey]*Node{}
 	params := ListNodesParams{
 		Cluster: notEmpty(query.Clusters), Names: notEmpty(query.Names), Group: notEmpty(query.Groups),
-		Gpus: &query.GPUs, PageSize: new(int64),
+		Gpus: &query.GPUs, Limit: new(int64),
 	}
-	*params.PageSize = pageSize
+	*params.Limit = pageSize
 	for page := int64(1); page <= maxPages; page++ {
 		params.Page = &page
 		resp, err := c.client.ListNodesWithResponse(ctx, &params)

@@ -128,7 +128,7 @@ func TestCacheAsksForWhatTheQuerySelects(t *testing.T) {
 	g := newGateway(20)
 	g.put("c2", "n0001", 0)
 	c := newCache(t, g)
-	require.NoError(t, c.Refresh(t.Context(), fleetclient.Query{Clusters: []string{"c1", "c9"}, Names: []string{"n000*", "n0011"}, Groups: []string{"g"}, GPUs: true}))
+	require.NoError(t, c.Refresh(t.Context(), fleetclient.Query{Clusters: []string{"c1"}, Names: []string{"n000*", "n0011"}, Groups: []string{"g"}, GPUs: true}))
 	nodes := c.Nodes(nil)
 	require.Len(t, nodes, 11)
 	require.NotNil(t, nodes[3].Gpus)
@@ -178,10 +178,10 @@ func TestErrorsSayWhatWouldBeRight(t *testing.T) {
 	client, err := fleetclient.NewClientWithResponses(g.URL)
 	require.NoError(t, err)
 	size := int64(5000)
-	resp, err := client.ListNodesWithResponse(t.Context(), &fleetclient.ListNodesParams{PageSize: &size})
+	resp, err := client.ListNodesWithResponse(t.Context(), &fleetclient.ListNodesParams{Limit: &size})
 	require.NoError(t, err)
 	require.NotNil(t, resp.ApplicationProblemJSON422)
-	assert.Equal(t, "status 422 Unprocessable Entity: validation failed; `query.page_size`: expected number <= 1000",
+	assert.Equal(t, "status 422 Unprocessable Entity: validation failed; `query.limit`: expected number <= 1000",
 		(&fleetclient.Error{Status: resp.StatusCode(), Problem: *resp.ApplicationProblemJSON422}).Error())
 	http.DefaultClient.CloseIdleConnections()
 }

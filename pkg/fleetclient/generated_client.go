@@ -158,9 +158,9 @@ type Aggregation struct {
 // AggregationList defines model for AggregationList.
 type AggregationList struct {
 	Aggregations []Aggregation `json:"aggregations"`
-	End          time.Time     `json:"end"`
 	GroupBy      string        `json:"group_by"`
-	Start        time.Time     `json:"start"`
+	Since        time.Time     `json:"since"`
+	Until        time.Time     `json:"until"`
 }
 
 // AttentionCounts defines model for AttentionCounts.
@@ -286,6 +286,9 @@ type Episode struct {
 	Cause   *string `json:"cause,omitempty"`
 	Cluster string  `json:"cluster"`
 
+	// Communicator Of one that is slow
+	Communicator *string `json:"communicator,omitempty"`
+
 	// Confidence 0 to 1
 	Confidence *float64 `json:"confidence,omitempty"`
 	Culprit    *Culprit `json:"culprit,omitempty"`
@@ -306,6 +309,9 @@ type Episode struct {
 	// ID Of no other episode of the cluster
 	ID string `json:"id"`
 
+	// JobID Of the ranks or the communicator that are meant
+	JobID *string `json:"job_id,omitempty"`
+
 	// Median The peers'
 	Median    *float64 `json:"median,omitempty"`
 	Node      *string  `json:"node,omitempty"`
@@ -325,6 +331,9 @@ type Episode struct {
 	Signal   *string   `json:"signal,omitempty"`
 	Since    time.Time `json:"since"`
 
+	// SinceBefore It began at that time or earlier
+	SinceBefore *bool `json:"since_before,omitempty"`
+
 	// Subject node, group, missing, communicator or job
 	Subject string    `json:"subject"`
 	Text    *string   `json:"text,omitempty"`
@@ -338,14 +347,14 @@ type Episode struct {
 type EpisodePage struct {
 	Episodes []Episode `json:"episodes"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -484,14 +493,14 @@ type GPUCount struct {
 type GPUPage struct {
 	Gpus []NodeGPU `json:"gpus"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -547,14 +556,14 @@ type Group struct {
 type GroupPage struct {
 	Groups []Group `json:"groups"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -620,14 +629,14 @@ type HistoryHealth struct {
 type HostPage struct {
 	Hosts []RecordedHost `json:"hosts"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -808,6 +817,9 @@ type NodeGPUs struct {
 
 // NodePage defines model for NodePage.
 type NodePage struct {
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More  bool   `json:"more"`
 	Nodes []Node `json:"nodes"`
@@ -815,11 +827,45 @@ type NodePage struct {
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
 
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
-
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
+}
+
+// Past defines model for Past.
+type Past struct {
+	// At End of each point's step
+	At      []time.Time `json:"at"`
+	Cluster string      `json:"cluster"`
+	Node    string      `json:"node"`
+
+	// Signals Their lists are as long as at, with null where nothing is known
+	Signals []PastSignal `json:"signals"`
+	Since   time.Time    `json:"since"`
+
+	// StepSeconds Time between two points; each is the last value that was told before it, at most 5 to 30 minutes old
+	StepSeconds float64   `json:"step_seconds"`
+	Until       time.Time `json:"until"`
+}
+
+// PastSignal defines model for PastSignal.
+type PastSignal struct {
+	// Median Of its peers
+	Median []float64 `json:"median"`
+
+	// Scale How much its peers differ; of the score there is none
+	Scale []float64 `json:"scale"`
+
+	// Signal A signal, or score
+	Signal string `json:"signal"`
+
+	// Threshold Of the verdict
+	Threshold []float64 `json:"threshold"`
+
+	// Unit Of value, median and threshold, in UCUM; absent where only the job knows it
+	Unit *string `json:"unit,omitempty"`
+
+	// Value What the node said
+	Value []float64 `json:"value"`
 }
 
 // RecordedGPU defines model for RecordedGPU.
@@ -836,14 +882,14 @@ type RecordedGPU struct {
 type RecordedGPUPage struct {
 	Gpus []RecordedGPU `json:"gpus"`
 
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64 `json:"page_size"`
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
@@ -877,21 +923,20 @@ type Sample struct {
 
 // SamplePage defines model for SamplePage.
 type SamplePage struct {
-	End time.Time `json:"end"`
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
 
 	// More Whether there is a next page
 	More bool `json:"more"`
 
 	// Page Number of the page, from 1
-	Page int64 `json:"page"`
-
-	// PageSize Most items on a page
-	PageSize int64     `json:"page_size"`
-	Samples  []Sample  `json:"samples"`
-	Start    time.Time `json:"start"`
+	Page    int64     `json:"page"`
+	Samples []Sample  `json:"samples"`
+	Since   time.Time `json:"since"`
 
 	// Total Items selected in all; -1 where that is not known
-	Total int64 `json:"total"`
+	Total int64     `json:"total"`
+	Until time.Time `json:"until"`
 }
 
 // Signal defines model for Signal.
@@ -1076,8 +1121,14 @@ type ListEpisodesParams struct {
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// GetEpisodeParams defines parameters for GetEpisode.
+type GetEpisodeParams struct {
+	// Cluster Its cluster, where episodes of several clusters have that ID
+	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
 }
 
 // ListGpusParams defines parameters for ListGpus.
@@ -1097,8 +1148,8 @@ type ListGpusParams struct {
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListGpusParamsHealth defines parameters for ListGpus.
@@ -1112,8 +1163,8 @@ type ListGroupsParams struct {
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListNodesParams defines parameters for ListNodes.
@@ -1142,8 +1193,8 @@ type ListNodesParams struct {
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Gpus With the GPUs of each node
 	Gpus *bool `form:"gpus,omitempty" json:"gpus,omitempty"`
@@ -1165,6 +1216,21 @@ type GetNodeParams struct {
 type GetNodeGpusParams struct {
 	// Cluster Its cluster, where nodes of several clusters have that name
 	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
+}
+
+// GetNodePastParams defines parameters for GetNodePast.
+type GetNodePastParams struct {
+	// Cluster Its cluster, where nodes of several clusters have that name
+	Cluster *string `form:"cluster,omitempty" json:"cluster,omitempty"`
+
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
+
+	// Points At most so many points
+	Points *int64 `form:"points,omitempty" json:"points,omitempty"`
 }
 
 // GetSummaryParams defines parameters for GetSummary.
@@ -1199,26 +1265,23 @@ type ListTelemetryParams struct {
 	// Metric Only of these metrics
 	Metric *[]string `form:"metric,omitempty" json:"metric,omitempty"`
 
-	// Start From then on; by default an hour before the end
-	Start *time.Time `form:"start,omitempty" json:"start,omitempty"`
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
 
-	// End Until then; by default now
-	End *time.Time `form:"end,omitempty" json:"end,omitempty"`
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListAggregationsParams defines parameters for ListAggregations.
 type ListAggregationsParams struct {
 	// GroupBy The key of a row, besides the metric and its attributes
 	GroupBy *ListAggregationsParamsGroupBy `form:"group_by,omitempty" json:"group_by,omitempty"`
-
-	// TimeRange How far back from now, such as 30m, 24h or 7d
-	TimeRange *string `form:"time_range,omitempty" json:"time_range,omitempty"`
 
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
@@ -1231,6 +1294,12 @@ type ListAggregationsParams struct {
 
 	// Metric Only of these metrics; by default all whose name does not end with .info, which are always 1
 	Metric *[]string `form:"metric,omitempty" json:"metric,omitempty"`
+
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 }
 
 // ListAggregationsParamsGroupBy defines parameters for ListAggregations.
@@ -1241,17 +1310,17 @@ type ListTelemetryHostsParams struct {
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
 
-	// Start From then on; by default an hour before the end
-	Start *time.Time `form:"start,omitempty" json:"start,omitempty"`
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
 
-	// End Until then; by default now
-	End *time.Time `form:"end,omitempty" json:"end,omitempty"`
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListTelemetryGpusParams defines parameters for ListTelemetryGpus.
@@ -1259,17 +1328,17 @@ type ListTelemetryGpusParams struct {
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
 
-	// Start From then on; by default an hour before the end
-	Start *time.Time `form:"start,omitempty" json:"start,omitempty"`
+	// Since From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until
+	Since *time.Time `form:"since,omitempty" json:"since,omitempty"`
 
-	// End Until then; by default now
-	End *time.Time `form:"end,omitempty" json:"end,omitempty"`
+	// Until Until then, RFC 3339 or so long ago; by default now
+	Until *time.Time `form:"until,omitempty" json:"until,omitempty"`
 
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
-	// PageSize Most items on a page
-	PageSize *int64 `form:"page_size,omitempty" json:"page_size,omitempty"`
+	// Limit Most items on a page
+	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // RequestEditorFn  is the function signature for the RequestEditor callback function
@@ -1351,6 +1420,9 @@ type ClientInterface interface {
 	// ListEpisodes request
 	ListEpisodes(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetEpisode request
+	GetEpisode(ctx context.Context, id string, params *GetEpisodeParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListGpus request
 	ListGpus(ctx context.Context, params *ListGpusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -1368,6 +1440,9 @@ type ClientInterface interface {
 
 	// GetNodeGpus request
 	GetNodeGpus(ctx context.Context, node string, params *GetNodeGpusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetNodePast request
+	GetNodePast(ctx context.Context, node string, params *GetNodePastParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSummary request
 	GetSummary(ctx context.Context, params *GetSummaryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1402,6 +1477,18 @@ func (c *Client) ListAttention(ctx context.Context, params *ListAttentionParams,
 
 func (c *Client) ListEpisodes(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListEpisodesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) GetEpisode(ctx context.Context, id string, params *GetEpisodeParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetEpisodeRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1474,6 +1561,18 @@ func (c *Client) GetNode(ctx context.Context, node string, params *GetNodeParams
 
 func (c *Client) GetNodeGpus(ctx context.Context, node string, params *GetNodeGpusParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetNodeGpusRequest(c.Server, node, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+func (c *Client) GetNodePast(ctx context.Context, node string, params *GetNodePastParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetNodePastRequest(c.Server, node, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1771,9 +1870,65 @@ func NewListEpisodesRequest(server string, params *ListEpisodesParams) (*http.Re
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetEpisodeRequest generates requests for GetEpisode
+func NewGetEpisodeRequest(server string, id string, params *GetEpisodeParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithLocation("simple", false, "id", runtime.ParamLocationPath, id)
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/episodes/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -1900,9 +2055,9 @@ func NewListGpusRequest(server string, params *ListGpusParams) (*http.Request, e
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -1981,9 +2136,9 @@ func NewListGroupsRequest(server string, params *ListGroupsParams) (*http.Reques
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2185,9 +2340,9 @@ func NewListNodesRequest(server string, params *ListNodesParams) (*http.Request,
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2316,6 +2471,110 @@ func NewGetNodeGpusRequest(server string, node string, params *GetNodeGpusParams
 		if params.Cluster != nil {
 
 			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		queryURL.RawQuery = queryValues.Encode()
+	}
+
+	req, err := http.NewRequest("GET", queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetNodePastRequest generates requests for GetNodePast
+func NewGetNodePastRequest(server string, node string, params *GetNodePastParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithLocation("simple", false, "node", runtime.ParamLocationPath, node)
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/nodes/%s/past", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		queryValues := queryURL.Query()
+
+		if params.Cluster != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "cluster", runtime.ParamLocationQuery, *params.Cluster); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Points != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "points", runtime.ParamLocationQuery, *params.Points); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2556,9 +2815,9 @@ func NewListTelemetryRequest(server string, params *ListTelemetryParams) (*http.
 
 		}
 
-		if params.Start != nil {
+		if params.Since != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "start", runtime.ParamLocationQuery, *params.Start); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2572,9 +2831,9 @@ func NewListTelemetryRequest(server string, params *ListTelemetryParams) (*http.
 
 		}
 
-		if params.End != nil {
+		if params.Until != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "end", runtime.ParamLocationQuery, *params.End); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2604,9 +2863,9 @@ func NewListTelemetryRequest(server string, params *ListTelemetryParams) (*http.
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2656,22 +2915,6 @@ func NewListAggregationsRequest(server string, params *ListAggregationsParams) (
 		if params.GroupBy != nil {
 
 			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "group_by", runtime.ParamLocationQuery, *params.GroupBy); err != nil {
-				return nil, err
-			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
-				return nil, err
-			} else {
-				for k, v := range parsed {
-					for _, v2 := range v {
-						queryValues.Add(k, v2)
-					}
-				}
-			}
-
-		}
-
-		if params.TimeRange != nil {
-
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "time_range", runtime.ParamLocationQuery, *params.TimeRange); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2749,6 +2992,38 @@ func NewListAggregationsRequest(server string, params *ListAggregationsParams) (
 
 		}
 
+		if params.Since != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Until != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
 		queryURL.RawQuery = queryValues.Encode()
 	}
 
@@ -2798,9 +3073,9 @@ func NewListTelemetryHostsRequest(server string, params *ListTelemetryHostsParam
 
 		}
 
-		if params.Start != nil {
+		if params.Since != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "start", runtime.ParamLocationQuery, *params.Start); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2814,9 +3089,9 @@ func NewListTelemetryHostsRequest(server string, params *ListTelemetryHostsParam
 
 		}
 
-		if params.End != nil {
+		if params.Until != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "end", runtime.ParamLocationQuery, *params.End); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2846,9 +3121,9 @@ func NewListTelemetryHostsRequest(server string, params *ListTelemetryHostsParam
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2918,9 +3193,9 @@ func NewListTelemetryGpusRequest(server string, host string, params *ListTelemet
 
 		}
 
-		if params.Start != nil {
+		if params.Since != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "start", runtime.ParamLocationQuery, *params.Start); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "since", runtime.ParamLocationQuery, *params.Since); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2934,9 +3209,9 @@ func NewListTelemetryGpusRequest(server string, host string, params *ListTelemet
 
 		}
 
-		if params.End != nil {
+		if params.Until != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "end", runtime.ParamLocationQuery, *params.End); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "until", runtime.ParamLocationQuery, *params.Until); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2966,9 +3241,9 @@ func NewListTelemetryGpusRequest(server string, host string, params *ListTelemet
 
 		}
 
-		if params.PageSize != nil {
+		if params.Limit != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page_size", runtime.ParamLocationQuery, *params.PageSize); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -3042,6 +3317,9 @@ type ClientWithResponsesInterface interface {
 	// ListEpisodesWithResponse request
 	ListEpisodesWithResponse(ctx context.Context, params *ListEpisodesParams, reqEditors ...RequestEditorFn) (*ListEpisodesResponse, error)
 
+	// GetEpisodeWithResponse request
+	GetEpisodeWithResponse(ctx context.Context, id string, params *GetEpisodeParams, reqEditors ...RequestEditorFn) (*GetEpisodeResponse, error)
+
 	// ListGpusWithResponse request
 	ListGpusWithResponse(ctx context.Context, params *ListGpusParams, reqEditors ...RequestEditorFn) (*ListGpusResponse, error)
 
@@ -3059,6 +3337,9 @@ type ClientWithResponsesInterface interface {
 
 	// GetNodeGpusWithResponse request
 	GetNodeGpusWithResponse(ctx context.Context, node string, params *GetNodeGpusParams, reqEditors ...RequestEditorFn) (*GetNodeGpusResponse, error)
+
+	// GetNodePastWithResponse request
+	GetNodePastWithResponse(ctx context.Context, node string, params *GetNodePastParams, reqEditors ...RequestEditorFn) (*GetNodePastResponse, error)
 
 	// GetSummaryWithResponse request
 	GetSummaryWithResponse(ctx context.Context, params *GetSummaryParams, reqEditors ...RequestEditorFn) (*GetSummaryResponse, error)
@@ -3084,6 +3365,7 @@ type ListAttentionResponse struct {
 	HTTPResponse              *http.Response
 	JSON200                   *AttentionList
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -3110,6 +3392,7 @@ type ListEpisodesResponse struct {
 	HTTPResponse              *http.Response
 	JSON200                   *EpisodePage
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -3131,11 +3414,39 @@ func (r ListEpisodesResponse) StatusCode() int {
 	return 0
 }
 
+type GetEpisodeResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *Episode
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r GetEpisodeResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetEpisodeResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 type ListGpusResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *GPUPage
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -3162,6 +3473,7 @@ type ListGroupsResponse struct {
 	HTTPResponse              *http.Response
 	JSON200                   *GroupPage
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -3213,6 +3525,7 @@ type ListNodesResponse struct {
 	HTTPResponse              *http.Response
 	JSON200                   *NodePage
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -3288,11 +3601,39 @@ func (r GetNodeGpusResponse) StatusCode() int {
 	return 0
 }
 
+type GetNodePastResponse struct {
+	Body                      []byte
+	HTTPResponse              *http.Response
+	JSON200                   *Past
+	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
+	ApplicationProblemJSON422 *ErrorModel
+	ApplicationProblemJSON500 *ErrorModel
+	ApplicationProblemJSON503 *ErrorModel
+}
+
+// Status returns HTTPResponse.Status
+func (r GetNodePastResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetNodePastResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 type GetSummaryResponse struct {
 	Body                      []byte
 	HTTPResponse              *http.Response
 	JSON200                   *Summary
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -3319,6 +3660,7 @@ type ListStragglersResponse struct {
 	HTTPResponse              *http.Response
 	JSON200                   *StragglerList
 	ApplicationProblemJSON401 *ErrorModel
+	ApplicationProblemJSON404 *ErrorModel
 	ApplicationProblemJSON422 *ErrorModel
 	ApplicationProblemJSON500 *ErrorModel
 	ApplicationProblemJSON503 *ErrorModel
@@ -3466,6 +3808,15 @@ func (c *ClientWithResponses) ListEpisodesWithResponse(ctx context.Context, para
 	return ParseListEpisodesResponse(rsp)
 }
 
+// GetEpisodeWithResponse request returning *GetEpisodeResponse
+func (c *ClientWithResponses) GetEpisodeWithResponse(ctx context.Context, id string, params *GetEpisodeParams, reqEditors ...RequestEditorFn) (*GetEpisodeResponse, error) {
+	rsp, err := c.GetEpisode(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetEpisodeResponse(rsp)
+}
+
 // ListGpusWithResponse request returning *ListGpusResponse
 func (c *ClientWithResponses) ListGpusWithResponse(ctx context.Context, params *ListGpusParams, reqEditors ...RequestEditorFn) (*ListGpusResponse, error) {
 	rsp, err := c.ListGpus(ctx, params, reqEditors...)
@@ -3518,6 +3869,15 @@ func (c *ClientWithResponses) GetNodeGpusWithResponse(ctx context.Context, node 
 		return nil, err
 	}
 	return ParseGetNodeGpusResponse(rsp)
+}
+
+// GetNodePastWithResponse request returning *GetNodePastResponse
+func (c *ClientWithResponses) GetNodePastWithResponse(ctx context.Context, node string, params *GetNodePastParams, reqEditors ...RequestEditorFn) (*GetNodePastResponse, error) {
+	rsp, err := c.GetNodePast(ctx, node, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetNodePastResponse(rsp)
 }
 
 // GetSummaryWithResponse request returning *GetSummaryResponse
@@ -3602,6 +3962,13 @@ func ParseListAttentionResponse(rsp *http.Response) (*ListAttentionResponse, err
 		}
 		response.ApplicationProblemJSON401 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -3655,6 +4022,74 @@ func ParseListEpisodesResponse(rsp *http.Response) (*ListEpisodesResponse, error
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetEpisodeResponse parses an HTTP response from a GetEpisodeWithResponse call
+func ParseGetEpisodeResponse(rsp *http.Response) (*GetEpisodeResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetEpisodeResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Episode
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3710,6 +4145,13 @@ func ParseListGpusResponse(rsp *http.Response) (*ListGpusResponse, error) {
 		}
 		response.ApplicationProblemJSON401 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -3763,6 +4205,13 @@ func ParseListGroupsResponse(rsp *http.Response) (*ListGroupsResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -3864,6 +4313,13 @@ func ParseListNodesResponse(rsp *http.Response) (*ListNodesResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -4013,6 +4469,67 @@ func ParseGetNodeGpusResponse(rsp *http.Response) (*GetNodeGpusResponse, error) 
 	return response, nil
 }
 
+// ParseGetNodePastResponse parses an HTTP response from a GetNodePastWithResponse call
+func ParseGetNodePastResponse(rsp *http.Response) (*GetNodePastResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetNodePastResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Past
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 500:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON500 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetSummaryResponse parses an HTTP response from a GetSummaryWithResponse call
 func ParseGetSummaryResponse(rsp *http.Response) (*GetSummaryResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -4040,6 +4557,13 @@ func ParseGetSummaryResponse(rsp *http.Response) (*GetSummaryResponse, error) {
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel
@@ -4094,6 +4618,13 @@ func ParseListStragglersResponse(rsp *http.Response) (*ListStragglersResponse, e
 			return nil, err
 		}
 		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest ErrorModel
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest ErrorModel

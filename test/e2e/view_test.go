@@ -42,7 +42,7 @@ func newView(t *testing.T) view {
 // nodes returns the cluster's nodes by name.
 func (v view) nodes(ctx context.Context) (map[string]fleetclient.Node, error) {
 	size := int64(1000)
-	resp, err := v.ListNodesWithResponse(ctx, &fleetclient.ListNodesParams{PageSize: &size})
+	resp, err := v.ListNodesWithResponse(ctx, &fleetclient.ListNodesParams{Limit: &size})
 	if err != nil {
 		return nil, err
 	}

@@ -110,14 +110,14 @@ func suite(t *testing.T, g *gateway) {
 	md, want := dataset(start)
 	g.push(md)
 	require.Eventually(t, func() bool {
-		return get[fleetapi.SamplePage](g, "/telemetry", "page_size", "1").Total == len(want)
+		return get[fleetapi.SamplePage](g, "/telemetry", "limit", "1").Total == len(want)
 	}, deadline, 100*time.Millisecond, "all samples can be asked for")
 
 	t.Run("pages are the whole, the newest first", func(t *testing.T) {
 		var got []fleetapi.Sample
 		for page := 1; ; page++ {
-			p := get[fleetapi.SamplePage](g, "/telemetry", "page_size", "1000", "page", strconv.Itoa(page),
-				"start", stamp(start), "end", stamp(start.Add(25*time.Minute)))
+			p := get[fleetapi.SamplePage](g, "/telemetry", "limit", "1000", "page", strconv.Itoa(page),
+				"since", stamp(start), "until", stamp(start.Add(25*time.Minute)))
 			assert.Equal(t, len(want), p.Total)
 			got = append(got, p.Samples...)
 			if !p.More {
@@ -128,7 +128,7 @@ func suite(t *testing.T, g *gateway) {
 		for i := range want {
 			require.Equal(t, want[i], got[i], "sample %d", i)
 		}
-		beyond := get[fleetapi.SamplePage](g, "/telemetry", "page_size", "1000", "page", "1000")
+		beyond := get[fleetapi.SamplePage](g, "/telemetry", "limit", "1000", "page", "1000")
 		assert.Empty(t, beyond.Samples)
 		assert.False(t, beyond.More)
 	})
@@ -151,13 +151,13 @@ func suite(t *testing.T, g *gateway) {
 			{[]string{"metric", `1{}",\`}, func(*fleetapi.Sample) bool { return false }},
 			{[]string{"host", `"} or up{a="\`}, func(*fleetapi.Sample) bool { return false }},
 			// Both ends are included.
-			{[]string{"start", stamp(want[len(want)-40].At), "end", stamp(want[len(want)-60].At)}, func(s *fleetapi.Sample) bool {
+			{[]string{"since", stamp(want[len(want)-40].At), "until", stamp(want[len(want)-60].At)}, func(s *fleetapi.Sample) bool {
 				return !s.At.Before(want[len(want)-40].At) && !s.At.After(want[len(want)-60].At)
 			}},
-			{[]string{"start", stamp(want[60].At.Add(time.Millisecond)), "end", stamp(want[40].At)}, func(s *fleetapi.Sample) bool {
+			{[]string{"since", stamp(want[60].At.Add(time.Millisecond)), "until", stamp(want[40].At)}, func(s *fleetapi.Sample) bool {
 				return s.At.After(want[60].At) && !s.At.After(want[40].At)
 			}},
-			{[]string{"start", stamp(want[50].At), "end", stamp(want[50].At)}, func(s *fleetapi.Sample) bool { return s.At.Equal(want[50].At) }},
+			{[]string{"since", stamp(want[50].At), "until", stamp(want[50].At)}, func(s *fleetapi.Sample) bool { return s.At.Equal(want[50].At) }},
 		} {
 			var selected []fleetapi.Sample
 			for i := range want {
@@ -165,7 +165,7 @@ func suite(t *testing.T, g *gateway) {
 					selected = append(selected, want[i])
 				}
 			}
-			p := get[fleetapi.SamplePage](g, "/telemetry", append(tt.params, "page_size", "1000")...)
+			p := get[fleetapi.SamplePage](g, "/telemetry", append(tt.params, "limit", "1000")...)
 			assert.Equal(t, len(selected), p.Total, tt.params)
 			selected = selected[:min(1000, len(selected))]
 			require.Len(t, p.Samples, len(selected), tt.params)
@@ -175,7 +175,7 @@ func suite(t *testing.T, g *gateway) {
 		}
 	})
 	t.Run("hosts and GPUs", func(t *testing.T) {
-		span := []string{"start", stamp(start), "end", stamp(start.Add(20 * time.Minute))}
+		span := []string{"since", stamp(start), "until", stamp(start.Add(20 * time.Minute))}
 		// A server of PromQL tells times to a hundredth of the time asked about.
 		const precision = 20*time.Minute/100 + 10*time.Millisecond
 		check := func(got fleetapi.Recorded, match func(*fleetapi.Sample) bool) {
@@ -198,7 +198,7 @@ func suite(t *testing.T, g *gateway) {
 		}
 		var names []string
 		for page := 1; page <= 2; page++ {
-			p := get[fleetapi.HostPage](g, "/telemetry/hosts", append([]string{"page_size", "3", "page", strconv.Itoa(page)}, span...)...)
+			p := get[fleetapi.HostPage](g, "/telemetry/hosts", append([]string{"limit", "3", "page", strconv.Itoa(page)}, span...)...)
 			assert.Equal(t, len(nodes), p.Total)
 			for _, h := range p.Hosts {
 				names = append(names, h.Cluster+"/"+h.Host)
@@ -252,16 +252,16 @@ func suite(t *testing.T, g *gateway) {
 				return cmp.Or(strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Host, b.Host), strings.Compare(a.GPU, b.GPU), strings.Compare(a.Metric, b.Metric),
 					strings.Compare(fmt.Sprint(a.Attributes), fmt.Sprint(b.Attributes)))
 			})
-			got := get[fleetapi.AggregationList](g, "/telemetry/aggregations", "group_by", groupBy, "time_range", "1h").Aggregations
+			got := get[fleetapi.AggregationList](g, "/telemetry/aggregations", "group_by", groupBy, "since", "1h").Aggregations
 			require.Len(t, got, len(expected), groupBy)
 			for i := range expected {
 				assert.Equal(t, *expected[i], got[i], groupBy)
 			}
 		}
-		one := get[fleetapi.AggregationList](g, "/telemetry/aggregations", "group_by", "metric", "time_range", "1h", "metric", "hw.power", "host", "node|c")
+		one := get[fleetapi.AggregationList](g, "/telemetry/aggregations", "group_by", "metric", "since", "1h", "metric", "hw.power", "host", "node|c")
 		require.Len(t, one.Aggregations, 1)
 		assert.EqualValues(t, 2*points, one.Aggregations[0].Count)
-		assert.Empty(t, get[fleetapi.AggregationList](g, "/telemetry/aggregations", "time_range", "1m").Aggregations)
+		assert.Empty(t, get[fleetapi.AggregationList](g, "/telemetry/aggregations", "since", "1m").Aggregations)
 	})
 	t.Run("what was just pushed", func(t *testing.T) {
 		now := time.Now().UTC().Truncate(time.Millisecond)
@@ -277,7 +277,7 @@ func suite(t *testing.T, g *gateway) {
 		}
 		g.push(md)
 		ask := func(metric string) fleetapi.SamplePage {
-			return get[fleetapi.SamplePage](g, "/telemetry", "host", "node-new", "metric", metric, "start", stamp(now.Add(-time.Second)), "end", stamp(now.Add(time.Second)))
+			return get[fleetapi.SamplePage](g, "/telemetry", "host", "node-new", "metric", metric, "since", stamp(now.Add(-time.Second)), "until", stamp(now.Add(time.Second)))
 		}
 		require.Eventually(t, func() bool { return len(ask(gpusemconv.MetricGPUInfo).Samples) > 0 }, deadline, 100*time.Millisecond)
 		p := ask(gpusemconv.MetricGPUUp)
@@ -291,16 +291,58 @@ func suite(t *testing.T, g *gateway) {
 		require.Len(t, figures, 1, "but where it is asked for")
 		assert.EqualValues(t, 1, figures[0].Count)
 	})
+	t.Run("a node's past beside its peers'", func(t *testing.T) {
+		group, at := "job,a/role", start.Add(2*time.Minute)
+		md := pmetric.NewMetrics()
+		add := func(name string, value float64, pairs ...string) {
+			rm := md.ResourceMetrics().AppendEmpty()
+			rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, "east")
+			if strings.HasPrefix(name, "gpu.node") {
+				rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, "node-a")
+			}
+			dp := newMetric(rm.ScopeMetrics().AppendEmpty(), name, "1", false).AppendEmpty()
+			dp.SetTimestamp(pcommon.NewTimestampFromTime(at))
+			dp.SetDoubleValue(value)
+			for i := 0; i < len(pairs); i += 2 {
+				dp.Attributes().PutStr(pairs[i], pairs[i+1])
+			}
+		}
+		signal := []string{gpusemconv.AttrSignal, "throughput"}
+		add(gpusemconv.MetricNodeSignal, 2, signal...)
+		add(gpusemconv.MetricNodeSuspicion, 0.5, gpusemconv.AttrPeerGroup, group)
+		add(gpusemconv.MetricStragglerSignalMedian, 3, append(signal, gpusemconv.AttrPeerGroup, group)...)
+		add(gpusemconv.MetricStragglerSignalMedian, 9, append(signal, gpusemconv.AttrPeerGroup, "other")...)
+		g.push(md)
+		var past fleetapi.Past
+		require.Eventually(t, func() bool {
+			past = get[fleetapi.Past](g, "/nodes/node-a/past", "cluster", "east", "since", stamp(start), "until", stamp(start.Add(10*time.Minute)), "points", "11")
+			return len(past.Signals) == 2 && slices.ContainsFunc(past.Signals[1].Median, func(v *float64) bool { return v != nil })
+		}, deadline, 100*time.Millisecond)
+		score, throughput := past.Signals[0], past.Signals[1]
+		require.Equal(t, []string{"score", "throughput"}, []string{score.Signal, throughput.Signal})
+		require.GreaterOrEqual(t, len(past.At), 10)
+		for i, at := range past.At {
+			// want has the newest first.
+			last := slices.IndexFunc(want, func(s fleetapi.Sample) bool {
+				return s.Cluster == "east" && s.Host == "node-a" && s.Metric == gpusemconv.MetricNodeHealthScore && !s.At.After(at)
+			})
+			require.InDelta(t, want[last].Value, *score.Value[i], 0, "at %s", at)
+			if v := throughput.Median[i]; v != nil {
+				require.InDelta(t, 3, *v, 0)
+				require.InDelta(t, 2, *throughput.Value[i], 0)
+			}
+		}
+	})
 	t.Run("mistakes", func(t *testing.T) {
 		for path, location := range map[string]string{
-			"/telemetry?page_size=1001": "query.page_size",
-			"/telemetry?page=0":         "query.page",
-			fmt.Sprintf("/telemetry?start=%s&end=%s", start.Format("2006-01-02T15:04:05Z"), start.Add(-time.Second).Format("2006-01-02T15:04:05Z")): "query.start",
-			"/telemetry?start=yesterday":                   "query.start",
-			"/telemetry/aggregations?group_by=rack":        "query.group_by",
-			"/telemetry/aggregations?time_range=a+while":   "query.time_range",
-			"/telemetry/hosts?hots=x":                      "query.hots",
-			"/telemetry/hosts/node-a/gpus?page_size=00000": "query.page_size",
+			"/telemetry?limit=1001": "query.limit",
+			"/telemetry?page=0":     "query.page",
+			fmt.Sprintf("/telemetry?since=%s&until=%s", start.Format("2006-01-02T15:04:05Z"), start.Add(-time.Second).Format("2006-01-02T15:04:05Z")): "query.since",
+			"/telemetry?since=yesterday":               "query.since",
+			"/telemetry/aggregations?group_by=rack":    "query.group_by",
+			"/telemetry/aggregations?since=a+while":    "query.since",
+			"/telemetry/hosts?hots=x":                  "query.hots",
+			"/telemetry/hosts/node-a/gpus?limit=00000": "query.limit",
 		} {
 			var problem struct {
 				Errors []struct{ Message, Location string }

@@ -29,7 +29,7 @@ func TestReadersThatDoNotRead(t *testing.T) {
 	var again atomic.Int64
 	for i := range 400 {
 		from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(10+i%10))}}
-		for _, ask := range [][2]string{{g.prom, "/metrics"}, {g.fleet, "/api/v1/observe?gpus=true"}, {g.fleet, "/api/v1/nodes?page_size=500"}} {
+		for _, ask := range [][2]string{{g.prom, "/metrics"}, {g.fleet, "/api/v1/observe?gpus=true"}, {g.fleet, "/api/v1/nodes?limit=500"}} {
 			by := from
 			if ask[0] == g.prom {
 				by = elsewhere
@@ -99,8 +99,8 @@ func TestExpensiveQuestions(t *testing.T) {
 			client := &http.Client{Timeout: deadline, Transport: &http.Transport{DialContext: elsewhere.DialContext}}
 			defer client.CloseIdleConnections()
 			for _, path := range []string{
-				"stats/summary", "nodes?gpus=true&page_size=500", "gpus?page_size=500", "stragglers?limit=1000", "groups?page_size=500",
-				"telemetry/aggregations?group_by=host&time_range=7d", "telemetry/hosts?page_size=500", "telemetry?page_size=500",
+				"stats/summary", "nodes?gpus=true&limit=500", "gpus?limit=500", "stragglers?limit=1000", "groups?limit=500",
+				"telemetry/aggregations?group_by=host&since=7d", "telemetry/hosts?limit=500", "telemetry?limit=500",
 			} {
 				resp, err := client.Get("http://" + g.fleet + "/api/v1/" + path)
 				if err == nil { // or there are too many

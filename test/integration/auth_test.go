@@ -273,7 +273,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	assert.Empty(t, resp.header.Get("gpu-straggler-threshold"))
 	resp, err = postOver(t, conf, "https://"+ports.http+"/api/v1/threshold?cluster_id=lab", nil, "Authorization", basic("evil/e0", "evil-secret"))
 	require.NoError(t, err)
-	assert.Contains(t, string(resp.body), `"cluster_id":"evil"`)
+	assert.Contains(t, string(resp.body), `"cluster":"evil"`)
 
 	// Nobody, and with a wrong password.
 	for name, ctx := range map[string]context.Context{"nobody": t.Context(), "a wrong password": as("lab/*", "guess")} {

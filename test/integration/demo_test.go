@@ -143,7 +143,7 @@ func assertDemoMetrics(t *testing.T, s scraped, slow string) {
 func assertDemoAPI(t *testing.T, addr string) {
 	t.Helper()
 	var clusters []struct {
-		Cluster   string  `json:"cluster_id"`
+		Cluster   string  `json:"cluster"`
 		Threshold float64 `json:"threshold"`
 		QuorumMet bool    `json:"quorum_met"`
 		Groups    []struct {

@@ -109,7 +109,7 @@ func assertDemoFleetView(t *testing.T, addr, slow string) {
 	require.Len(t, list.Nodes, 1)
 	assert.Equal(t, slow, list.Nodes[0].Node)
 	assert.Equal(t, 1, list.Total)
-	getJSON(t, url+"/nodes?page_size=10&page=2", &list)
+	getJSON(t, url+"/nodes?limit=10&page=2", &list)
 	assert.Len(t, list.Nodes, 6)
 	assert.Equal(t, 16, list.Total)
 	var ranking fleetapi.StragglerList

@@ -50,16 +50,20 @@ func (c *condition) where() string {
 // series adds what selects series, if anything does.
 func (c *condition) series(q *fleethistory.Query, more ...string) {
 	var s condition
-	s.in("cluster", q.Clusters)
-	s.in("host", q.Hosts)
-	s.in("gpu", q.GPUs)
-	s.in("metric", q.Metrics)
+	s.names(q)
 	for _, text := range more {
 		s.add(text)
 	}
 	if len(s.text) > 0 {
 		c.add("series IN (SELECT id FROM series"+s.where()+")", s.args...)
 	}
+}
+
+func (c *condition) names(q *fleethistory.Query) {
+	c.in("cluster", q.Clusters)
+	c.in("host", q.Hosts)
+	c.in("gpu", q.GPUs)
+	c.in("metric", q.Metrics)
 }
 
 func (c *condition) span(q *fleethistory.Query) (first, last int64) {
