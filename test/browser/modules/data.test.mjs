@@ -30,7 +30,7 @@ test('what is asked is escaped, has the credential, and a refusal is told', asyn
   await api.getPast({ cluster: 'c', node: 'n/1' }, { since: '24h' });
   const read = asked.map(([url]) => { const u = new URL(url, 'http://g/'); return [u.pathname, Object.fromEntries(u.searchParams)]; });
   assert.deepEqual(read, [
-    ['/api/v1/episodes', { cluster: 'a\\,b\\\\', node: 'n 1', page_size: '20' }], ['/api/v1/nodes/a%2Fb', {}],
+    ['/api/v1/episodes', { cluster: 'a\\,b\\\\', node: 'n 1', limit: '20' }], ['/api/v1/nodes/a%2Fb', {}],
     ['/api/v1/attention', { cluster: 'a\\,b', kind: 'lost_gpu' }], ['/api/v1/nodes/n%2F1/past', { cluster: 'c', since: '24h' }],
   ]);
   assert.ok(asked.every(([, h]) => h.Authorization === 'Bearer x'));

@@ -24,7 +24,7 @@ export const getHealth = (signal) => get('health', null, signal);
 export const getAttention = ({ cluster, group, kind, node }, signal) => get('attention', { cluster: one(cluster), group: one(group), kind, node: one(node) }, signal);
 
 export async function getEpisodes(n, signal) {
-  return (await get('episodes', { cluster: one(n.cluster), node: one(n.node), page_size: 20 }, signal)).episodes;
+  return (await get('episodes', { cluster: one(n.cluster), node: one(n.node), limit: 20 }, signal)).episodes;
 }
 
 // getPast returns what is recorded of a node and its peers in the span, {since, until}.
