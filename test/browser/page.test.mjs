@@ -6,7 +6,6 @@ import path from 'node:path';
 import { after, before, test } from 'node:test';
 import { demo, launch, root, withPage } from './harness.mjs';
 
-const images = path.join(root, process.env.IMAGES ?? '.cache/images');
 let browser;
 let server;
 
@@ -46,8 +45,6 @@ test('the straggler is seen, opened by a click, and its reason can be read', asy
     await untilStraggler(page);
     const [slow, fast] = [await cell(page, 'dp0-pp0'), await cell(page, 'dp1-pp0')];
     assert.ok(luminance(slow) > luminance(fast) + 50, `the straggler's ${slow} stands out from ${fast}`);
-    await page.waitForTimeout(6000); // a few points for the plots of the picture
-    await page.screenshot({ path: path.join(images, 'fleet-dark.png') });
 
     // The first node of the first group.
     await page.locator('#scroll').click({ position: { x: 60, y: 70 } });
@@ -139,8 +136,6 @@ test('all of it works by keyboard, and a screen reader is told', async () => {
     await page.locator('#panel h2', { hasText: 'dp0-pp0' }).waitFor();
     await page.locator('figure[data-signal="step"] .u-over').waitFor();
     assert.equal(await page.evaluate(() => document.activeElement.id), 'panel');
-    await page.waitForTimeout(3000);
-    await page.screenshot({ path: path.join(images, 'node-light.png') });
     await page.keyboard.press('Escape');
     assert.equal(await page.locator('#panel').isVisible(), false);
     assert.equal(await page.evaluate(() => document.activeElement.id), 'scroll');

@@ -62,7 +62,6 @@ func sickFleet(store *fleetstate.Store, tick int) {
 	for s := range 4 {
 		store.UpdateGroup(fleetstate.GroupKey{Cluster: sickCluster, Group: sickGroup(s * 24)}, now, func(u *fleetstate.GroupUpdate) {
 			u.Set(reading.GroupMedian, 0.98)
-			u.Set(reading.GroupThreshold, 0.92)
 			u.Set(reading.GroupQuorum, 1)
 			u.SetMedian(nodesignal.Throughput, 1/healthyStep)
 			u.SetScale(nodesignal.Throughput, 0.012)
@@ -84,12 +83,10 @@ func sickNode(u *fleetstate.Update, i int, at float64) {
 	u.SetGroup(sickGroup(i))
 	u.SetFacts(fleetstate.Facts{JobID: "llama-70b", JobRole: fmt.Sprintf("stage-%d", i/24)})
 	u.SetState("active", true)
-	u.SetMode("fleet", true)
 	u.Set(reading.NodeHealthScore, 0.98-lost)
 	u.Set(reading.AgentThreshold, 0.92)
 	u.Set(reading.NodeSuspicion, math.Max(0, math.Min(1.6, lost*5)))
 	u.SetSignal(nodesignal.Throughput, (1-lost)/healthyStep)
-	u.Set(reading.CPUPressure, 0.01)
 	for g := range gpusPerNode {
 		j := u.GPU(sickGPU(i, g))
 		u.SetInfo(j, fleetstate.Info{Model: "NVIDIA H100 80GB HBM3", Index: g, Driver: "570.124.06"})
@@ -100,8 +97,7 @@ func sickNode(u *fleetstate.Update, i int, at float64) {
 		celsius, clock, health := 58+4*math.Sin(float64(i*8+g)), 1.93e9, fleetstate.Healthy
 		switch {
 		case i == slowNode && g == 3:
-			celsius, clock, health = 93, 1.32e9, fleetstate.Degraded
-			u.SetReason(j, fleetstate.Reason{Reason: "hw_thermal_slowdown", Action: "none"}, true)
+			celsius, clock = 93, 1.32e9
 			u.SetThrottle(j, "hw_thermal", true)
 		case i == remapNode && g == 2:
 			health = fleetstate.Degraded
@@ -115,11 +111,7 @@ func sickNode(u *fleetstate.Update, i int, at float64) {
 		u.SetGPU(j, reading.Temperature, math.Round(celsius))
 		u.SetGPU(j, reading.Utilization, 0.98)
 		u.SetGPU(j, reading.Power, math.Round(640+20*math.Sin(float64(i+g))))
-		u.SetGPU(j, reading.PowerLimit, 700)
 		u.SetGPU(j, reading.SMClock, clock)
-		u.SetGPU(j, reading.SMClockLimit, 1.98e9)
-		u.SetGPU(j, reading.MemoryUsed, 71<<30)
-		u.SetGPU(j, reading.MemoryLimit, 80<<30)
 	}
 }
 

@@ -2,7 +2,7 @@
 
 // Cells from those that have room for a name down to those that are a few pixels.
 const sizes = [[148, 56], [112, 46], [88, 38], [64, 30], [44, 24], [34, 20], [26, 16], [20, 13], [15, 11], [12, 9]];
-const shapes = [1.6, 3, 6, Infinity]; // width to height of a group's block
+const shapes = [1, 1.6, 3, 6, Infinity]; // width to height of a group's block
 
 const PAD = 10;
 const GAP = 12; // between blocks
