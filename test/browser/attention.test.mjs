@@ -94,7 +94,7 @@ test('a node has health and what to do first, then its GPUs, then plots with its
     assert.deepEqual((await page.locator('#panel h3').allInnerTexts()).slice(0, 3), ['Health and what to do', 'GPUs', 'Against its peers']);
     assert.match(await page.locator('#panel .episode').first().innerText(), /straggler · rank 139 \(GPU 3\)[^]*What[^]*Next/);
     await page.waitForTimeout(300);
-    await page.screenshot({ path: path.join(images, 'node.png') });
+    await page.locator('#panel').screenshot({ path: path.join(images, 'node.png') });
     const legend = page.locator('figure[data-signal="step"] .u-legend');
     assert.match(await legend.innerText(), /this node[^]*peers’ median[^]*threshold[^]*usual from/);
     const [own, peers] = (await legend.locator('.u-value').allInnerTexts()).slice(1, 3).map(Number);

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { bigFleet, launch, painted, quantile, root, withPage } from './harness.mjs';
+import { axe, bigFleet, launch, painted, quantile, root, withPage } from './harness.mjs';
 import { load } from './modules/load.mjs';
 
 let browser;
@@ -114,9 +114,10 @@ test('what holds a GPU down, its peers and its neighbours are in the panel', asy
 test('an empty fleet says that it is empty', async () => {
   await withFleet(0, async (url) => {
     await withPage(browser, url, {}, async (page) => {
-      await page.locator('#empty', { hasText: 'An agent needs GPU_COLLECTOR_GATEWAY=127.0.0.1:4317.' }).waitFor();
+      await page.locator('#empty', { hasText: 'such as GPU_COLLECTOR_GATEWAY=127.0.0.1:4317.' }).waitFor();
       await page.locator('#items', { hasText: 'point an agent at this gateway' }).waitFor();
       assert.equal(await page.locator('#figures b').first().innerText(), '0');
+      await axe(page, 'empty');
       await page.focus('#scroll');
       await page.keyboard.press('ArrowDown');
       await page.keyboard.press('Enter');

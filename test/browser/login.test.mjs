@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { bigFleet, demo, launch, painted, patient, root, withPage } from './harness.mjs';
+import { axe, bigFleet, demo, launch, painted, patient, root, withPage } from './harness.mjs';
 
 const refused = ['status of 401'];
 let browser;
@@ -35,6 +35,7 @@ test('a bearer token is asked for, sent with everything, and kept in the tab', a
     const box = page.getByRole('dialog', { name: 'Log in to the gateway' });
     await box.waitFor();
     await page.screenshot({ path: path.join(root, '.cache/login.png') });
+    await axe(page, 'login');
     assert.equal(await page.evaluate(() => document.activeElement.id), 'login-token');
     assert.match(await page.locator('#link').innerText(), /No answer, login needed/);
     assert.equal(await page.locator('#empty').innerText(), 'No answer, login needed');
@@ -101,35 +102,6 @@ test('a token that is no longer taken is asked for anew, and what was shown stay
     await page.getByRole('dialog').waitFor({ state: 'hidden' });
     await live(page);
     await page.locator('figure[data-signal="throughput"] .u-over').waitFor();
-  });
-});
-
-test('a refusal that comes after a newer login takes it away from nobody', async () => {
-  await withGuarded(['-authorization', 'Bearer one'], async (page) => {
-    await page.fill('#login-token', 'one');
-    await page.keyboard.press('Enter');
-    await live(page);
-    let answer;
-    const late = new Promise((resolve) => { answer = resolve; });
-    let asked;
-    const held = new Promise((resolve) => { asked = resolve; });
-    await page.route('**/api/v1/nodes/*', async (route) => {
-      asked();
-      await late;
-      await route.fulfill({ status: 401, body: 'rotated' });
-    }, { times: 1 });
-    await page.focus('#scroll');
-    await page.keyboard.press('Enter');
-    await held;
-    // Another request was refused first.
-    await page.evaluate(() => dispatchEvent(new CustomEvent('refused', { detail: { challenge: '', tried: 'Bearer one' } })));
-    await page.getByRole('dialog').waitFor();
-    await page.fill('#login-token', 'one');
-    await page.keyboard.press('Enter');
-    await page.getByRole('dialog').waitFor({ state: 'hidden' });
-    answer();
-    await page.locator('figure[data-signal="throughput"] .u-over').waitFor();
-    assert.equal(await page.getByRole('dialog').isVisible(), false);
   });
 });
 

@@ -109,7 +109,6 @@ func sickNode(u *fleetstate.Update, i int, at float64) {
 		u.SetUp(j, 1, "ok")
 		u.SetHealth(j, health, true)
 		u.SetGPU(j, reading.Temperature, math.Round(celsius))
-		u.SetGPU(j, reading.Utilization, 0.98)
 		u.SetGPU(j, reading.Power, math.Round(640+20*math.Sin(float64(i+g))))
 		u.SetGPU(j, reading.SMClock, clock)
 	}
@@ -118,11 +117,11 @@ func sickNode(u *fleetstate.Update, i int, at float64) {
 func sickEpisodes(store *fleetstate.Store) {
 	f := func(v float64) *float64 { return &v }
 	now := time.Now()
-	place, active, slow := int64(1), int64(24), sickGPU(slowNode, 3)
+	slow := sickGPU(slowNode, 3)
 	e := fleetstate.Episode{
 		ID: "slow", Subject: "node", Cluster: sickCluster, Group: sickGroup(slowNode), Node: sickName(slowNode),
 		Signal: "throughput", Severity: "critical", Since: now.Add(-34 * time.Minute), Updated: now,
-		Confidence: f(0.98), Gap: f(0.28), Value: f(0.72 / healthyStep), Median: f(1 / healthyStep), Rank: &place, Active: &active, LostGPUHoursPerHour: f(42),
+		Confidence: f(0.98), Gap: f(0.28), Value: f(0.72 / healthyStep), Median: f(1 / healthyStep), LostGPUHoursPerHour: f(42),
 		Reason: "hw_thermal", Action: "check_cooling", GPU: slow, Culprit: nodesignal.Subject{GPU: slow, Rank: nodesignal.OrdinalOf(slowNode*8 + 3), LocalRank: nodesignal.OrdinalOf(3)},
 		Evidence: []fleetstate.Evidence{
 			{Fact: "temperature", GPU: slow, Unit: "Cel", Value: f(93), Peers: f(60)},

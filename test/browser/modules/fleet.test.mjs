@@ -63,7 +63,7 @@ test('a throughput of steps is shown as the seconds of a step, beside those of t
 });
 
 test('an item says where it is, since when, and what it costs', () => {
-  assert.deepEqual([{ part: 'rank 3 (GPU 5)', gpus: [{ uuid: 'a', index: 5 }] }, { gpus: [{ uuid: 'a', index: 5 }, { uuid: 'GPU-b' }] }, {}].map(part), ['rank 3 (GPU 5)', 'GPU 5, GPU-b', '']);
+  assert.deepEqual([{ node: 'n', part: 'rank 3 (GPU 5)', gpus: [{ uuid: 'a', index: 5 }] }, { node: 'n', gpus: [{ uuid: 'a', index: 5 }, { uuid: 'GPU-b' }] }, { node_count: 7 }].map(part), ['rank 3 (GPU 5)', 'GPU 5, GPU-b', '7 nodes']);
   assert.equal(cost({ gpu_hours_lost_per_hour: 8, gpu_hours_lost_at_most: true }), 'costs up to 8 GPU-h/h');
   assert.equal(cost({}), '');
   assert.match(since({ since: new Date().toISOString(), since_before: true, duration_seconds: 61.2 }), /^since [\d:]+ or earlier \(1 min 1 s\)$/);

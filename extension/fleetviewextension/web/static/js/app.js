@@ -214,7 +214,7 @@ function drawEmpty() {
   if (!none) return;
   const asked = fleet.filter.show === 'all' || attention.list;
   if (!complete || !asked) setText($('empty'), waitsFor(complete ? 'list of what needs attention' : 'list of nodes'));
-  else setText($('empty'), fleet.nodes.size ? 'No node is as asked for.' : `No node has reported to this gateway yet. An agent needs GPU_COLLECTOR_GATEWAY=${location.hostname}:4317.`);
+  else setText($('empty'), fleet.nodes.size ? 'No node is as asked for.' : `No node has reported to this gateway yet. An agent needs the gateway’s address, such as GPU_COLLECTOR_GATEWAY=${location.hostname}:4317.`);
 }
 
 map.onPaint = () => {

@@ -21,8 +21,10 @@ export const KINDS = {
 };
 const called = Object.fromEntries(Object.values(KINDS).map(([kind, , one]) => [kind, one]));
 
-// part says which part of a node an item is about: its rank and GPU, or its GPUs.
-export const part = (i) => i.part || (i.gpus ?? []).map((g) => (g.index === undefined ? g.uuid : `GPU ${g.index}`)).join(', ');
+// part says which part of a node an item is about: its rank and GPU, or its GPUs. Of many
+// nodes it says how many.
+export const part = (i) => (i.part ? [i.part] : i.node ? (i.gpus ?? []).map((g) => (g.index === undefined ? g.uuid : `GPU ${g.index}`)) : [])
+  .concat(i.node_count ? [`${i.node_count} nodes`] : []).join(', ');
 
 // cost says what an item takes from its job.
 export const cost = (i) => (i.gpu_hours_lost_per_hour === undefined ? '' : `costs ${i.gpu_hours_lost_at_most ? 'up to ' : ''}${num(i.gpu_hours_lost_per_hour)} GPU-h/h`);
@@ -89,16 +91,25 @@ export class Attention {
     try {
       const { cluster, group, show } = this.fleet.filter;
       this.list = await getAttention({ cluster, group, kind: KINDS[show]?.[0], limit: MOST });
+      this.why = undefined;
       const kinds = sorted(this.list.items);
       // A list of one kind says nothing of the others.
       this.kinds = KINDS[show] ? { ...this.kinds, [show]: kinds[show] } : kinds;
       this.on.changed();
       this.draw();
-    } catch {
-      // The line on top says that the gateway is away; the last list stays.
+    } catch (err) {
+      // The line on top says where the gateway is away; the last list stays.
+      if (err.status === 404) this.#unknown(err.message);
     }
     this.#asking = false;
     if (this.#again) this.ask();
+  }
+
+  // unknown says that the gateway does not know what is selected.
+  #unknown(why) {
+    [this.list, this.kinds, this.why] = [undefined, {}, why];
+    this.on.changed();
+    this.draw();
   }
 
   draw(selected = this.selected) {
@@ -106,7 +117,8 @@ export class Attention {
     const box = $('items');
     const { cluster, group, search, show } = this.fleet.filter;
     if (!this.list) {
-      redraw(box, [], this.on.waitsFor(), () => el('p', { className: 'none' }, this.on.waitsFor()));
+      const why = this.why ?? this.on.waitsFor();
+      redraw(box, [], why, () => el('p', { className: 'none' }, why));
       return;
     }
     const found = this.list.items.filter((i) => !search || [i.node, ...(i.nodes ?? [])].some((n) => n?.toLowerCase().includes(search)));
@@ -129,7 +141,7 @@ export class Attention {
   #row(i, name) {
     const key = i.node ? keyOf(i.cluster, i.node) : '';
     const whole = i.node || i.group || i.cluster || 'no cluster';
-    const where = i.node ? part(i) : [i.part, i.node_count && `${i.node_count} nodes`].filter(Boolean).join(', ');
+    const where = part(i);
     return el('li', {}, el('button', { type: 'button', className: 'row item', 'data-key': i.id, 'data-level': i.severity, 'data-kind': i.kind,
       'aria-current': key && key === this.selected ? 'true' : undefined, onclick: () => (key ? this.on.open(key) : this.on.narrow(i)) },
     el('span', { className: 'main' }, el('b', { className: 'who' }, middle(name || whole, whole), where && el('span', { className: 'part' }, ` ${where}`)), badge(i)),

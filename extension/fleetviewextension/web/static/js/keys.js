@@ -10,7 +10,7 @@ export function startKeys({ close, help }) {
     // A dialog has keys of its own.
     if (document.querySelector('dialog[open]')) return;
     const focused = document.activeElement;
-    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(focused?.tagName ?? '');
+    const typing = focused?.matches('select, input:not([type=radio])');
     if (e.key === '/' && !typing) {
       e.preventDefault();
       $('search').select();
@@ -29,7 +29,7 @@ export function startKeys({ close, help }) {
         e.preventDefault();
         search.value = '';
         search.dispatchEvent(new Event('input', { bubbles: true }));
-      } else if (typing && focused.type !== 'radio') {
+      } else if (typing) {
         $('scroll').focus();
       } else {
         close();
