@@ -140,16 +140,15 @@ const (
 
 // pastTable has a row for each step.
 type pastTable struct {
-	first, step int64 // the end of the first step, Unix milliseconds
-	end         time.Time
+	first, step int64    // the end of the first step, Unix milliseconds
 	groups      []string // of the node, by row
 	signals     map[string]*[numPast][]*float64
 	steps       bool // the throughput is of steps
 }
 
 func newPastTable(q *fleethistory.StepQuery) *pastTable {
-	t := &pastTable{first: q.Ends(q.Start.UnixMilli()), step: q.Step.Milliseconds(), end: q.End, signals: map[string]*[numPast][]*float64{}}
-	t.groups = make([]string, 1+(q.Ends(q.End.UnixMilli())-t.first)/t.step)
+	t := &pastTable{first: q.Ends(q.Start.UnixMilli()), step: q.Step.Milliseconds(), signals: map[string]*[numPast][]*float64{}}
+	t.groups = make([]string, 1+(q.End.UnixMilli()-t.first)/t.step)
 	return t
 }
 
@@ -259,11 +258,7 @@ func (t *pastTable) write(out *Past) {
 	}
 	out.At, out.Signals = make([]time.Time, 0, len(rows)), []PastSignal{}
 	for _, i := range rows {
-		at := time.UnixMilli(t.first + int64(i)*t.step).UTC()
-		if at.After(t.end) {
-			at = t.end
-		}
-		out.At = append(out.At, at)
+		out.At = append(out.At, time.UnixMilli(t.first+int64(i)*t.step).UTC())
 	}
 	for name, s := range t.signals {
 		var lists [numPast][]*float64

@@ -80,15 +80,14 @@ type StepQuery struct {
 	Query
 	// Attributes are pairs, as Pair makes them, that a series must all have.
 	Attributes []string
-	// Step is the length of a step, whole milliseconds. Steps end at multiples of it since
-	// 1970.
+	// Step is the length of a step, whole milliseconds. The last one ends at End.
 	Step time.Duration
 }
 
-// Ends returns the end of the step that a time is in, both Unix milliseconds.
+// Ends returns the end of the step that a time, at most End, is in, both Unix milliseconds.
 func (q *StepQuery) Ends(at int64) int64 {
-	step := max(q.Step.Milliseconds(), 1)
-	return (at + step - 1) / step * step
+	end := q.End.UnixMilli()
+	return end - (end-at)/q.Step.Milliseconds()*q.Step.Milliseconds()
 }
 
 // Back is how old a sample at the end of a step may be. What did not change is told anew

@@ -37,7 +37,7 @@ func (h *History) Steps(ctx context.Context, q *fleethistory.StepQuery) (list []
 			return err
 		}
 		steps := v1.Range{
-			Start: time.UnixMilli(q.Ends(q.Start.UnixMilli())), End: time.UnixMilli(q.Ends(q.End.UnixMilli())), Step: q.Step,
+			Start: time.UnixMilli(q.Ends(q.Start.UnixMilli())), End: time.UnixMilli(q.End.UnixMilli()), Step: q.Step,
 		}
 		for _, metric := range metrics {
 			v, _, err := h.api.QueryRange(ctx, fmt.Sprintf("last_over_time(%s{%s}[%s])", metric, matchers, window), steps)

@@ -47,16 +47,16 @@ func steps(ctx context.Context, tx *sql.Tx, q *fleethistory.StepQuery) (list []f
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, find.Close()) }()
-	start, step := q.Start.UnixMilli(), max(q.Step.Milliseconds(), 1)
-	for end := q.Ends(max(start, oldest.Int64*slotLength)); end <= q.Ends(q.End.UnixMilli()); end += step {
-		from, to := max(end-q.Back().Milliseconds()+1, start), min(end, q.End.UnixMilli())
+	start, step := q.Start.UnixMilli(), q.Step.Milliseconds()
+	for end := q.Ends(max(start, oldest.Int64*slotLength)); end <= q.End.UnixMilli(); end += step {
+		from := max(end-q.Back().Milliseconds()+1, start)
 		wanted := slices.Clone(ids)
-		for slot := slotOf(to); slot >= slotOf(from) && len(wanted) > 0; slot-- {
+		for slot := slotOf(end); slot >= slotOf(from) && len(wanted) > 0; slot-- {
 			text, err := json.Marshal(wanted)
 			if err != nil {
 				return nil, err
 			}
-			rows, err := find.QueryContext(ctx, string(text), slot, from, to)
+			rows, err := find.QueryContext(ctx, string(text), slot, from, end)
 			if err != nil {
 				return nil, err
 			}

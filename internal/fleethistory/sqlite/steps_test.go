@@ -40,10 +40,10 @@ func TestSteps(t *testing.T) {
 			end        int64
 		}
 		want := map[place]fleethistory.Sample{}
-		for end := q.Ends(q.Start.UnixMilli()); end <= q.Ends(q.End.UnixMilli()); end += q.Step.Milliseconds() {
+		for end := q.Ends(q.Start.UnixMilli()); end <= q.End.UnixMilli(); end += q.Step.Milliseconds() {
 			for _, p := range all {
 				asked := p.Node == q.Hosts[0] && (q.Attributes == nil || slices.Contains([]string{"g=1", "g=1,h=2"}, p.Attributes))
-				in := p.At >= q.Start.UnixMilli() && p.At <= min(end, q.End.UnixMilli()) && p.At > end-q.Back().Milliseconds()
+				in := p.At >= q.Start.UnixMilli() && p.At <= end && p.At > end-q.Back().Milliseconds()
 				if k := (place{p.Attributes, end}); asked && in && p.At > want[k].At {
 					want[k] = p
 				}
