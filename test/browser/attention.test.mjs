@@ -153,7 +153,7 @@ test('the browser’s way back closes the node, forward opens it, and Esc leaves
     await page.locator('#colour label', { hasText: 'Health' }).click();
     await page.keyboard.press('Escape');
     await page.locator('#panel').waitFor({ state: 'hidden' });
-    await page.waitForFunction(() => location.hash === '#colour=health');
+    await page.waitForFunction(() => location.hash === '#colour=health' && history.state === null);
   });
 });
 

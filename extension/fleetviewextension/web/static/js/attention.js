@@ -72,6 +72,7 @@ const badge = (i) => el('span', { className: 'badge', 'data-level': i.severity }
 export class Attention {
   #asking = false;
   #again = false;
+  #of = ''; // the cluster and group that kinds is of
   list; // undefined until the gateway has answered
   kinds = {};
 
@@ -93,8 +94,10 @@ export class Attention {
       this.list = await getAttention({ cluster, group, kind: KINDS[show]?.[0], limit: MOST });
       this.why = undefined;
       const kinds = sorted(this.list.items);
+      const of = keyOf(cluster, group);
       // A list of one kind says nothing of the others.
-      this.kinds = KINDS[show] ? { ...this.kinds, [show]: kinds[show] } : kinds;
+      this.kinds = KINDS[show] ? { ...(of === this.#of ? this.kinds : {}), [show]: kinds[show] } : kinds;
+      this.#of = of;
       this.on.changed();
       this.draw();
     } catch (err) {

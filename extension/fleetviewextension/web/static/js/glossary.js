@@ -3,7 +3,7 @@ import { $, el } from './dom.js';
 
 // TERMS explain the words of the page that are not everyday language.
 export const TERMS = {
-  'Needs attention': 'All that needs a person now, the worst first. GET api/v1/attention and `gpu-collector top` tell the same list.',
+  'Needs attention': 'All that needs a person now, the worst first. The API (api/v1/attention) and “gpu-collector top” tell the same list.',
   critical: 'Red. Work is lost now, or hardware is broken.',
   major: 'Amber. It costs work, or will soon.',
   minor: 'Without a colour. It is worth a look.',
