@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes ready what the test of the web page needs: Node, Chromium and
-# playwright-core, which drives it. Prints the directory of node_modules.
-# Chromium is Debian's package; playwright-core goes into the user's cache.
+# Makes ready what the test of the web page needs: Node, Chromium and packages of npm.
+# Prints the directory of node_modules. Chromium is Debian's package; the others go
+# into the user's cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-PLAYWRIGHT=1.64.1
+PLAYWRIGHT=1.64.1 # drives Chromium
+AXE=4.14.1        # finds what people with disabilities cannot use
 
 die() { echo "the browser test: $*" >&2; exit 1; }
 
@@ -25,10 +26,10 @@ if [ ${#packages[@]} -gt 0 ]; then
 	} >&2 || die "${packages[*]} cannot be installed"
 fi
 
-cache=$(scripts/tool.sh --cache)/playwright-core-$PLAYWRIGHT
-if [ ! -d "$cache/node_modules/playwright-core" ]; then
-	echo "fetching playwright-core $PLAYWRIGHT (once)" >&2
+cache=$(scripts/tool.sh --cache)/browser-$PLAYWRIGHT-$AXE
+if [ ! -d "$cache/node_modules/axe-core" ]; then
+	echo "fetching playwright-core $PLAYWRIGHT and axe-core $AXE (once)" >&2
 	npm install --prefix "$cache" --no-save --no-audit --no-fund --ignore-scripts --silent \
-		"playwright-core@$PLAYWRIGHT" >&2 || die "playwright-core $PLAYWRIGHT cannot be fetched"
+		"playwright-core@$PLAYWRIGHT" "axe-core@$AXE" >&2 || die "the packages of npm cannot be fetched"
 fi
 echo "$cache/node_modules"

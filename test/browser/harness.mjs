@@ -7,7 +7,7 @@ import { spawn } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createRequire } from 'node:module';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -112,6 +112,15 @@ export async function withPage(browser, url, options, use, expected = []) {
 export async function painted(page) {
   await page.waitForFunction(() => performance.getEntriesByName('fleet-painted').length > 0);
   return page.evaluate(() => performance.getEntriesByName('fleet-painted')[0].startTime);
+}
+
+// axe fails for each thing on the page that people with disabilities cannot use, by all
+// rules of WCAG 2.2 A and AA and axe-core's best practices.
+const source = await readFile(path.join(process.env.NODE_MODULES, 'axe-core/axe.min.js'), 'utf8');
+export async function axe(page, what) {
+  await page.evaluate(source);
+  const { violations } = await page.evaluate(() => window.axe.run(document));
+  assert.deepEqual(violations.map((v) => `${what}: ${v.id} ${v.nodes.map((n) => n.target.join(' ')).slice(0, 3).join(', ')}`), []);
 }
 
 // quantile of numbers, 0 to 1.

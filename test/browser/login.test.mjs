@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { bigFleet, demo, launch, painted, patient, root, withPage } from './harness.mjs';
+import { axe, bigFleet, demo, launch, painted, patient, root, withPage } from './harness.mjs';
 
 const refused = ['status of 401'];
 let browser;
@@ -22,7 +22,7 @@ async function withGuarded(flags, use) {
 }
 
 const live = (page) => page.locator('#link[data-state="live"]').waitFor();
-const nodes = (page) => page.locator('#figures dd').first().innerText();
+const nodes = (page) => page.locator('#figures b').first().innerText();
 
 test('a bearer token is asked for, sent with everything, and kept in the tab', async () => {
   await withGuarded(['-authorization', 'Bearer s3cr3t/+=='], async (page, server) => {
@@ -35,11 +35,12 @@ test('a bearer token is asked for, sent with everything, and kept in the tab', a
     const box = page.getByRole('dialog', { name: 'Log in to the gateway' });
     await box.waitFor();
     await page.screenshot({ path: path.join(root, '.cache/login.png') });
+    await axe(page, 'login');
     assert.equal(await page.evaluate(() => document.activeElement.id), 'login-token');
     assert.match(await page.locator('#link').innerText(), /No answer, login needed/);
     assert.equal(await page.locator('#empty').innerText(), 'No answer, login needed');
     assert.equal(await nodes(page), '–', 'nothing is known, which is not 0');
-    assert.equal(await page.locator('#episodes').innerText(), '');
+    assert.equal(await page.locator('#items .item').count(), 0);
     const asked = [];
     page.context().on('request', (r) => asked.push(new URL(r.url()).pathname));
     await page.waitForTimeout(3500);
@@ -143,7 +144,7 @@ test('behind a proxy that lets people log in, its cookie is enough', async () =>
     assert.equal(await page.getByRole('dialog').isVisible(), false);
     await context.addCookies([{ name: 'session', value: '1', url: server.url }]);
     await live(page);
-    await page.locator('#rank .named, #rank td').first().waitFor();
+    await page.locator('#items .item').first().waitFor();
     assert.equal(await page.locator('#account').isVisible(), false, 'there is nothing to log out from');
     await context.close();
   } finally {
@@ -167,14 +168,14 @@ for (const [authenticator, config, login] of [
         await login(page);
         await page.keyboard.press('Enter');
         await live(page);
-        await page.locator('#figures div', { hasText: 'nodes' }).first().locator('dd', { hasText: '16' }).waitFor();
+        await page.locator('#figures b', { hasText: '16' }).waitFor();
         await page.focus('#scroll');
         await page.keyboard.press('Enter');
-        await page.locator('figure[data-signal="throughput"] .u-over').waitFor();
+        await page.locator('figure[data-signal="score"] .u-over').waitFor();
         // The live update arrives.
-        const at = page.locator('figure[data-signal="throughput"] .u-legend .u-value').first();
+        const at = page.locator('figure[data-signal="score"] .u-legend .u-value').first();
         const before = await at.innerText();
-        await page.waitForFunction((was) => document.querySelector('figure[data-signal="throughput"] .u-legend .u-value').textContent !== was, before);
+        await page.waitForFunction((was) => document.querySelector('figure[data-signal="score"] .u-legend .u-value').textContent !== was, before);
       }, refused);
     } finally {
       await server.stop();

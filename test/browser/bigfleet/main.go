@@ -33,6 +33,7 @@ type options struct {
 	listen  string
 	every   time.Duration
 	hostile bool
+	sick    bool
 	guard   guard
 }
 
@@ -42,6 +43,7 @@ func main() {
 	flag.StringVar(&o.listen, "listen", "127.0.0.1:0", "address")
 	flag.DurationVar(&o.every, "every", 5*time.Second, "time in which every node reports once")
 	flag.BoolVar(&o.hostile, "hostile", false, "some more nodes with names that look like others")
+	flag.BoolVar(&o.sick, "sick", false, "a fleet with one trouble of each kind, in place of -nodes")
 	flag.StringVar(&o.guard.authorization, "authorization", "", "what requests to the API must have as Authorization; any will do without")
 	flag.StringVar(&o.guard.challenge, "challenge", "", "the WWW-Authenticate of a refusal")
 	flag.StringVar(&o.guard.cookie, "cookie", "", "a cookie without which requests to the API lead to a login, as proxies do it")
@@ -60,16 +62,28 @@ func run(o *options) error {
 	}
 	store := fleetstate.New(fleetstate.DefaultConfig())
 	feed := fleetstate.NewFeed(store, 10)
-	for i := range o.nodes {
-		report(store, i, 0)
+	tell := func(tick int) {
+		for i := tick % 10; i < o.nodes; i += 10 {
+			report(store, i, tick)
+		}
 	}
-	groups(store)
-	incident(store)
+	if o.sick {
+		tell = func(tick int) { sickFleet(store, tick) }
+		sickEpisodes(store)
+		tell(0)
+		tell(1)
+	} else if o.nodes > 0 {
+		for tick := range 10 {
+			tell(tick)
+		}
+		groups(store)
+		incident(store)
+	}
 	if o.hostile {
 		hostile(store)
 	}
 	api := fleetapi.New(fleetapi.Options{Store: store, Feed: feed, Version: "test", Pages: web.Handler()})
-	go advance(ctx, store, feed, o.nodes, o.every)
+	go advance(ctx, feed, tell, o.every)
 	srv := &http.Server{Handler: o.guard.around(api), ReadHeaderTimeout: time.Second}
 	go func() {
 		<-ctx.Done()
@@ -104,8 +118,8 @@ func (g guard) around(next http.Handler) http.Handler {
 	})
 }
 
-// advance lets a tenth of the nodes report ten times per interval.
-func advance(ctx context.Context, store *fleetstate.Store, feed *fleetstate.Feed, nodes int, every time.Duration) {
+// advance has nodes report ten times per interval: tell is told the number of the time.
+func advance(ctx context.Context, feed *fleetstate.Feed, tell func(tick int), every time.Duration) {
 	t := time.NewTicker(every / 10)
 	defer t.Stop()
 	for tick := 1; ; tick++ {
@@ -113,9 +127,7 @@ func advance(ctx context.Context, store *fleetstate.Store, feed *fleetstate.Feed
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
-			for i := tick % 10; i < nodes; i += 10 {
-				report(store, i, tick)
-			}
+			tell(tick)
 			feed.Advance(now)
 		}
 	}
@@ -208,6 +220,7 @@ func hostile(store *fleetstate.Store) {
 		u.Set(reading.NodeHealthScore, 0.1)
 		u.Set(reading.NodeSuspicion, 9)
 		j := u.GPU("GPU-\u202e0")
+		u.SetHealth(j, fleetstate.Degraded, true)
 		u.SetInfo(j, fleetstate.Info{Model: "\u2067H100"})
 		u.SetReason(j, fleetstate.Reason{Reason: "row\u202eremap", Action: "\u0085reset"}, true)
 		u.Commit(now)

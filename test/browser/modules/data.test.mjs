@@ -26,10 +26,12 @@ test('what is asked is escaped, has the credential, and a refusal is told', asyn
   auth.keep('Bearer x');
   assert.deepEqual(await api.getEpisodes({ cluster: 'a,b\\', node: 'n 1' }), ['e']);
   await api.getNode({ cluster: '', node: 'a/b' });
-  await api.getStragglers({});
+  await api.getAttention({ cluster: 'a,b', kind: 'lost_gpu', group: '' });
+  await api.getPast({ cluster: 'c', node: 'n/1' }, { since: '24h' });
   const read = asked.map(([url]) => { const u = new URL(url, 'http://g/'); return [u.pathname, Object.fromEntries(u.searchParams)]; });
   assert.deepEqual(read, [
-    ['/api/v1/episodes', { cluster: 'a\\,b\\\\', node: 'n 1', page_size: '20' }], ['/api/v1/nodes/a%2Fb', {}], ['/api/v1/stragglers', { limit: '15' }],
+    ['/api/v1/episodes', { cluster: 'a\\,b\\\\', node: 'n 1', limit: '20' }], ['/api/v1/nodes/a%2Fb', {}],
+    ['/api/v1/attention', { cluster: 'a\\,b', kind: 'lost_gpu' }], ['/api/v1/nodes/n%2F1/past', { cluster: 'c', since: '24h' }],
   ]);
   assert.ok(asked.every(([, h]) => h.Authorization === 'Bearer x'));
   const refused = [];
@@ -39,14 +41,15 @@ test('what is asked is escaped, has the credential, and a refusal is told', asyn
   assert.deepEqual(refused, [['refused', { challenge: 'Basic', tried: 'Bearer x' }]]);
 });
 
-test('the past is read oldest first, and at most five pages of it', async () => {
-  let pages = 0;
-  const serve = (last) => { pages = 0; globalThis.fetch = async () => { pages++; return { ok: true, json: async () => ({ samples: [`new ${pages}`, `old ${pages}`], more: pages < last }) }; }; };
-  serve(2);
-  assert.deepEqual(await api.getPast({ cluster: 'c', node: 'n' }), ['old 2', 'new 2', 'old 1', 'new 1']);
-  serve(9);
-  assert.equal((await api.getPast({ cluster: 'c', node: 'n' })).length, 10);
-  assert.equal(pages, 5);
+test('a refusal that comes after a newer login is asked again', async () => {
+  auth.keep('Bearer x');
+  let times = 0;
+  globalThis.fetch = async () => {
+    if (times++ === 0) auth.keep('Bearer x');
+    return times > 1 ? { ok: true, json: async () => 'well' } : { ok: false, status: 401, headers: new Map(), json: async () => ({}) };
+  };
+  globalThis.dispatchEvent = () => assert.fail('nobody is asked for a login');
+  assert.equal(await api.getHealth(), 'well');
 });
 
 test('nodes are sorted where people count, and filtered', () => {
@@ -59,15 +62,19 @@ test('nodes are sorted where people count, and filtered', () => {
   fleet.setFilter({ search: '', group: 'n' });
   assert.deepEqual(shown(), [[['n', ['node-9', 'node-10']]]]);
   assert.deepEqual(fleet.names(), { clusters: ['c'], groups: ['O', 'n'] });
-  // The map is laid out anew only when other nodes are shown.
+  // The map shows what the list names, and is laid out anew only when that changes.
   fleet.setFilter({ group: '', show: 'missing' });
+  const named = (...keys) => ({ missing: { nodes: new Map(keys.map((k) => [k, 'major'])), groups: new Set() } });
+  assert.deepEqual(shown(), []);
   const { members } = fleet;
-  fleet.seen([[keyOf('c', 'node-9'), 1, 'active'], [keyOf('c', 'nobody'), 1, 'missing']]);
-  assert.equal(fleet.members, members);
-  fleet.seen([[keyOf('c', 'node-9'), 2, 'missing']]);
-  assert.equal(fleet.members, members + 1);
-  fleet.remove([keyOf('c', 'node-9'), 'nobody']);
-  assert.deepEqual([fleet.members, fleet.figures().nodes, shown()], [members + 2, 2, []]);
+  fleet.attend(named(keyOf('c', 'node-9')), new Map());
+  fleet.attend(named(keyOf('c', 'node-9')), new Map());
+  assert.deepEqual([fleet.members, shown()], [members + 1, [[['n', ['node-9']]]]]);
+  fleet.attend({ missing: { nodes: new Map(), groups: new Set([keyOf('c', 'n')]) } }, new Map());
+  assert.deepEqual(shown(), [[['n', ['node-9', 'node-10']]]]);
+  fleet.seen([[keyOf('c', 'node-9'), 1, 'missing'], [keyOf('c', 'nobody'), 1, 'missing']]);
+  fleet.remove([keyOf('c', 'node-10'), 'nobody']);
+  assert.deepEqual([fleet.figures().nodes, shown()], [2, [[['n', ['node-9']]]]]);
 });
 
 test('the past of a session is kept whole, and gets coarser', () => {

@@ -22,4 +22,5 @@ test('the title of an episode begins with its culprit', () => {
   const e = { subject: 'node', reason: 'hw_thermal', signal: 'throughput', gap: 0.1 };
   assert.equal(episodeTitle({ ...e, culprit: { rank: 3 } }), 'rank 3 · hw thermal · throughput −10 %');
   assert.equal(episodeTitle(e), 'hw thermal · throughput −10 %');
+  assert.deepEqual(['group', 'missing', 'communicator', 'job'].map((subject) => episodeTitle({ subject })), ['whole group', 'missing nodes', 'slow communicator', 'the job stands still']);
 });

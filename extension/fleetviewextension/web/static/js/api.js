@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-import { authorization, credentials, headers } from './auth.js';
+import { authorization, credentials, headers, outdated } from './auth.js';
 
 // Paths are relative, so that the page also works below a proxy's prefix.
 async function get(path, query, signal) {
   const q = new URLSearchParams(Object.entries(query ?? {}).filter(([, v]) => v !== undefined && v !== ''));
   const credential = authorization();
+  const began = performance.now();
   const r = await fetch(`api/v1/${path}${q.size ? `?${q}` : ''}`, { signal, cache: 'no-store', credentials: credentials(), headers: headers(credential) });
   if (r.ok) return r.json();
+  // A late refusal says nothing of a newer login.
+  if (r.status === 401 && outdated(began)) return get(path, query, signal);
   if (r.status === 401) dispatchEvent(new CustomEvent('refused', { detail: { challenge: r.headers.get('WWW-Authenticate') ?? '', tried: credential } }));
   const problem = await r.json().catch(() => ({}));
   throw Object.assign(new Error(problem.detail ?? `${r.status} ${r.statusText}`), { status: r.status });
@@ -18,23 +21,11 @@ const one = (v) => v?.replaceAll(/[\\,]/g, '\\$&');
 
 export const getNode = (n, signal) => get(`nodes/${encodeURIComponent(n.node)}`, { cluster: n.cluster }, signal);
 export const getHealth = (signal) => get('health', null, signal);
-export const getStragglers = ({ cluster, group }, signal) => get('stragglers', { limit: 15, cluster: one(cluster), group: one(group) }, signal);
+export const getAttention = ({ cluster, group, kind, node }, signal) => get('attention', { cluster: one(cluster), group: one(group), kind, node: one(node) }, signal);
 
 export async function getEpisodes(n, signal) {
-  return (await get('episodes', { cluster: one(n.cluster), node: one(n.node), page_size: 20 }, signal)).episodes;
+  return (await get('episodes', { cluster: one(n.cluster), node: one(n.node), limit: 20 }, signal)).episodes;
 }
 
-// getPast returns the recorded samples of a node's score and signals, oldest
-// first: at most five pages of the newest.
-export async function getPast(n, signal) {
-  const samples = [];
-  for (let page = 1; page <= 5; page++) {
-    const r = await get('telemetry', {
-      cluster: one(n.cluster), host: one(n.node), page, page_size: 1000,
-      metric: 'gpu.node.health_score,gpu.node.signal,gpu.agent.threshold',
-    }, signal);
-    samples.push(...r.samples);
-    if (!r.more) break;
-  }
-  return samples.reverse();
-}
+// getPast returns what is recorded of a node and its peers in the span, {since, until}.
+export const getPast = (n, span, signal) => get(`nodes/${encodeURIComponent(n.node)}/past`, { cluster: n.cluster, ...span }, signal);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+import { Attention, KINDS, levelsOf } from './attention.js';
 import { modes } from './colours.js';
 import { $, el, setText } from './dom.js';
-import { Fleet, keyOf, SHOW } from './fleet.js';
+import { Fleet, keyOf } from './fleet.js';
 import { heardAt, NONE } from './format.js';
+import { startHelp } from './glossary.js';
 import { startKeys } from './keys.js';
 import { drawLegend } from './legend.js';
-import { drawEpisodes, startRank } from './lists.js';
 import { Live } from './live.js';
 import { startLogin } from './login.js';
 import { FleetMap } from './map.js';
@@ -14,45 +15,62 @@ import { startTheme } from './theme.js';
 
 const fleet = new Fleet();
 const view = { mode: 'score', open: '' };
+// SHOWS are the choices of what to look at.
+const SHOWS = { all: 'all nodes', ...Object.fromEntries(Object.entries(KINDS).map(([name, [, , , many]]) => [name, many])) };
 let complete = false;
 let pending = null; // the node that the address names, until it is known
+let leaving = false; // the page goes back by itself
 
 const map = new FleetMap(fleet, view, open);
 const panel = new Panel(() => {
   view.open = '';
   live.watch('');
-  remember();
+  // The browser's way back would lead to the node once more: it is taken.
+  leaving = history.state?.step === 'node';
+  if (leaving) history.back();
+  else remember();
   map.draw();
-  $('scroll').focus();
-  askRank();
+  attention.draw('');
+  $('scroll').focus({ preventScroll: true });
 });
 
-function open(key) {
+function open(key, push = true) {
   const n = fleet.nodes.get(key);
   if (!n || view.open === key) return;
+  const beside = view.open !== '';
   view.open = key;
   live.watch(key);
   panel.open(n);
   map.select(key);
-  remember();
+  remember(push && !beside ? 'node' : '');
   map.draw();
+  attention.draw(key);
 }
 
-// The address keeps what is looked at, so that it can be sent to somebody.
-function remember() {
+// narrow shows the nodes of an item that is about many.
+function narrow(item) {
+  const [only] = Object.entries(KINDS).find(([, [kind]]) => kind === item.kind);
+  show({ cluster: item.cluster, group: item.group ?? '', show: only });
+}
+
+// The address keeps what is looked at, so that it can be sent to somebody. A node that is
+// opened, and a count that is pressed, are steps that the browser's way back undoes.
+function remember(step = '') {
   const q = new URLSearchParams();
   if (view.mode !== 'score') q.set('colour', view.mode);
   for (const [k, v] of Object.entries(fleet.filter)) if (v && v !== 'all') q.set(k, v);
   const n = fleet.nodes.get(view.open);
   if (n) { q.set('in', n.cluster); q.set('node', n.node); }
-  history.replaceState(null, '', q.size ? `#${q}` : location.pathname + location.search);
+  const to = q.size ? `#${q}` : location.pathname + location.search;
+  if (step) history.pushState({ step }, '', to);
+  else history.replaceState(history.state, '', to);
 }
 
 function recall() {
   const q = new URLSearchParams(location.hash.slice(1));
   const one = (of, name, otherwise) => (Object.hasOwn(of, name) ? name : otherwise);
   view.mode = one(modes, q.get('colour'), 'score');
-  const show = one(SHOW, q.get('show'), 'all');
+  const show = one(SHOWS, q.get('show'), 'all');
   fleet.setFilter({ cluster: q.get('cluster') ?? '', group: q.get('group') ?? '', search: q.get('search') ?? '', show });
   const [cluster, node] = [q.get('in') ?? '', q.get('node')];
   pending = node ? { key: keyOf(cluster, node), cluster, node } : null;
@@ -60,20 +78,30 @@ function recall() {
 
 // openPending opens the node of the address; the API answers for an unknown node.
 function openPending() {
-  if (pending && fleet.nodes.has(pending.key)) open(pending.key);
+  if (pending && fleet.nodes.has(pending.key)) open(pending.key, false);
   else if (pending) panel.open(pending);
   pending = null;
 }
 
-// Somebody followed a link to another view of the same page.
-addEventListener('hashchange', () => {
+// Somebody went back, or followed a link to another view of the same page.
+addEventListener('popstate', () => {
+  if (leaving) {
+    leaving = false;
+    remember();
+    return;
+  }
   recall();
   showTools();
   drawLegend($('legend'), view.mode);
-  if (!pending) panel.close();
+  if (pending?.key !== view.open) {
+    if (view.open || panel.key) panel.close(false);
+    view.open = '';
+    live.watch('');
+  } else pending = null;
   if (complete) openPending();
+  attention.draw(view.open);
   changed();
-  askRank();
+  attention.ask();
 });
 
 // The stream may bring much at once: lists and figures follow at their own pace.
@@ -86,20 +114,47 @@ function changed() {
     lists = 0;
     drawTools();
     drawFigures();
-    drawEpisodes(fleet, open);
   }, complete ? 250 : 0);
 }
 
+// The counts are buttons that show only what they count.
 function drawFigures() {
   const f = fleet.figures();
-  const list = [['nodes', f.nodes], ['GPUs', f.gpus], ['stragglers', f.stragglers], ['sick GPUs', f.sick], ['missing', f.missing], ['open episodes', f.episodes]];
+  const counts = attention.list?.counts;
+  const list = [['', 'node', 'nodes', f.nodes], ['', 'GPU', 'GPUs', f.gpus], ...Object.entries(KINDS).map(([show, [, count, one, many]]) => [show, one, many, counts?.[count]])];
   const box = $('figures');
-  if (box.children.length === 0) box.append(...list.map(([name]) => el('div', {}, el('dt', {}, name), el('dd', {}))));
-  list.forEach(([name, n], i) => {
+  if (box.children.length === 0) {
+    box.append(...list.map(([only, , many]) => {
+      const parts = [el('b', {}), ' ', el('span', {}, many)];
+      return only ? el('button', { type: 'button', className: 'figure', 'data-show': only, title: `Only ${many}; once more for all`,
+        onclick: () => show({ show: fleet.filter.show === only ? 'all' : only }) }, parts) : el('span', { className: 'figure' }, parts);
+    }));
+  }
+  list.forEach(([only, one, many, n], i) => {
     const item = box.children[i];
-    setText(item.lastChild, complete ? n.toLocaleString('en') : NONE);
-    item.dataset.bad = complete && n > 0 && !['nodes', 'GPUs'].includes(name);
+    setText(item.lastChild, n === 1 ? one : many);
+    setText(item.firstChild, complete && n !== undefined ? n.toLocaleString('en') : NONE);
+    if (!only) return;
+    item.setAttribute('aria-pressed', String(fleet.filter.show === only));
+    item.dataset.level = n > 0 ? attention.kinds[only]?.level ?? '' : '';
   });
+}
+
+// show selects by a press of a button.
+function show(filter) {
+  fleet.setFilter(filter);
+  showTools();
+  filtered('view');
+}
+
+// filtered follows a change of what is selected.
+function filtered(step) {
+  drawLegend($('legend'), view.mode);
+  drawFigures();
+  remember(step);
+  changed();
+  attention.draw();
+  attention.ask();
 }
 
 function choices(select, all, list, value) {
@@ -128,7 +183,7 @@ function showTools() {
 }
 
 function startTools() {
-  $('show').append(...Object.entries(SHOW).map(([v, [label]]) => el('option', { value: v }, label)));
+  $('show').append(...Object.entries(SHOWS).map(([v, label]) => el('option', { value: v }, label)));
   $('colour').append(...Object.entries(modes).map(([v, m]) => el('label', {},
     el('input', { type: 'radio', name: 'colour', value: v, }), el('span', {}, m.label))));
   showTools();
@@ -140,10 +195,7 @@ function startTools() {
       show: $('show').value, search: $('search').value.trim().toLowerCase(),
     });
     view.mode = $('colour').querySelector(':checked').value;
-    drawLegend($('legend'), view.mode);
-    remember();
-    changed();
-    askRank();
+    filtered();
   });
 }
 
@@ -153,13 +205,16 @@ map.onLayout = (l) => {
   drawEmpty();
 };
 
+const waitsFor = (what) => ($('link').dataset.state === 'stale' ? $('link-text').textContent : `Waiting for the gateway’s ${what} …`);
+
 // An empty map says why it is empty.
 function drawEmpty() {
-  const none = map.layout.keys.length === 0 && (complete || $('link').dataset.state === 'stale');
+  const none = map.layout.keys.length === 0;
   $('empty').hidden = !none;
   if (!none) return;
-  if (!complete) setText($('empty'), $('link-text').textContent);
-  else setText($('empty'), fleet.nodes.size ? 'No node is as asked for.' : 'No node has reported to this gateway yet.');
+  const asked = fleet.filter.show === 'all' || attention.list;
+  if (!complete || !asked) setText($('empty'), waitsFor(complete ? 'list of what needs attention' : 'list of nodes'));
+  else setText($('empty'), fleet.nodes.size ? 'No node is as asked for.' : `No node has reported to this gateway yet. An agent needs the gateway’s address, such as GPU_COLLECTOR_GATEWAY=${location.hostname}:4317.`);
 }
 
 map.onPaint = () => {
@@ -169,6 +224,18 @@ map.onPaint = () => {
   import('./signals.js').catch(() => {});
   map.onPaint = undefined;
 };
+
+const attention = new Attention(fleet, {
+  open, narrow,
+  live: () => $('link').dataset.state === 'live',
+  waitsFor: () => waitsFor('first answer'),
+  changed() {
+    fleet.attend(attention.kinds, levelsOf(attention.kinds));
+    panel.attend().catch(() => {});
+    drawFigures();
+    map.draw();
+  },
+});
 
 recall();
 startTools();
@@ -184,10 +251,11 @@ addEventListener('refused', (e) => login.needed(e.detail.challenge, e.detail.tri
 const live = new Live({
   link(live) {
     drawEmpty();
+    attention.draw();
     if (!live) return;
     login.accepted();
     panel.retry();
-    askRank();
+    attention.ask();
   },
   login: ({ challenge, tried }) => login.needed(challenge, tried),
   nodes({ nodes }) {
@@ -212,10 +280,9 @@ const live = new Live({
     drawFigures();
     changed();
   },
-  episodes({ episodes }) {
-    fleet.episodes = episodes;
+  episodes() {
     panel.refreshEpisodes().catch(() => {});
-    changed();
+    attention.ask();
   },
   groups({ groups }) {
     fleet.groups = new Map(groups.map((g) => [keyOf(g.cluster, g.group), g]));
@@ -224,6 +291,7 @@ const live = new Live({
   clock: ({ at, first }) => heardAt(at, first),
   detail: (d) => panel.detail(d),
 });
-const askRank = startRank(fleet, open, () => $('link').dataset.state === 'live');
-startKeys({ close: () => panel.close() });
+startKeys({ close: () => panel.close(), help: startHelp() });
+drawEmpty();
 drawFigures();
+attention.draw();

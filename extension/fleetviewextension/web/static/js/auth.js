@@ -13,8 +13,13 @@ let value = stored();
 
 export const authorization = () => value;
 
+// outdated reports whether another login was entered after a request began, be it the same.
+let entered = 0;
+export const outdated = (began) => value !== '' && began < entered;
+
 export function keep(credential) {
   value = credential;
+  entered = performance.now();
   try {
     if (value) sessionStorage.setItem(KEY, value);
     else sessionStorage.removeItem(KEY);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The scale runs from calm to alarming: from a dim blue to amber, in a straight
-// line through OKLab (Ottosson 2020, https://bottosson.github.io/posts/oklab/).
-// People with red-green blindness see the axis from blue to yellow. The lightness
-// goes one way along it, away from the background, and shows the order without hue.
+// Each colour has one meaning: red is critical, amber is major, grey is over or not
+// known, and blue is how much was measured. The scale runs from calm to alarming in one
+// hue, in a straight line through OKLab (Ottosson 2020,
+// https://bottosson.github.io/posts/oklab/). Its lightness goes one way, away from the
+// background, so that people with any colour vision see the order.
 const ends = {
-  dark: [[0.36, -0.010, -0.060], [0.85, 0.022, 0.138]],
-  light: [[0.88, -0.012, -0.032], [0.46, 0.075, 0.095]],
+  dark: [[0.34, -0.010, -0.055], [0.90, -0.030, -0.055]],
+  light: [[0.90, -0.012, -0.030], [0.38, -0.020, -0.150]],
 };
 const steps = 256;
 
@@ -37,8 +38,8 @@ function table([from, to]) {
 }
 
 const plain = {
-  dark: { back: oklab(0.19, -0.003, -0.012), empty: oklab(0.27, -0.003, -0.014), line: oklab(0.55, -0.004, -0.016), ink: oklab(0.97, 0, 0), soft: oklab(0.72, -0.003, -0.014), select: [125, 180, 255], edge: oklab(0.12, 0, 0), label: [oklab(0.95, 0, -0.008), oklab(0.18, 0, 0)] },
-  light: { back: oklab(0.985, -0.001, -0.003), empty: oklab(0.945, -0.002, -0.005), line: oklab(0.62, -0.004, -0.016), ink: oklab(0.20, 0, 0), soft: oklab(0.46, -0.003, -0.016), select: [11, 98, 196], edge: oklab(1, 0, 0), label: [oklab(0.22, 0, -0.01), oklab(0.99, 0, 0)] },
+  dark: { back: oklab(0.19, -0.003, -0.012), empty: oklab(0.27, -0.003, -0.014), line: oklab(0.55, -0.004, -0.016), ink: oklab(0.97, 0, 0), soft: oklab(0.72, -0.003, -0.014), select: [125, 180, 255], critical: [255, 107, 97], major: [242, 180, 65], edge: oklab(0.12, 0, 0), label: [oklab(0.95, 0, -0.008), oklab(0.18, 0, 0)] },
+  light: { back: oklab(0.985, -0.001, -0.003), empty: oklab(0.945, -0.002, -0.005), line: oklab(0.62, -0.004, -0.016), ink: oklab(0.20, 0, 0), soft: oklab(0.46, -0.003, -0.016), select: [11, 98, 196], critical: [190, 24, 24], major: [178, 98, 6], edge: oklab(1, 0, 0), label: [oklab(0.22, 0, -0.01), oklab(0.99, 0, 0)] },
 };
 
 // contrast of two colours after WCAG 2.2, 1 to 21.
@@ -66,12 +67,18 @@ export function palette(theme) {
 }
 
 export const step = (t) => Math.round(Math.min(1, Math.max(0, t)) * (steps - 1));
+// SHADES are the colours of a mode with steps: calm, major, critical.
+const shades = (p) => [p.px[0], p.majorPx, p.criticalPx];
+// pixel returns the colour of a value of a mode.
+export const pixel = (p, m, t) => (m.steps ? shades(p)[t] : p.px[step(t)]);
+// stepCss is the colour of a step.
+export const stepCss = (p, t) => [css(p.rgb[0]), p.major, p.critical][t];
 // labelOn returns the text colour for a cell of a shade.
 export const labelOn = (p, i) => p.label[i];
 
 // HEALTH orders the states as the API names them; a GPU that does not answer is worse.
 export const HEALTH = ['unknown', 'healthy', 'degraded', 'unhealthy', 'down'];
-const healthShade = [NaN, 0, 0.55, 1, 1];
+const healthShade = [NaN, 0, 1, 2, 2]; // of the steps
 
 const nothing = NaN;
 const or = (v) => v ?? nothing;
@@ -93,7 +100,7 @@ export const modes = {
     text: (n) => (n.celsius === undefined ? '' : `${Math.round(n.celsius)} °C`),
   },
   health: {
-    label: 'Health', title: 'Health of each GPU', steps: [['healthy', 0], ['degraded', 0.55], ['unhealthy or down', 1]],
+    label: 'Health', title: 'Health of each GPU', steps: [['healthy', 0], ['degraded', 1], ['unhealthy or down', 2]],
     node: (n) => healthShade[n.health], gpu: (n, i) => healthShade[n.gpuHealth[i]], text: (n) => (n.health >= 2 ? HEALTH[n.health] : ''),
   },
 };

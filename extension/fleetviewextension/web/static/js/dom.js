@@ -30,3 +30,14 @@ export function setText(e, text) {
   const plain = legible(text);
   if (e.textContent !== plain) e.textContent = plain;
 }
+
+const TAIL = 8;
+
+// middle shows a name that loses its middle where there is no room: how it begins and
+// ends tells it from its neighbours.
+export function middle(name, whole = name) {
+  if ([...name].length <= TAIL + 4) return el('span', { className: 'mid', title: whole }, name);
+  const letters = [...name];
+  return el('span', { className: 'mid', title: whole },
+    el('span', { className: 'mid-head' }, letters.slice(0, -TAIL).join('')), el('span', { className: 'mid-tail' }, letters.slice(-TAIL).join('')));
+}

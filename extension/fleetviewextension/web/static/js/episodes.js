@@ -8,9 +8,11 @@ export function culprit(c) {
   return parts.length > 1 ? `${parts[0]} (${parts.slice(1).join(', ')})` : parts[0];
 }
 
+const SUBJECTS = { group: 'whole group', missing: 'missing nodes', communicator: 'slow communicator', job: 'the job stands still' };
+
 // episodeTitle says in a few words what an episode is about.
 export function episodeTitle(e) {
-  const what = e.subject === 'node' ? culprit(e.culprit) : e.subject === 'missing' ? 'missing nodes' : `whole ${e.subject}`;
+  const what = e.subject === 'node' ? culprit(e.culprit) : SUBJECTS[e.subject] ?? e.subject;
   const why = e.reason ? `${words(e.reason)}${e.observation ? ' (observed)' : ''}` : e.cause ? words(e.cause) : '';
   const how = e.signal ? `${e.signal}${e.gap === undefined ? '' : ` −${percent(e.gap)}`}` : '';
   return [what, why, how].filter(Boolean).join(' · ') || 'no reason given';
@@ -18,8 +20,8 @@ export function episodeTitle(e) {
 
 const fact = (name, value) => value !== undefined && value !== '' && [el('dt', {}, name), el('dd', {}, value)];
 
-function evidence(list) {
-  return el('div', { className: 'wide', tabIndex: 0, role: 'region', 'aria-label': 'Evidence' }, el('table', { className: 'grid' },
+function evidence(list, label) {
+  return el('div', { className: 'wide', tabIndex: 0, role: 'region', 'aria-label': label }, el('table', { className: 'grid' },
     el('caption', {}, 'Evidence'),
     el('thead', {}, el('tr', {}, ['fact', 'here', 'peers', 'GPU'].map((t) => el('th', { scope: 'col' }, t)))),
     el('tbody', {}, list.map((x) => el('tr', {}, el('td', {}, words(x.fact)), el('td', {}, withUnit(x.value, x.unit)),
@@ -28,8 +30,8 @@ function evidence(list) {
 
 // episode shows one in full.
 export function episode(e) {
-  return el('section', { className: 'episode', 'data-open': String(e.open) },
-    el('h4', {}, episodeTitle(e), el('span', { className: 'badge', 'data-level': e.severity ?? '' }, e.open ? e.severity || 'open' : 'over')),
+  return el('section', { className: 'episode', 'data-open': String(e.open), 'data-level': e.open ? e.severity : undefined },
+    el('h4', {}, episodeTitle(e), el('span', { className: 'badge', 'data-level': e.open ? e.severity ?? '' : '' }, e.open ? e.severity || 'open' : 'over')),
     e.text && el('p', {}, e.text),
     el('dl', { className: 'facts' },
       fact('Since', clock(e.since)), fact(e.open ? 'So far' : 'Lasted', duration(e.duration_seconds)),
@@ -38,5 +40,5 @@ export function episode(e) {
       fact('Place', e.rank === undefined ? undefined : `${e.rank} of ${e.active ?? '?'} active`),
       fact('GPU hours lost per hour', e.gpu_hours_lost_per_hour === undefined ? undefined : num(e.gpu_hours_lost_per_hour)),
       fact('Held down by', culprit(e.culprit)), fact('GPU', e.gpu), fact('What to do', e.action && words(e.action)), fact('Ended by', e.ended && e.cause && words(e.cause))),
-    e.evidence?.length ? evidence(e.evidence) : null);
+    e.evidence?.length ? evidence(e.evidence, `Evidence since ${clock(e.since)}`) : null);
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+import { omit, PATH, shared } from './names.js';
 
 // keyOf is one text for two; the length keeps any two pairs apart.
 export const keyOf = (cluster, name) => `${cluster.length} ${cluster} ${name}`;
@@ -9,23 +10,13 @@ export const orderOf = (name) => name.replace(/\d+/g, (digits) => digits.padStar
 const by = (f) => (a, b) => { const [x, y] = [f(a), f(b)]; return x < y ? -1 : x > y ? 1 : 0; };
 const byName = by(orderOf);
 
-// A missing node is that and nothing else, as in the API's summary: the rest is
-// of before.
-const missing = (n) => n.state === 'missing';
-
-// SHOW are the choices of what to look at.
-export const SHOW = {
-  all: ['all nodes', () => true],
-  stragglers: ['stragglers', (n) => n.straggler && !missing(n)],
-  sick: ['sick GPUs', (n) => n.health >= 2 && !missing(n)],
-  missing: ['missing', missing],
-};
-
 // Fleet holds the newest brief view of each node, and what of it is shown.
 export class Fleet {
   nodes = new Map();
   groups = new Map();
-  episodes; // undefined until they are known
+  kinds = {}; // what the list of what needs attention says, see sorted of attention.js
+  levels = new Map(); // the severity of each node that needs attention
+  #shared = new Map(); // what the names of each cluster's nodes have in common
   filter = { cluster: '', group: '', show: 'all', search: '' };
   // members changes with which nodes there are, in which groups.
   members = 0;
@@ -33,8 +24,7 @@ export class Fleet {
   put(list) {
     for (const n of list) {
       const old = this.nodes.get(n.key);
-      // A filter by what changes must look again at what changed.
-      if (!old || old.group !== n.group || (this.filter.show !== 'all' && this.shows(old) !== this.shows(n))) this.members++;
+      if (!old || old.group !== n.group) this.members++;
       this.nodes.set(n.key, n);
     }
   }
@@ -42,16 +32,20 @@ export class Fleet {
   seen(list) {
     for (const [key, at, state] of list) {
       const n = this.nodes.get(key);
-      if (!n) continue;
-      const shown = this.filter.show !== 'all' && this.shows(n);
-      n.seen = at;
-      n.state = state;
-      if (this.filter.show !== 'all' && this.shows(n) !== shown) this.members++;
+      if (n) [n.seen, n.state] = [at, state];
     }
   }
 
   remove(keys) {
     for (const k of keys) if (this.nodes.delete(k)) this.members++;
+  }
+
+  // attend takes what the list of what needs attention says: the map shows and marks what
+  // the list names, and judges nobody itself.
+  attend(kinds, levels) {
+    const says = (of) => of && [...of.nodes.keys(), ...of.groups].sort().join('\n');
+    if (says(this.kinds[this.filter.show]) !== says(kinds[this.filter.show])) this.members++;
+    [this.kinds, this.levels] = [kinds, levels];
   }
 
   setFilter(change) {
@@ -62,13 +56,22 @@ export class Fleet {
   shows(n) {
     const f = this.filter;
     return (!f.cluster || n.cluster === f.cluster) && (!f.group || n.group === f.group) &&
-      SHOW[f.show][1](n) && (!f.search || n.node.toLowerCase().includes(f.search));
+      (f.show === 'all' || this.#named(n, this.kinds[f.show])) && (!f.search || n.node.toLowerCase().includes(f.search));
   }
+
+  #named = (n, of) => of?.nodes.has(n.key) || of?.groups.has(keyOf(n.cluster, n.group));
+
+  // short leaves out of a node's name how all names of its cluster end.
+  short = (cluster, node) => node?.slice(0, node.length - (this.#shared.get(cluster)?.tail ?? 0));
 
   // clusters returns [{cluster, groups: [{group, nodes}]}] of what is shown, by name.
   clusters() {
     const clusters = new Map();
+    const names = new Map(); // of all nodes: a label does not change with what is shown
     for (const n of this.nodes.values()) {
+      if (!names.has(n.cluster)) names.set(n.cluster, [new Set(), new Set()]);
+      names.get(n.cluster)[0].add(n.node);
+      names.get(n.cluster)[1].add(n.group);
       if (!this.shows(n)) continue;
       let groups = clusters.get(n.cluster);
       if (!groups) clusters.set(n.cluster, groups = new Map());
@@ -77,10 +80,16 @@ export class Fleet {
       else groups.set(n.group, [n]);
     }
     const inOrder = (map) => [...map].map(([name, v]) => [orderOf(name), name, v]).sort(by((x) => x[0]));
-    return inOrder(clusters).map(([, cluster, groups]) => ({
-      cluster,
-      groups: inOrder(groups).map(([, group, nodes]) => ({ cluster, group, keys: nodes.sort(by((n) => n.order)).map((n) => n.key) })),
-    }));
+    return inOrder(clusters).map(([, cluster, groups]) => {
+      const [nodeNames, groupNames] = names.get(cluster).map((set, i) => shared([...set].filter(Boolean), i ? PATH : undefined));
+      this.#shared.set(cluster, nodeNames);
+      return {
+        cluster, names: nodeNames,
+        groups: inOrder(groups).map(([, group, nodes]) => ({
+          cluster, group, names: nodeNames, title: group && omit(group, groupNames), keys: nodes.sort(by((n) => n.order)).map((n) => n.key),
+        })),
+      };
+    });
   }
 
   // names returns the clusters and the groups of the chosen cluster.
@@ -95,16 +104,8 @@ export class Fleet {
   }
 
   figures() {
-    const f = { nodes: this.nodes.size, gpus: 0, sick: 0, stragglers: 0, missing: 0, episodes: this.episodes?.length ?? 0 };
-    for (const n of this.nodes.values()) {
-      if (missing(n)) {
-        f.missing++;
-        continue;
-      }
-      f.gpus += n.gpuHealth.length;
-      if (n.straggler) f.stragglers++;
-      for (const h of n.gpuHealth) if (h >= 2) f.sick++;
-    }
+    const f = { nodes: this.nodes.size, gpus: 0 };
+    for (const n of this.nodes.values()) if (n.state !== 'missing') f.gpus += n.gpuHealth.length;
     return f;
   }
 }

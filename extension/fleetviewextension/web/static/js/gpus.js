@@ -4,7 +4,8 @@ import { celsius, fixed, gib, mega, NONE, num, percent, words } from './format.j
 
 const of = (a, b) => (b === NONE ? a : `${a} / ${b}`);
 
-const columns = [
+// columns are those of the table of GPUs.
+export const columns = [
   ['GPU', (g) => `${g.index ?? '–'}${g.parent ? ' MIG' : ''}`],
   ['health', (g) => (g.up === false ? `${{ degraded: '◆ ', unhealthy: '◆ ' }[g.health] ?? ''}down: ${words(g.up_reason)}` : `${g.health === 'degraded' || g.health === 'unhealthy' ? '◆ ' : ''}${g.health}${g.health_score === undefined ? '' : ` ${num(g.health_score)}`}`)],
   ['temp', (g) => celsius(g.temperature_celsius)],
@@ -35,6 +36,6 @@ export function healthReasons(gpus) {
   if (sick.length === 0) return el('p', { className: 'none' }, 'Nothing holds a GPU’s health down.');
   return el('ul', { className: 'reasons' }, sick.map((g) => el('li', {},
     el('b', {}, `GPU ${g.index ?? g.uuid}`), ` ${g.up === false ? `does not answer: ${words(g.up_reason)}` : `${g.health}${g.health_score === undefined ? '' : `, ${fixed(g.health_score, 0)} of 100`}`}`,
-    (g.reasons ?? []).map((r) => el('div', {}, words(r.reason), r.action && el('span', { className: 'act' }, ` → ${words(r.action)}`))),
+    (g.reasons ?? []).map((r) => el('div', {}, words(r.reason), r.action && r.action !== 'none' && el('span', { className: 'act' }, ` → ${words(r.action)}`))),
     g.recovery_action && g.recovery_action !== 'none' && el('div', {}, `the driver asks for: ${words(g.recovery_action)}`))));
 }

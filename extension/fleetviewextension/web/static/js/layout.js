@@ -2,7 +2,7 @@
 
 // Cells from those that have room for a name down to those that are a few pixels.
 const sizes = [[148, 56], [112, 46], [88, 38], [64, 30], [44, 24], [34, 20], [26, 16], [20, 13], [15, 11], [12, 9]];
-const shapes = [1.6, 3, 6, Infinity]; // width to height of a group's block
+const shapes = [1, 1.6, 3, 6, Infinity]; // width to height of a group's block
 
 const PAD = 10;
 const GAP = 12; // between blocks
@@ -70,9 +70,9 @@ function place(clusters, width, { cw, ch, shape }) {
   const gap = gapOf(cw);
   const out = { cw, ch, clusters: [], groups: [], keys: [], x: [], y: [], index: new Map(), height: 0 };
   out.height = walk(clusters, width, cw, ch, shape, {
-    cluster: (c, x, y) => out.clusters.push({ cluster: c.cluster, x, y }),
+    cluster: (c, x, y) => out.clusters.push({ cluster: c.cluster, names: c.names, x, y }),
     group: (g, x, y, b) => {
-      out.groups.push({ cluster: g.cluster, group: g.group, count: g.keys.length, x, y, w: b.w, h: b.h, from: out.keys.length });
+      out.groups.push({ cluster: g.cluster, group: g.group, names: g.names, title: g.title, count: g.keys.length, x, y, w: b.w, h: b.h, from: out.keys.length });
       g.keys.forEach((key, i) => {
         out.index.set(key, out.keys.length);
         out.keys.push(key);

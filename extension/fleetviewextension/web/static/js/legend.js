@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-import { css, HEALTH, modes, palette, step } from './colours.js';
+import { css, HEALTH, modes, palette, step, stepCss } from './colours.js';
 import { el, fill } from './dom.js';
 import { celsius, fixed } from './format.js';
 import { marks } from './marks.js';
@@ -32,7 +32,7 @@ function canvas(w, h, draw) {
 function scale(m, p) {
   if (m.steps) {
     return m.steps.map(([label, t]) => el('span', { className: 'key' }, canvas(14, 14, (c, w, h) => {
-      c.fillStyle = css(p.rgb[step(t)]);
+      c.fillStyle = stepCss(p, t);
       c.fillRect(0, 0, w, h);
     }), label));
   }
@@ -63,6 +63,10 @@ export function drawLegend(box, mode) {
       c.strokeRect(0.5, 0.5, w - 1, h - 1);
     }), 'no answer'),
     el('span', { className: 'gap' }),
+    ['critical', 'major'].map((level) => el('span', { className: 'key' }, canvas(14, 14, (c, w, h) => {
+      c.fillStyle = p[level];
+      c.fillRect(1, 1, w - 2, h - 2);
+    }), level)),
     Object.values(marks).map((mark) => el('span', { className: 'key' }, canvas(14, 14, (c) => {
       c.strokeStyle = c.fillStyle = p.ink;
       c.lineWidth = 1.75;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-import { labelOn, modes, step } from './colours.js';
+import { labelOn, modes, pixel, step } from './colours.js';
 import { keyOf } from './fleet.js';
 import { isolated, legible } from './format.js';
 import { grid } from './layout.js';
 import { markOf, marks } from './marks.js';
+import { omit } from './names.js';
 
 // Painter draws the part of a layout that is in view. Cells are pixels written
 // straight into an image: 40,000 GPUs cost a few milliseconds that way, however
@@ -30,21 +31,26 @@ export class Painter {
     const marked = {};
     const texts = [];
     const m = modes[mode];
+    let group = 0;
     for (let i = 0; i < l.keys.length; i++) {
+      while (i >= l.groups[group].from + l.groups[group].count) group++;
       const y = l.y[i] - top;
       if (y > height || y + l.ch < 0) continue;
       const n = fleet.nodes.get(l.keys[i]);
       if (!n) continue;
       this.#cell(n, l.x[i], y, l.cw, l.ch, m, p);
       const mark = markOf(n);
-      if (mark) (marked[mark] ??= []).push([l.x[i], y]);
-      if (l.cw >= 64) texts.push([n, l.x[i], y]);
+      if (mark) (marked[`${mark} ${fleet.levels.get(n.key) ?? ''}`] ??= []).push([l.x[i], y]);
+      if (l.cw >= 64) texts.push([n, l.x[i], y, omit(n.node, l.groups[group].names), mark ? 26 : 10]);
     }
     ctx.putImageData(this.image, 0, 0);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.#titles(l, fleet, top, height, p);
-    for (const [n, x, y] of texts) this.#label(n, x, y, l, m, p);
-    for (const [mark, list] of Object.entries(marked)) this.#marks(marks[mark], list, l, p);
+    for (const [n, x, y, name, less] of texts) this.#label(n, name, x, y, l.cw - less, l, m, p);
+    for (const [what, list] of Object.entries(marked)) {
+      const [mark, level] = what.split(' ');
+      this.#marks(marks[mark], list, l, p, p[level] ?? p.ink);
+    }
     ctx.setTransform(1, 0, 0, 1, 0, 0);
   }
 
@@ -53,12 +59,12 @@ export class Painter {
     const count = n.gpuHealth.length;
     const whole = m.node(n);
     if (missing || count === 0) {
-      this.#fill(x, y, w, h, missing ? NaN : whole, p, missing);
+      this.#fill(x, y, w, h, missing ? NaN : whole, m, p, missing);
       return;
     }
     if (m.gpu && w >= 64) {
       // The name has ground of its own below GPUs of different shades.
-      this.#fill(x, y + h - strip(h), w, strip(h), NaN, p, false, true);
+      this.#fill(x, y + h - strip(h), w, strip(h), NaN, m, p, false, true);
       h -= strip(h);
     }
     const { cols, rows } = grid(count, w, h);
@@ -71,13 +77,13 @@ export class Painter {
       const gy = y + Math.floor((r * h) / rows);
       const gh = y + Math.floor(((r + 1) * h) / rows) - gy - (r === rows - 1 ? 0 : gap);
       const down = n.gpuHealth[i] === 4;
-      this.#fill(gx, gy, gw, gh, m.gpu ? m.gpu(n, i) : whole, p, down);
+      this.#fill(gx, gy, gw, gh, m.gpu ? m.gpu(n, i) : whole, m, p, down && !m.steps);
     }
   }
 
   // fill paints a rectangle: shaded, hatched where nothing is known, hollow
   // where nobody answers.
-  #fill(x, y, w, h, t, p, hollow, bare) {
+  #fill(x, y, w, h, t, m, p, hollow, bare) {
     const { px, ratio } = this;
     const cw = this.canvas.width;
     const x0 = Math.max(0, Math.round(x * ratio));
@@ -85,7 +91,7 @@ export class Painter {
     const y0 = Math.max(0, Math.round(y * ratio));
     const y1 = Math.min(this.canvas.height, Math.round((y + h) * ratio));
     const unknown = Number.isNaN(t);
-    const colour = hollow || unknown ? p.emptyPx : p.px[step(t)];
+    const colour = hollow || unknown ? p.emptyPx : pixel(p, m, t);
     // A loop: for a few pixels each, the call of fill costs more than they do.
     for (let r = y0; r < y1; r++) {
       for (let c = r * cw + x0, end = r * cw + x1; c < end; c++) px[c] = colour;
@@ -106,30 +112,37 @@ export class Painter {
     const { ctx } = this;
     ctx.textBaseline = 'alphabetic';
     ctx.textAlign = 'left';
-    ctx.font = '600 13px system-ui, sans-serif';
-    ctx.fillStyle = p.ink;
     for (const c of l.clusters) {
-      if (c.y - top < height && c.y + 24 > top) ctx.fillText(c.cluster ? isolated(c.cluster) : '(no cluster)', c.x, c.y - top + 15);
+      if (c.y - top >= height || c.y + 24 <= top) continue;
+      const title = c.cluster ? isolated(c.cluster) : '(no cluster)';
+      ctx.font = '600 13px system-ui, sans-serif';
+      ctx.fillStyle = p.ink;
+      ctx.fillText(title, c.x, c.y - top + 15);
+      if (!c.names?.begin || l.cw < 64) continue;
+      const used = width(ctx, title);
+      ctx.font = '11px system-ui, sans-serif';
+      ctx.fillStyle = p.soft;
+      ctx.fillText(`${isolated(c.names.begin)}…`, c.x + used + 8, c.y - top + 15);
     }
     ctx.font = '11px system-ui, sans-serif';
     for (const g of l.groups) {
       if (g.y - top > height || g.y + 17 < top) continue;
       const view = fleet.groups.get(keyOf(g.cluster, g.group));
       ctx.fillStyle = p.soft;
-      const notes = [g.group ? isolated(g.group) : 'no group', g.count];
+      const notes = [g.group ? isolated(g.title) : 'no group', g.count];
       if (view?.incident) notes.push('group incident');
       if (view?.panic_mode) notes.push('panic');
       if (view && !view.quorum_met) notes.push('no quorum');
       if (view?.silence) notes.push(view.silence);
       const text = notes.join(' · ');
-      ctx.fillText(width(ctx, text) <= g.w ? text : fit(ctx, g.group || 'no group', g.w), g.x, g.y - top + 11);
+      ctx.fillText(width(ctx, text) <= g.w ? text : fit(ctx, g.title || 'no group', g.w), g.x, g.y - top + 11);
     }
   }
 
-  #label(n, x, y, l, m, p) {
+  #label(n, name, x, y, room, l, m, p) {
     const { ctx } = this;
     const unknown = n.state === 'missing' || Number.isNaN(m.node(n));
-    ctx.fillStyle = unknown ? p.ink : labelOn(p, step(m.node(n)));
+    ctx.fillStyle = unknown || m.steps ? p.ink : labelOn(p, step(m.node(n)));
     const big = l.ch >= 44;
     const dense = m.gpu && n.gpuHealth.length > 0 && n.state !== 'missing';
     if (dense) ctx.fillStyle = p.ink;
@@ -138,22 +151,22 @@ export class Painter {
     if (dense) {
       const used = width(ctx, text);
       ctx.fillText(text, x + l.cw - used - 4, y + l.ch - 4);
-      ctx.fillText(fit(ctx, n.node, l.cw - used - 14), x + 4, y + l.ch - 4);
+      ctx.fillText(fit(ctx, name, l.cw - used - 14), x + 4, y + l.ch - 4);
       return;
     }
-    ctx.fillText(fit(ctx, n.node, l.cw - 26), x + 7, y + (big ? 18 : 13));
+    ctx.fillText(fit(ctx, name, room), x + 7, y + (big ? 18 : 13));
     ctx.font = big ? '13px system-ui, sans-serif' : '11px system-ui, sans-serif';
     ctx.fillText(text, x + 7, y + l.ch - (big ? 10 : 5));
   }
 
-  #marks(mark, list, l, p) {
+  #marks(mark, list, l, p, colour) {
     const { ctx } = this;
     const r = l.cw >= 64 ? 5 : Math.max(2.5, Math.min(5, Math.min(l.cw, l.ch) / 2 - 2));
     ctx.lineJoin = 'round';
     if (mark.frame && l.cw < 64) {
       ctx.beginPath();
       for (const [x, y] of list) ctx.rect(x - 0.5, y - 0.5, l.cw + 1, l.ch + 1);
-      ctx.strokeStyle = p.ink;
+      ctx.strokeStyle = colour;
       ctx.lineWidth = 2;
       ctx.stroke();
     }
@@ -166,7 +179,7 @@ export class Painter {
     ctx.strokeStyle = p.edge;
     ctx.lineWidth = mark.fill ? 3 : 4;
     ctx.stroke();
-    ctx.strokeStyle = ctx.fillStyle = p.ink;
+    ctx.strokeStyle = ctx.fillStyle = colour;
     if (mark.fill) ctx.fill();
     else {
       ctx.lineWidth = 1.75;
@@ -191,14 +204,14 @@ function width(ctx, text) {
 // strip is the height of the name below the GPUs of a cell.
 const strip = (h) => (h >= 44 ? 17 : 14);
 
-// fit shortens a name to the room there is.
+// fit shortens a name to the room there is: it loses its middle.
 function fit(ctx, name, room) {
   const text = isolated(name);
   if (width(ctx, text) <= room) return text;
   const letters = [...legible(name)];
   // About as many letters as there is room for, then one less at a time.
   let n = Math.max(1, Math.ceil((letters.length * room) / width(ctx, text)));
-  const cut = () => isolated(`${letters.slice(0, n).join('')}…`);
+  const cut = () => isolated(`${letters.slice(0, Math.floor(n / 2)).join('')}…${letters.slice(letters.length - Math.ceil(n / 2)).join('')}`);
   while (n > 1 && width(ctx, cut()) > room) n--;
   return cut();
 }

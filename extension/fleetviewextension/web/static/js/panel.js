@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-import { getEpisodes, getHealth, getNode, getPast } from './api.js';
+import { getAttention, getEpisodes, getHealth, getNode, getPast } from './api.js';
+import { cards } from './attention.js';
 import { $, el, setText } from './dom.js';
 import { culprit, episode } from './episodes.js';
 import { clock, duration, fixed, now, num, percent, watts, words } from './format.js';
 import { gpuTable, healthReasons } from './gpus.js';
 
-const facts = [
+// facts are told of a node besides its trouble.
+export const facts = [
   ['Score', (n) => (n.score === undefined ? undefined : `${fixed(n.score)}${n.threshold === undefined ? '' : `, threshold ${fixed(n.threshold)}`}`)],
   ['Suspicion', (n) => (n.suspicion === undefined ? undefined : fixed(n.suspicion))],
-  ['Not compared', (n) => n.silence],
   ['Rank', (n) => n.rank && num(n.rank)],
   ['Held down by', (n) => culprit(n.culprit)],
   ['Judged by', (n) => n.detection_mode && { fleet: 'the fleet’s threshold', cached: 'the last threshold it got', local: 'its own past', none: 'nothing yet' }[n.detection_mode]],
@@ -20,6 +21,8 @@ const facts = [
   ['GPUs', (n) => (n.gpu_count.known || n.gpu_count.expected ? `${n.gpu_count.known}${n.gpu_count.expected === undefined ? '' : ` of ${num(n.gpu_count.expected)}`}${n.gpu_count.lost ? `, ${num(n.gpu_count.lost)} lost` : ''}${n.gpu_count.pending ? `, ${num(n.gpu_count.pending)} have not answered yet` : ''}` : undefined)],
 ];
 
+const SPANS = { '1h': ['1 h', 3600], '24h': ['24 h', 86_400], '7d': ['7 d', 604_800] };
+
 const empty = { t: [], columns: {} };
 
 // Panel shows one node.
@@ -27,6 +30,8 @@ export class Panel {
   key = '';
   #past = empty;
   #session = empty;
+  #span = '1h';
+  #zoomed; // from and to in seconds
 
   constructor(close) {
     this.box = $('panel');
@@ -38,8 +43,9 @@ export class Panel {
   open(brief) {
     this.close(false);
     this.key = brief.key;
-    $('side').hidden = true;
+    document.body.classList.add('opened');
     this.box.hidden = false;
+    this.#zoomed = undefined;
     this.#build(brief);
     this.stop = new AbortController();
     return this.#load(brief);
@@ -53,15 +59,17 @@ export class Panel {
   async #load(brief) {
     const { signal } = this.stop;
     this.failed = undefined;
-    setText(this.note, '');
+    setText(this.note, 'Waiting for the gateway’s view of this node …');
     try {
-      const [{ Signals, table }, node] = await Promise.all([import('./signals.js'), getNode(brief, signal)]);
+      const [plots, node] = await Promise.all([import('./signals.js'), getNode(brief, signal)]);
       if (signal.aborted) return;
-      this.signals ??= new Signals(this.plots);
+      setText(this.note, '');
+      this.lib = plots;
+      this.signals ??= new plots.Signals(this.plots, (from, to) => this.#zoom(from, to));
       this.#show(node);
       this.#plot();
-      const past = this.#recorded(node, table, signal);
-      await this.refreshEpisodes();
+      const past = this.#recorded(signal);
+      await Promise.all([this.refreshEpisodes(), this.attend()]);
       await past;
     } catch (err) {
       if (signal.aborted) return;
@@ -80,7 +88,7 @@ export class Panel {
     this.node = undefined;
     this.#past = this.#session = empty;
     this.box.hidden = true;
-    $('side').hidden = false;
+    document.body.classList.remove('opened');
     if (tell) this.onClose();
   }
 
@@ -110,6 +118,15 @@ export class Panel {
     this.episodes.replaceChildren(...(list.length ? list.map(episode) : [el('p', { className: 'none' }, 'None on record.')]));
   }
 
+  // attend says what of the node needs attention.
+  async attend() {
+    const { key } = this;
+    if (!key || !this.node) return;
+    const { items } = await getAttention({ cluster: this.node.cluster, node: this.node.node }, this.stop.signal);
+    if (key !== this.key) return;
+    cards(this.trouble, items);
+  }
+
   // gone says that the node is no longer known.
   gone() {
     setText(this.note, 'The gateway no longer knows this node.');
@@ -129,18 +146,22 @@ export class Panel {
     this.note = el('p', { className: 'none', role: 'status' });
     this.plots = el('div', { className: 'plots' });
     this.pastNote = el('p', { className: 'none', role: 'status' });
-    this.episodes = el('div', {});
+    this.episodes = el('div', {}, el('p', { className: 'none' }, 'Waiting for the record …'));
+    this.trouble = el('div', {}, el('p', { className: 'none' }, 'Waiting for the gateway’s verdict …'));
+    this.plotNote = el('p', { className: 'none' }, 'Waiting for what was recorded …');
+    this.silence = el('p', {});
     this.reasons = el('div', {});
     this.gpus = el('div', {});
     this.box.setAttribute('aria-labelledby', 'panel-name');
     this.box.replaceChildren(
       el('header', {}, el('h2', { id: 'panel-name' }, n.node), el('button', { type: 'button', className: 'quiet', 'aria-label': 'Close the node', onclick: () => this.close() }, 'Close ✕')),
       el('p', { className: 'where' }, el('bdi', {}, n.cluster || 'no cluster'), ' · ', el('bdi', {}, n.group || 'no group'), ' · ', this.age),
-      this.badges, this.facts, this.note,
+      this.badges, this.note,
+      el('section', {}, el('h3', {}, 'Health and what to do'), this.trouble, this.silence, this.reasons),
+      el('section', {}, el('h3', {}, 'GPUs'), this.gpus),
+      el('section', {}, el('h3', {}, 'Against its peers'), this.#times(), this.pastNote, this.plotNote, this.plots),
       el('section', {}, el('h3', {}, 'Episodes'), this.episodes),
-      el('section', {}, el('h3', {}, 'Against its peers'), this.pastNote, this.plots),
-      el('section', {}, el('h3', {}, 'Health'), this.reasons),
-      el('section', {}, el('h3', {}, 'GPUs'), this.gpus));
+      el('section', {}, el('h3', {}, 'The node'), this.facts));
     this.box.scrollTop = 0;
     this.box.focus({ preventScroll: true });
   }
@@ -149,9 +170,10 @@ export class Panel {
     this.node = n;
     this.#badges();
     this.#age();
+    setText(this.silence, n.silence ? `Not compared: ${n.silence}` : '');
     this.facts.replaceChildren(...facts.flatMap(([name, f]) => {
       const v = f(n);
-      return v === undefined || v === '' ? [] : [el('div', {}, el('dt', {}, name), el('dd', {}, v))];
+      return v === undefined || v === '' ? [] : [el('div', { className: String(v).length > 34 ? 'long' : '' }, el('dt', {}, name), el('dd', {}, v))];
     }));
     const gpus = n.gpus ?? [];
     this.reasons.replaceChildren(gpus.length ? healthReasons(gpus) : el('p', { className: 'none' }, 'No GPU of this node has reported.'));
@@ -162,36 +184,70 @@ export class Panel {
 
   #badges() {
     const n = this.node;
+    const lost = Math.max((n.gpus ?? []).filter((g) => g.up === false).length, n.gpu_count.lost ?? 0);
     this.badges.replaceChildren(...[
       n.straggler && el('span', { className: 'badge', 'data-level': 'critical' }, '▲ straggler'),
       !n.straggler && n.agent_straggler && el('span', { className: 'badge', 'data-level': 'minor' }, 'takes itself for a straggler'),
       el('span', { className: 'badge', 'data-level': n.state === 'missing' ? 'major' : '' }, words(n.state ?? 'state unknown')),
-      n.health !== 'unknown' && el('span', { className: 'badge', 'data-level': { degraded: 'major', unhealthy: 'critical' }[n.health] ?? '' }, n.health),
+      lost > 0 && el('span', { className: 'badge', 'data-level': 'critical' }, lost === 1 ? '1 GPU lost' : `${lost} GPUs lost`),
+      n.health !== 'unknown' && !(lost && n.health === 'healthy') && el('span', { className: 'badge', 'data-level': { degraded: 'major', unhealthy: 'critical' }[n.health] ?? '' }, n.health),
     ].filter(Boolean));
   }
 
   #age() {
     if (!this.node) return;
-    setText(this.age, `seen ${duration((now() - Date.parse(this.node.last_seen)) / 1000)} ago`);
+    setText(this.age, `seen ${duration((now() - new Date(this.node.last_seen)) / 1000)} ago`);
     this.age.title = clock(this.node.last_seen);
   }
 
   #plot() {
     if (!this.signals) return;
-    const all = this.mergeWith ? this.mergeWith(this.#past, this.#session) : this.#session;
-    this.signals.update(all);
-    setText(this.note, all.t.length < 2 ? 'Plots begin with the next reports: nothing older is kept here.' : '');
+    const all = this.lib.merge(this.#past, this.#session);
+    this.signals.update(this.lib.inSteps(all, this.#past.unit));
+    setText(this.plotNote, all.t.length < 2 ? 'Plots begin with the next reports: nothing older is kept here.' : '');
+  }
+
+  // The times are chosen by buttons, and by dragging over a plot.
+  #times() {
+    const pick = ([span, [text]]) => el('label', {}, el('input', { type: 'radio', name: 'span', value: span, checked: span === this.#span, onchange: () => {
+      this.#span = span;
+      this.#zoom();
+    } }), el('span', {}, text));
+    const button = (label, text, onclick) => el('button', { type: 'button', className: 'quiet', 'aria-label': label, title: label, onclick }, text);
+    const by = (factor) => () => {
+      const end = now() / 1000;
+      const [from, to] = this.#zoomed ?? [end - SPANS[this.#span][1], end];
+      const half = ((to - from) / 2) * factor;
+      this.#zoom((from + to) / 2 - half, Math.min((from + to) / 2 + half, end));
+    };
+    return el('div', { className: 'times' },
+      el('fieldset', { className: 'segments', id: 'span' }, el('legend', {}, 'Past'), Object.entries(SPANS).map(pick)),
+      button('Zoom in', '+', by(0.5)), button('Zoom out', '−', by(2)), button('All of it', 'All of it', () => this.#zoom()),
+      el('span', { className: 'none' }, 'or drag over a plot'));
+  }
+
+  // zoom looks at a time, in seconds, or at all of the chosen one; what is finer there is asked for.
+  #zoom(from, to) {
+    if (!this.signals) return;
+    this.#zoomed = from === undefined || to - from > SPANS[this.#span][1] ? undefined : [from, to];
+    this.signals.zoom.span = this.#zoomed;
+    this.plots.dataset.zoomed = String(this.#zoomed !== undefined);
+    this.#plot();
+    this.#recorded(this.stop.signal);
   }
 
   // The past may be away while the rest is well: a disk, a server of its own.
-  async #recorded(node, table, signal) {
+  async #recorded(signal) {
+    const [span, zoomed] = [this.#span, this.#zoomed];
     try {
       const health = await getHealth(signal);
       if (health.history.storage === 'none') return;
-      const [{ merge }, samples] = await Promise.all([import('./signals.js'), getPast(node, signal)]);
-      this.#past = table(samples);
-      this.mergeWith = merge;
-      if (!signal.aborted) this.#plot();
+      const [since, until] = zoomed?.map((s) => new Date(s * 1000).toISOString()) ?? [span];
+      const past = await getPast(this.node, { since, until }, signal);
+      if (signal.aborted || span !== this.#span || zoomed !== this.#zoomed) return;
+      setText(this.pastNote, '');
+      this.#past = this.lib.table(past);
+      this.#plot();
     } catch (err) {
       if (!signal.aborted) setText(this.pastNote, `What was recorded cannot be read now: ${err.message}`);
     }

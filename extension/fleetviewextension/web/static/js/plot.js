@@ -12,29 +12,51 @@ const lines = {
 };
 
 function colour(line, p) {
-  if (line === 'node') return p.theme === 'dark' ? 'rgb(242 180 65)' : 'rgb(168 84 10)';
+  if (line === 'node') return p.ink;
   return line === 'median' ? (p.theme === 'dark' ? 'rgb(128 172 222)' : 'rgb(40 96 160)') : p.soft;
 }
 
 const usual = (p) => (p.theme === 'dark' ? 'rgb(128 172 222 / 16%)' : 'rgb(40 96 160 / 12%)');
 
+const DAY = 86_400;
+const time = (t) => new Date(t * 1000).toLocaleTimeString('en-GB');
+const day = (t) => new Date(t * 1000).toLocaleDateString('en-CA').slice(5);
+
+// stamps are the times below a plot; with days between them, the days.
+const stamps = (_, at) => at.map((t) => (at.length > 1 && at.at(-1) - at[0] >= DAY ? day(t) : time(t)));
+
+// stamp has the day where a plot is of more than one.
+function stamp(u, t) {
+  const x = u.data[0];
+  if (t === null) return '';
+  return x.at(-1) - x[0] >= DAY ? `${day(t)} ${time(t)}` : time(t);
+}
+
 // Plot shows a node's values beside its peers' median and a threshold. series is
-// [[line, label]]. A usual range adds two series, low and high.
+// [[line, label]]. A usual range adds two series, low and high. zoom tells the time that is
+// looked at, and is told of another.
 export class Plot {
-  constructor(box, series, ranged) {
+  constructor(box, series, ranged, zoom) {
     const p = palette(theme());
     const axis = { stroke: p.soft, font: '11px system-ui', grid: { stroke: p.empty, width: 1 }, ticks: { stroke: p.empty, size: 4 } };
     this.u = new uPlot({
-      width: box.clientWidth || 420, height: 120, padding: [8, 8, 0, 0], cursor: { y: false, points: { size: 6 } },
+      width: box.clientWidth || 420, height: 120, padding: [8, 8, 0, 0], cursor: { y: false, points: { size: 6 }, sync: { key: 'fleet' }, drag: { x: true, y: false, setScale: false } },
+      hooks: { setSelect: [(u) => {
+        if (u.select.width < 4) return;
+        const [from, to] = [u.select.left, u.select.left + u.select.width].map((x) => u.posToVal(x, 'x'));
+        u.setSelect({ width: 0, height: 0 }, false);
+        // The other plots show the same selection; one of them asks for the past.
+        if (zoom.dragged === u) zoom.to(from, to);
+      }] },
       legend: { live: true },
       // One point alone has no span of its own.
-      scales: { x: { range: (_, lo, hi) => (lo === hi ? [lo - 30, hi + 30] : [lo, hi]) }, y: { range: (_, lo, hi) => range(lo, hi) } },
+      scales: { x: { range: (_, lo, hi) => zoom.span ?? (lo === hi ? [lo - 30, hi + 30] : [lo, hi]) }, y: { range: (_, lo, hi) => range(lo, hi) } },
       axes: [
-        { ...axis, size: 24, space: 70, values: (_, at) => at.map((t) => new Date(t * 1000).toLocaleTimeString('en-GB')) },
+        { ...axis, size: 24, space: 70, values: stamps },
         { ...axis, size: 48, space: 26, values: (_, v) => v.map(num) },
       ],
       series: [
-        { label: 'at', value: (_, t) => (t === null ? '' : new Date(t * 1000).toLocaleTimeString('en-GB')) },
+        { label: 'at', value: stamp },
         ...series.map(([line, label]) => ({
           label, stroke: colour(line, p), ...lines[line], spanGaps: true, points: { show: false }, value: (_, v) => num(v),
         })),
@@ -44,6 +66,7 @@ export class Plot {
       ],
       bands: ranged ? [{ series: [series.length + 2, series.length + 1], fill: usual(p) }] : [],
     }, [[], ...series.map(() => []), ...(ranged ? [[], []] : [])], box);
+    this.u.over.addEventListener('mousedown', () => { zoom.dragged = this.u; });
     this.box = box;
     this.resize = new ResizeObserver(() => this.u.setSize({ width: Math.max(160, box.clientWidth), height: 120 }));
     this.resize.observe(box);

@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 import { el } from './dom.js';
 import { Plot } from './plot.js';
+import { inSteps, titles } from './titles.js';
 
-const titles = {
-  score: ['Score', '1 is as fast as the peers'],
-  throughput: ['Throughput', 'work per second, in the job’s own unit'],
-  compute: ['Compute', 'SM clock under load, fraction of its maximum'],
-  interconnect: ['Interconnect', 'PCIe and NVLink, fraction of what the links can do'],
-  cpu: ['CPU', 'share of time in which no task waited for a CPU'],
-  power: ['Power', 'watts of the GPUs'],
-  memory: ['Memory', 'free GPU memory, fraction'],
-};
+export { inSteps };
 
 // merge puts recorded samples before those of this session.
 // Both are {t: ms[], columns: {name: values[]}}.
@@ -27,25 +20,21 @@ export function merge(old, session) {
   return out;
 }
 
-// table turns samples of the API, oldest first, into columns.
-export function table(samples) {
-  const out = { t: [], columns: {} };
-  for (const s of samples) {
-    const at = Date.parse(s.at);
-    const name = { 'gpu.node.health_score': 'score', 'gpu.agent.threshold': 'score:threshold' }[s.metric] ?? s.attributes?.['gpu.signal'];
-    if (!name) continue;
-    if (out.t.at(-1) !== at) out.t.push(at);
-    const c = (out.columns[name] ??= []);
-    while (c.length < out.t.length - 1) c.push(null);
-    c[out.t.length - 1] = s.value;
+// table turns an answer of the API into columns.
+export function table({ at, signals }) {
+  const out = { t: at.map((text) => Date.parse(text)), columns: {}, unit: signals.find((s) => s.signal === 'throughput')?.unit };
+  for (const s of signals) {
+    out.columns[s.signal] = s.value;
+    for (const of of ['median', 'scale', 'threshold']) {
+      if (s[of].some((v) => v !== null)) out.columns[`${s.signal}:${of}`] = s[of];
+    }
   }
-  for (const c of Object.values(out.columns)) while (c.length < out.t.length) c.push(null);
   return out;
 }
 
 // A spread is a share of the level for signals without a limit of their own. A
 // fraction has the level 1.
-const relative = new Set(['throughput', 'power']);
+const relative = new Set(['throughput', 'power', 'step']);
 const SPREADS = 2; // about nineteen of twenty healthy peers, were they normally distributed
 
 // range returns what is usual among the peers, from and to, where it is known.
@@ -60,7 +49,11 @@ function range(name, columns) {
 // Signals plots whatever a node is compared by.
 export class Signals {
   #plots = new Map();
-  constructor(box) { this.box = box; }
+  // zoom is the time that all plots show, undefined for all of it.
+  constructor(box, zoomed) {
+    this.box = box;
+    this.zoom = { span: undefined, to: (from, to) => zoomed(from, to) };
+  }
 
   update({ t, columns }) {
     const seconds = t.map((ms) => ms / 1000);
@@ -84,7 +77,7 @@ export class Signals {
         const order = Object.keys(titles);
         const next = [...this.box.children].find((f) => order.indexOf(f.dataset.signal) > order.indexOf(name));
         this.box.insertBefore(figure, next ?? null);
-        p = { shape, figure, plot: new Plot(area, series, usual !== null) };
+        p = { shape, figure, plot: new Plot(area, series, usual !== null, this.zoom) };
         this.#plots.set(name, p);
       }
       p.plot.set(seconds, [...series.map(([, , column]) => columns[column]), ...(usual ?? [])]);

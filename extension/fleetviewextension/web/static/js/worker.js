@@ -158,7 +158,7 @@ async function connect() {
 async function readGroups() {
   if (!linked) return;
   try {
-    const r = await ask('api/v1/groups?page_size=1000');
+    const r = await ask('api/v1/groups?limit=1000');
     if (!r.ok) return;
     postMessage({ type: 'groups', groups: (await r.json()).groups });
   } catch {
