@@ -119,7 +119,9 @@ func TestWhatNCCLNames(t *testing.T) {
 	const stalled = "critical group_fault "
 	assert.Equal(t, stalled+"||Job train stands still: no operation of its ranks ends.|Nobody is known to hold it up.|Look at what the ranks of the job do, such as their stacks.", lines(Of(s, &Filter{}, t0))[0])
 	// Later the job is known to wait for a rank.
-	ep("j", fleetstate.SubjectJob, func(e *fleetstate.Episode) { e.Severity, e.Node, e.Culprit, e.GPU = "critical", "n2", nodesignal.Subject{Rank: rank.Rank}, rank.GPU })
+	ep("j", fleetstate.SubjectJob, func(e *fleetstate.Episode) {
+		e.Severity, e.Node, e.Culprit, e.GPU = "critical", "n2", nodesignal.Subject{Rank: rank.Rank}, rank.GPU
+	})
 	// That the node is no straggler is no news of the job.
 	cfg := fleetstate.DefaultConfig()
 	s.Expire(t0.Add(time.Second))
