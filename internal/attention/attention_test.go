@@ -73,7 +73,7 @@ func TestWorstFirst(t *testing.T) {
 		ID: "e1", Subject: fleetstate.SubjectNode, Cluster: "c", Group: "g", Node: "slow", Severity: "major", Signal: "throughput",
 		Since: t0.Add(-time.Hour), Updated: t0, Gap: new(0.129), LostGPUHoursPerHour: new(12.0), Reason: "hw_thermal", Action: "check_cooling",
 		Culprit: nodesignal.Subject{GPU: "GPU-5", Rank: nodesignal.OrdinalOf(11)}, GPU: "GPU-5",
-		Evidence: []fleetstate.Evidence{{Fact: "hw_thermal", Value: new(1.0), Peers: new(0.0)}, {Fact: "temperature", Value: new(94.0), Peers: new(61.0)}},
+		Evidence: []fleetstate.Evidence{{Fact: "hw_thermal", Value: new(1.0), Peers: new(0.0)}, {Fact: "hw_thermal_time", Value: new(9.0)}, {Fact: "temperature", Value: new(94.0), Peers: new(61.0)}},
 	})
 	l := Of(s, &Filter{}, t0)
 	assert.Equal(t, []string{
@@ -126,7 +126,7 @@ func TestWhatNCCLNames(t *testing.T) {
 	assert.Equal(t, []string{
 		stalled + "n2|rank 3 (GPU 5)|Job train stands still: no operation of its ranks ends.|The other ranks wait for rank 3 (GPU 5) on n2.|Look at what that rank does, and at the node's kernel log.",
 		"major straggler n1|rank 3 (GPU 5)|Takes 50 % longer between collectives than its peers; the other ranks of job train wait 30 % of their time for it.|Nothing that was measured explains it.|" +
-			"Drain the node and run a burn-in, since nothing that was measured explains it.",
+			"Drain the node and run a burn-in.",
 		"minor group_fault ||Communicator dp (0x1) of job train is slow: 12 GB/s instead of 18 GB/s.|Its ranks arrive together, so that none of them is slow.|Look at the links between the nodes of the communicator.",
 	}, lines(l))
 	assert.Equal(t, []GPU{{"GPU-5", 5}}, l.Items[1].GPUs)

@@ -100,10 +100,11 @@ func (i *Item) because(e *fleetstate.Episode) {
 	for _, ev := range e.Evidence {
 		told = append(told, reason.Told{Fact: ev.Fact, Value: ev.Value, Peers: ev.Peers})
 	}
-	i.Why = sentence(reason.Because(reason.Reason(e.Reason), told))
+	why := reason.Because(reason.Reason(e.Reason), told)
 	if e.Observation {
-		i.Why = "Seen, but its peers do not prove it: " + strings.TrimSuffix(i.Why, ".") + "."
+		why = "its peers show it too, or are not known: " + why
 	}
+	i.Why = sentence(why)
 }
 
 // saySlow is of a node, by what its episode knows.

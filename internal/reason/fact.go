@@ -90,28 +90,30 @@ type form uint8
 
 const (
 	number form = iota
-	yes         // that it holds says all
+	yes         // that it holds says all, or that it was above 0
 	share
+	events // of which the code says more
+	xid
 )
 
 var facts = [NumFacts]factInfo{
 	GPULost:           {name: "gpu_lost", unit: "1", what: "the driver lost the GPU, or no longer finds it", form: yes},
 	GPUSilent:         {name: "gpu_silent", unit: "1", what: "the GPU does not answer for another reason", form: yes},
-	XidOffBus:         {name: "xid_off_bus", unit: "{event}", what: "Xid " + codesOf(XidOffBus)},
-	XidMemory:         {name: "xid_memory", unit: "{event}", what: "Xids of the memory: " + codesOf(XidMemory)},
-	XidReset:          {name: "xid_reset", unit: "{event}", what: "Xids whose advice by NVIDIA is a reset or service: " + codesOf(XidReset)},
-	XidNVLink:         {name: "xid_nvlink", unit: "{event}", what: "Xids of NVLink: " + codesOf(XidNVLink)},
-	LastXid:           {name: "last_xid", unit: "1", what: "code of the newest of these Xids"},
+	XidOffBus:         {name: "xid_off_bus", unit: "{event}", what: "Xid " + codesOf(XidOffBus), form: events},
+	XidMemory:         {name: "xid_memory", unit: "{event}", what: "Xids of the memory: " + codesOf(XidMemory), form: events},
+	XidReset:          {name: "xid_reset", unit: "{event}", what: "Xids whose advice by NVIDIA is a reset or service: " + codesOf(XidReset), form: events},
+	XidNVLink:         {name: "xid_nvlink", unit: "{event}", what: "Xids of NVLink: " + codesOf(XidNVLink), form: events},
+	LastXid:           {name: "last_xid", unit: "1", what: "code of the newest of these Xids", form: xid},
 	ECCUncorrected:    {name: "ecc_uncorrected", unit: "{error}", what: "uncorrectable memory errors"},
 	RemapFailed:       {name: "remap_failed", unit: "1", what: "a row of memory could not be remapped", form: yes},
 	RemapPending:      {name: "remap_pending", unit: "1", what: "a row of memory waits for a reset to be remapped", form: yes},
 	RetirementPending: {name: "retirement_pending", unit: "1", what: "a page of memory waits for a reset to be retired", form: yes},
 	PowerBrake:        {name: "power_brake", unit: "1", what: "the power brake held the clocks down", form: yes},
-	PowerBrakeTime:    {name: "power_brake_time", unit: "s", what: "time in which the power brake held the clocks down"},
+	PowerBrakeTime:    {name: "power_brake_time", unit: "s", what: "the power brake held the clocks down for a time", form: yes},
 	HWThermal:         {name: "hw_thermal", unit: "1", what: "the hardware held the clocks down because of heat", form: yes},
-	HWThermalTime:     {name: "hw_thermal_time", unit: "s", what: "time in which the hardware held the clocks down because of heat"},
+	HWThermalTime:     {name: "hw_thermal_time", unit: "s", what: "the hardware held the clocks down for a time because of heat", form: yes},
 	SWThermal:         {name: "sw_thermal", unit: "1", what: "the driver held the clocks down because of heat", form: yes},
-	SWThermalTime:     {name: "sw_thermal_time", unit: "s", what: "time in which the driver held the clocks down because of heat"},
+	SWThermalTime:     {name: "sw_thermal_time", unit: "s", what: "the driver held the clocks down for a time because of heat", form: yes},
 	HWSlowdown:        {name: "hw_slowdown", unit: "1", what: "the hardware held the clocks down", form: yes},
 	PowerCap:          {name: "power_cap", unit: "1", what: "the power limit held the clocks down", form: yes},
 	SMClock:           {name: "sm_clock", unit: "1", what: "SM clock, fraction of its highest, while the GPU works", low: true, form: share},

@@ -33,10 +33,10 @@ const (
 const Unexplained Reason = "unexplained"
 
 // unexplainedAdvice goes with Unexplained.
-const unexplainedAdvice = "Drain the node and run a burn-in, since nothing that was measured explains it."
+const unexplainedAdvice = "Drain the node and run a burn-in."
 
 // sharedAdvice goes with Unexplained of many nodes.
-const sharedAdvice = "Look for what the nodes share, such as rack, power, cooling, switch, storage or a step of the job, since nothing that was measured of them explains it."
+const sharedAdvice = "Look for what the nodes share, such as rack, power, cooling, switch, storage or a step of the job."
 
 // Test is one condition on one fact.
 type Test struct {

@@ -43,18 +43,22 @@ func Because(r Reason, evidence []Told) string {
 			continue
 		}
 		info := &facts[f]
-		if info.form == yes {
-			if len(parts) == 0 {
-				parts = append(parts, info.what)
-			}
+		text := info.what
+		switch {
+		case info.form == events || info.form == yes && len(parts) > 0:
 			continue
-		}
-		text := info.what + ": " + info.say(*e.Value)
-		if e.Peers != nil {
-			text += ", peers " + info.say(*e.Peers)
+		case info.form == xid:
+			text = "the driver reported Xid " + info.say(*e.Value)
+		case info.form != yes:
+			text += ": " + info.say(*e.Value)
+			if e.Peers != nil {
+				text += ", peers " + info.say(*e.Peers)
+			}
 		}
 		parts = append(parts, text)
-		break
+		if info.form != yes {
+			break
+		}
 	}
 	if len(parts) > 0 {
 		return strings.Join(parts, "; ")
