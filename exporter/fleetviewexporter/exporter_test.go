@@ -371,6 +371,19 @@ func TestEpisodes(t *testing.T) {
 	assert.Equal(t, culprit, list[0].Culprit)
 }
 
+// TestEpisodeOfACommunicator: its job and name are told, and not since when.
+func TestEpisodeOfACommunicator(t *testing.T) {
+	lr := plog.NewLogRecord()
+	lr.SetTimestamp(ts(start))
+	lr.Attributes().PutStr(gpusemconv.AttrEpisodeSubject, fleetstate.SubjectLink)
+	lr.Attributes().PutStr(gpusemconv.AttrJobID, "train")
+	lr.Attributes().PutStr(gpusemconv.AttrCommunicatorName, "dp (0x1)")
+	ep := readEpisode(lr, &sender{}, start)
+	assert.Equal(t, []any{"train", "dp (0x1)", start, true}, []any{ep.Job, ep.Communicator, ep.Since.UTC(), ep.SinceBefore})
+	lr.Attributes().PutStr(gpusemconv.AttrEpisodeSince, start.Format(time.RFC3339))
+	assert.False(t, readEpisode(lr, &sender{}, start).SinceBefore)
+}
+
 // A record of tomorrow is one of now: an episode from the future would never expire.
 func TestNoEpisodeIsOfTheFuture(t *testing.T) {
 	now := start

@@ -3,6 +3,7 @@
 package thresholdextension
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -78,16 +79,13 @@ func (e *thresholdExtension) serveAPI(w http.ResponseWriter, r *http.Request) {
 		webguard.Problem(w, http.StatusMethodNotAllowed, "only GET is served here")
 		return
 	}
-	claim := e.httpClaim(r)
 	// Pollers of Ingero's say cluster_id; a push has no other name for it.
-	if name := r.URL.Query().Get("cluster"); name != "" {
-		if other := r.URL.Query().Get(clusterQuery); other != "" && other != name {
-			webguard.Problem(w, http.StatusBadRequest, "`cluster` and `cluster_id` name two clusters, they are one parameter: give `cluster`")
-			return
-		}
-		claim = name
+	name, other := r.URL.Query().Get("cluster"), r.URL.Query().Get(clusterQuery)
+	if name != "" && other != "" && name != other {
+		webguard.Problem(w, http.StatusBadRequest, "`cluster` and `cluster_id` name two clusters, they are one parameter: give `cluster`")
+		return
 	}
-	caller, ok := e.caller(r.Context(), claim)
+	caller, ok := e.caller(r.Context(), cmp.Or(name, e.httpClaim(r)))
 	if !ok {
 		webguard.Problem(w, http.StatusBadRequest, "`cluster` is not 1 to 253 printable ASCII characters")
 		return
@@ -95,7 +93,7 @@ func (e *thresholdExtension) serveAPI(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == thresholdPath {
 		e.serveThreshold(w, caller)
 	} else {
-		e.serveThresholds(w, caller, e.seesAll(r.Context()))
+		e.serveThresholds(w, caller, name == "" && other == "" && e.seesAll(r.Context()))
 	}
 }
 
@@ -110,7 +108,8 @@ func (e *thresholdExtension) serveThreshold(w http.ResponseWriter, caller wire.C
 	writeJSON(w, body)
 }
 
-// serveThresholds lists all clusters, or the authenticated client's own.
+// serveThresholds lists all clusters, or the one that is asked for, or the authenticated
+// client's own.
 func (e *thresholdExtension) serveThresholds(w http.ResponseWriter, caller wire.Caller, all bool) {
 	bodies := []thresholdBody{}
 	if snap := e.published.Snapshot(e.now()); snap != nil {

@@ -542,6 +542,8 @@ func TestAPI(t *testing.T) {
 	assert.Equal(t, http.StatusBadRequest, code)
 	assert.Contains(t, body, "name two clusters")
 
+	_, _, body = get(t, url+"/api/v1/thresholds?cluster=other")
+	assert.JSONEq(t, "[]", body)
 	_, _, body = get(t, url+"/api/v1/thresholds")
 	var all []thresholdBody
 	require.NoError(t, json.Unmarshal([]byte(body), &all))

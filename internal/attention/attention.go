@@ -239,7 +239,9 @@ func (c *collector) gpus(v fleetstate.View) {
 
 // silent makes the items of missing nodes, those of an episode of many first.
 func (c *collector) silent() {
+	told := map[fleetstate.Key]string{}
 	for _, e := range c.silences {
+		told[fleetstate.Key{Cluster: e.Cluster, Node: e.Node}] = e.ID
 		c.away(e)
 	}
 	groups := map[fleetstate.GroupKey][]fleetstate.View{}
@@ -254,7 +256,7 @@ func (c *collector) silent() {
 		}
 		for i := range list {
 			item := about(&list[i], MissingNode)
-			item.Since = list[i].Seen
+			item.Since, item.Episode = list[i].Seen, told[list[i].Key]
 			item.bound(list[i : i+1])
 			item.saySilent(len(list[i].GPUs))
 			c.add(major, item)

@@ -75,6 +75,7 @@ func TestWorstFirst(t *testing.T) {
 		Culprit: nodesignal.Subject{GPU: "GPU-5", Rank: nodesignal.OrdinalOf(11)}, GPU: "GPU-5",
 		Evidence: []fleetstate.Evidence{{Fact: "hw_thermal", Value: new(1.0), Peers: new(0.0)}, {Fact: "hw_thermal_time", Value: new(9.0)}, {Fact: "temperature", Value: new(94.0), Peers: new(61.0)}},
 	})
+	s.PutEpisode(&fleetstate.Episode{ID: "e2", Subject: fleetstate.SubjectMissing, Cluster: "c", Node: "gone", Since: at, Updated: t0})
 	l := Of(s, &Filter{}, t0)
 	assert.Equal(t, []string{
 		"critical lost_gpu lost|GPU 3|The GPU does not answer.|The driver reported Xid 79.|Drain the node and reboot it; have the GPU serviced if it is lost again.",
@@ -90,6 +91,7 @@ func TestWorstFirst(t *testing.T) {
 	assert.False(t, lost.SinceBefore)
 	assert.True(t, sick.SinceBefore, "it came sick")
 	assert.True(t, gone.AtMost)
+	assert.Equal(t, "e2", gone.Episode)
 	assert.Equal(t, at, gone.Since.UTC(), "last seen")
 
 	assert.Equal(t, lines(l)[1:2], lines(Of(s, &Filter{Kinds: []Kind{Straggler}, Nodes: []string{"slow"}}, t0)))
@@ -117,7 +119,9 @@ func TestWhatNCCLNames(t *testing.T) {
 	const stalled = "critical group_fault "
 	assert.Equal(t, stalled+"||Job train stands still: no operation of its ranks ends.|Nobody is known to hold it up.|Look at what the ranks of the job do, such as their stacks.", lines(Of(s, &Filter{}, t0))[0])
 	// Later the job is known to wait for a rank.
-	ep("j", fleetstate.SubjectJob, func(e *fleetstate.Episode) { e.Severity, e.Node, e.Culprit = "critical", "n2", rank })
+	ep("j", fleetstate.SubjectJob, func(e *fleetstate.Episode) {
+		e.Severity, e.Node, e.Culprit, e.GPU = "critical", "n2", nodesignal.Subject{Rank: rank.Rank}, rank.GPU
+	})
 	// That the node is no straggler is no news of the job.
 	cfg := fleetstate.DefaultConfig()
 	s.Expire(t0.Add(time.Second))

@@ -3,6 +3,7 @@
 package attention
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -86,17 +87,20 @@ func severityOf(e *fleetstate.Episode) int {
 func (c *collector) straggler(e *fleetstate.Episode, now time.Time) {
 	i := item(e, Straggler)
 	v, _ := c.store.Node(fleetstate.Key{Cluster: e.Cluster, Node: e.Node}, now)
-	whom := e.Culprit
-	if whom.GPU == "" {
-		whom.GPU = e.GPU
-	}
-	i.Part, i.GPUs = partOf(whom, v.Node)
+	i.Part, i.GPUs = partOf(whom(e), v.Node)
 	i.saySlow(e)
-	if e.GPU != "" && e.GPU != whom.GPU {
+	if e.GPU != "" && e.GPU != whom(e).GPU {
 		which, _ := partOf(nodesignal.Subject{GPU: e.GPU}, v.Node)
 		i.Why = which + ": " + i.Why
 	}
 	c.add(severityOf(e), i)
+}
+
+// whom is the rank or GPU at fault. A record may name the GPU beside the rank.
+func whom(e *fleetstate.Episode) nodesignal.Subject {
+	of := e.Culprit
+	of.GPU = cmp.Or(of.GPU, e.GPU)
+	return of
 }
 
 // fault is of many nodes that are slow at once. Who is worse than it or has another
@@ -140,7 +144,7 @@ func (c *collector) job(e *fleetstate.Episode, now time.Time) {
 		i.Nodes, i.NodeCount = slices.Clone(e.Nodes), max(e.NodeCount, int64(len(e.Nodes)))
 	}
 	v, _ := c.store.Node(fleetstate.Key{Cluster: e.Cluster, Node: e.Node}, now)
-	i.Part, i.GPUs = partOf(e.Culprit, v.Node)
+	i.Part, i.GPUs = partOf(whom(e), v.Node)
 	if e.Subject == fleetstate.SubjectJob {
 		i.sayStalled(e)
 	} else {

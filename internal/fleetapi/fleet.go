@@ -57,7 +57,7 @@ type GroupPage struct {
 }
 
 func (a *API) registerFleet() {
-	get(a, "list-attention", "/api/v1/attention", tagFleet, "What needs attention, the worst first: what is wrong, why, and what to do", a.listAttention)
+	get(a, "list-attention", "/api/v1/attention", tagFleet, "Items that need attention, the worst first: what is wrong, why, and what to do", a.listAttention)
 	get(a, "list-nodes", "/api/v1/nodes", tagFleet, "Nodes, by cluster and name", a.listNodes)
 	get(a, "get-node", "/api/v1/nodes/{node}", tagFleet, "A node with its GPUs", a.getNode)
 	get(a, "get-node-gpus", "/api/v1/nodes/{node}/gpus", tagFleet, "The GPUs of a node", a.getNodeGPUs)
