@@ -79,6 +79,7 @@ func sickNode(u *fleetstate.Update, i int, at float64) {
 		u.SetCulprit(nodesignal.Subject{GPU: sickGPU(i, 3), Rank: nodesignal.OrdinalOf(int64(i*8 + 3)), LocalRank: nodesignal.OrdinalOf(3)}, true)
 	case slowRack(i):
 		lost += 0.12
+		u.Set(reading.NodeStraggler, 1)
 	}
 	u.SetGroup(sickGroup(i))
 	u.SetFacts(fleetstate.Facts{JobID: "llama-70b", JobRole: fmt.Sprintf("stage-%d", i/24)})

@@ -63,7 +63,7 @@ test('a throughput of steps is shown as the seconds of a step, beside those of t
 });
 
 test('an item says where it is, since when, and what it costs', () => {
-  assert.deepEqual([{ node: 'n', part: 'rank 3 (GPU 5)', gpus: [{ uuid: 'a', index: 5 }] }, { node: 'n', gpus: [{ uuid: 'a', index: 5 }, { uuid: 'GPU-b' }] }, { node_count: 7 }].map(part), ['rank 3 (GPU 5)', 'GPU 5, GPU-b', '7 nodes']);
+  assert.deepEqual([{ node: 'n', part: 'rank 3 (GPU 5)', gpus: [{ uuid: 'a', index: 5 }] }, { node: 'n', gpus: [{ uuid: 'a', index: 5 }, { uuid: 'GPU-b' }] }, { node_count: 7 }, { nodes: ['n'], node_count: 1 }].map(part), ['rank 3 (GPU 5)', 'GPU 5, GPU-b', '7 nodes', 'n']);
   assert.equal(cost({ gpu_hours_lost_per_hour: 8, gpu_hours_lost_at_most: true }), 'costs up to 8 GPU-h/h');
   assert.equal(cost({}), '');
   assert.match(since({ since: new Date().toISOString(), since_before: true, duration_seconds: 61.2 }), /^since [\d:]+ or earlier \(1 min 1 s\)$/);
@@ -73,10 +73,10 @@ test('an item says where it is, since when, and what it costs', () => {
 test('the list says of each count how bad it is, and which nodes it means', () => {
   const kinds = sorted([
     { kind: 'sick_gpu', severity: 'critical', cluster: 'c', node: 'a' }, { kind: 'sick_gpu', severity: 'minor', cluster: 'c', node: 'b' }, { kind: 'sick_gpu', severity: 'minor', cluster: 'c', node: 'a' },
-    { kind: 'group_fault', severity: 'major', cluster: 'c', group: 'g', nodes: ['b'], node_count: 200 },
-  ]);
+    { kind: 'group_fault', severity: 'major', cluster: 'c', group: 'g', nodes: ['b', 'd'], node_count: 200 },
+  ], (key) => key === keyOf('c', 'd'));
   assert.deepEqual(Object.entries(kinds).map(([show, { level, nodes }]) => [show, level, ...nodes.keys()]),
-    [['stragglers', ''], ['lost', ''], ['sick', 'critical', keyOf('c', 'a'), keyOf('c', 'b')], ['missing', ''], ['faults', 'major', keyOf('c', 'b')]]);
+    [['stragglers', 'major', keyOf('c', 'd')], ['lost', ''], ['sick', 'critical', keyOf('c', 'a'), keyOf('c', 'b')], ['missing', ''], ['faults', 'major', keyOf('c', 'b'), keyOf('c', 'd')]]);
   assert.deepEqual([...kinds.faults.groups], [keyOf('c', 'g')], 'an item that names only some of its nodes means the group');
-  assert.deepEqual([...levelsOf(kinds)], [[keyOf('c', 'a'), 'critical'], [keyOf('c', 'b'), 'major']]);
+  assert.deepEqual([...levelsOf(kinds)], [[keyOf('c', 'd'), 'major'], [keyOf('c', 'a'), 'critical'], [keyOf('c', 'b'), 'major']]);
 });

@@ -24,7 +24,7 @@ const called = Object.fromEntries(Object.values(KINDS).map(([kind, , one]) => [k
 // part says which part of a node an item is about: its rank and GPU, or its GPUs. Of many
 // nodes it says how many.
 export const part = (i) => (i.part ? [i.part] : i.node ? (i.gpus ?? []).map((g) => (g.index === undefined ? g.uuid : `GPU ${g.index}`)) : [])
-  .concat(i.node_count ? [`${i.node_count} nodes`] : []).join(', ');
+  .concat(i.node_count === 1 ? i.nodes : i.node_count ? [`${i.node_count} nodes`] : []).join(', ');
 
 // cost says what an item takes from its job.
 export const cost = (i) => (i.gpu_hours_lost_per_hour === undefined ? '' : `costs ${i.gpu_hours_lost_at_most ? 'up to ' : ''}${num(i.gpu_hours_lost_per_hour)} GPU-h/h`);
@@ -35,18 +35,25 @@ export function since(i) {
   return `since ${clock(i.since)}${i.since_before ? ' or earlier' : ''} (${duration(i.duration_seconds)})`;
 }
 
+const nodesOf = (i) => (i.node ? [i.node] : i.nodes ?? []).map((n) => keyOf(i.cluster, n));
+
+// tells reports whether an item is of a choice. A fault of many slow nodes tells of
+// stragglers too: none of them has an item of its own.
+const tells = (show, i, slow) => i.kind === KINDS[show][0] || (show === 'stragglers' && i.kind === 'group_fault' && nodesOf(i).some(slow));
+
 const worst = (levels) => LEVELS[Math.max(-1, ...[...levels].map((level) => LEVELS.indexOf(level)))] ?? '';
 
 // sorted says of each choice how bad the worst of its items is, and which nodes they are
 // about, with a severity: those by name, and whole groups where an item names only some.
-export function sorted(items) {
-  return Object.fromEntries(Object.entries(KINDS).map(([show, [kind]]) => {
-    const of = items.filter((i) => i.kind === kind);
+// slow says of a node whether it is a straggler.
+export function sorted(items, slow) {
+  return Object.fromEntries(Object.keys(KINDS).map((show) => {
+    const of = items.filter((i) => tells(show, i, slow));
     const nodes = new Map();
     for (const i of of) {
-      for (const key of (i.node ? [i.node] : i.nodes ?? []).map((n) => keyOf(i.cluster, n))) nodes.set(key, worst([i.severity, nodes.get(key)]));
+      for (const key of nodesOf(i)) if (i.node || show !== 'stragglers' || slow(key)) nodes.set(key, worst([i.severity, nodes.get(key)]));
     }
-    const whole = of.filter((i) => i.group && i.node_count > (i.nodes ?? []).length);
+    const whole = of.filter((i) => i.kind === KINDS[show][0] && i.group && i.node_count > (i.nodes ?? []).length);
     return [show, { level: worst(of.map((i) => i.severity)), nodes, groups: new Set(whole.map((i) => keyOf(i.cluster, i.group))) }];
   }));
 }
@@ -91,12 +98,13 @@ export class Attention {
     this.#asking = true;
     try {
       const { cluster, group, show } = this.fleet.filter;
-      this.list = await getAttention({ cluster, group, kind: KINDS[show]?.[0], limit: MOST });
+      const asked = show === 'stragglers' ? [show, 'faults'] : Object.keys(KINDS).filter((k) => k === show);
+      this.list = await getAttention({ cluster, group, kind: asked.map((k) => KINDS[k][0]).join(), limit: MOST });
       this.why = undefined;
-      const kinds = sorted(this.list.items);
+      const kinds = sorted(this.list.items, this.#slow);
       const of = keyOf(cluster, group);
       // A list of one kind says nothing of the others.
-      this.kinds = KINDS[show] ? { ...(of === this.#of ? this.kinds : {}), [show]: kinds[show] } : kinds;
+      this.kinds = asked.length ? { ...(of === this.#of ? this.kinds : {}), ...Object.fromEntries(asked.map((k) => [k, kinds[k]])) } : kinds;
       this.#of = of;
       this.on.changed();
       this.draw();
@@ -107,6 +115,8 @@ export class Attention {
     this.#asking = false;
     if (this.#again) this.ask();
   }
+
+  #slow = (key) => this.fleet.nodes.get(key)?.straggler;
 
   // unknown says that the gateway does not know what is selected.
   #unknown(why) {
@@ -124,13 +134,13 @@ export class Attention {
       redraw(box, [], why, () => el('p', { className: 'none' }, why));
       return;
     }
-    const found = this.list.items.filter((i) => !search || [i.node, ...(i.nodes ?? [])].some((n) => n?.toLowerCase().includes(search)));
+    const found = this.list.items.filter((i) => (!KINDS[show] || tells(show, i, this.#slow)) && (!search || [i.node, ...(i.nodes ?? [])].some((n) => n?.toLowerCase().includes(search))));
     const items = found.slice(0, ROWS);
     const total = found.length + (search ? 0 : this.list.total - this.list.items.length);
     const { counts: { nodes }, waiting } = this.list;
     setText($('attention-count'), total ? String(total) : '');
     const nothing = cluster || group || search || show !== 'all' ? 'Nothing of what is selected needs attention.' : nodes ? 'Nothing needs attention.' : 'Nothing to watch yet.';
-    const names = items.map((i) => this.fleet.short(i.cluster, i.node));
+    const names = items.map((i) => this.fleet.short(i));
     const focused = box.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
     redraw(box, items, [nothing, names, total, waiting, selected], () => [
       items.length ? el('ol', {}, items.map((i, n) => this.#row(i, names[n]))) : el('p', { className: 'well' }, nothing),

@@ -16,7 +16,7 @@ export class Fleet {
   groups = new Map();
   kinds = {}; // what the list of what needs attention says, see sorted of attention.js
   levels = new Map(); // the severity of each node that needs attention
-  #shared = new Map(); // what the names of each cluster's nodes have in common
+  #shared = new Map(); // what the names of each cluster's nodes, and of its groups, have in common
   filter = { cluster: '', group: '', show: 'all', search: '' };
   // members changes with which nodes there are, in which groups.
   members = 0;
@@ -61,8 +61,11 @@ export class Fleet {
 
   #named = (n, of) => of?.nodes.has(n.key) || of?.groups.has(keyOf(n.cluster, n.group));
 
-  // short leaves out of a node's name how all names of its cluster end.
-  short = (cluster, node) => node?.slice(0, node.length - (this.#shared.get(cluster)?.tail ?? 0));
+  // short is the name of an item's node, without how all names of its cluster end, or that of its group.
+  short({ cluster, node, group }) {
+    const [nodes, groups] = this.#shared.get(cluster) ?? [];
+    return node ? node.slice(0, node.length - (nodes?.tail ?? 0)) : group && omit(group, groups);
+  }
 
   // clusters returns [{cluster, groups: [{group, nodes}]}] of what is shown, by name.
   clusters() {
@@ -82,7 +85,7 @@ export class Fleet {
     const inOrder = (map) => [...map].map(([name, v]) => [orderOf(name), name, v]).sort(by((x) => x[0]));
     return inOrder(clusters).map(([, cluster, groups]) => {
       const [nodeNames, groupNames] = names.get(cluster).map((set, i) => shared([...set].filter(Boolean), i ? PATH : undefined));
-      this.#shared.set(cluster, nodeNames);
+      this.#shared.set(cluster, [nodeNames, groupNames]);
       return {
         cluster, names: nodeNames,
         groups: inOrder(groups).map(([, group, nodes]) => ({
