@@ -72,6 +72,8 @@ type Item struct {
 	// is a bound: a silent node may still work.
 	CostPerHour *float64
 	AtMost      bool
+	// Confidence is the verdict's, in [0,1]; nil of a reading, which needs none.
+	Confidence *float64
 	// Episode is the ID of the open episode, empty for none.
 	Episode string
 

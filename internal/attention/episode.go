@@ -69,6 +69,7 @@ func item(e *fleetstate.Episode, k Kind) *Item {
 	i := &Item{
 		ID: string(k) + "/" + e.Cluster + "/" + e.ID, Kind: k, Cluster: e.Cluster, Group: e.Group, Node: e.Node, Episode: e.ID,
 		Reason: e.Reason, Action: e.Action, Since: e.Since, SinceBefore: e.SinceBefore, CostPerHour: e.LostGPUHoursPerHour,
+		Confidence: e.Confidence,
 	}
 	if e.ID == "" {
 		i.ID += "/" + e.Group

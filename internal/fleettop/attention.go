@@ -161,6 +161,9 @@ func (m Model) troubleLines(n *fleetclient.Node) (lines []string) {
 		if item.GPUHoursLostPerHour != nil {
 			head += ", costs " + cost(item) + " GPU-hours per hour"
 		}
+		if item.Confidence != nil {
+			head += fmt.Sprintf(", confidence %.0f %%", 100**item.Confidence)
+		}
 		lines = append(lines, "", m.paint(severityStyle(item.Severity), head))
 		for _, part := range [][2]string{{"what", item.What}, {"why", or(item.Why, "")}, {"next", item.Next}} {
 			if part[1] == "" {

@@ -181,7 +181,7 @@ var advices = map[Action]string{
 	ActionResetGPU:           "Drain the node and reset the GPU.",
 	ActionReboot:             "Drain the node and reboot it.",
 	ActionRunDiagnostics:     "Drain the node and run the GPU's diagnostics.",
-	ActionService:            "Drain the node and have the GPU replaced.",
+	ActionService:            "Drain the node and have the GPU serviced.",
 }
 
 // Advice says the action in a sentence to an operator; it is empty for an unknown one.

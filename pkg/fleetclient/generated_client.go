@@ -185,8 +185,11 @@ type AttentionGPU struct {
 // AttentionItem defines model for AttentionItem.
 type AttentionItem struct {
 	// Action The same for programs
-	Action          *string  `json:"action,omitempty"`
-	Cluster         string   `json:"cluster"`
+	Action  *string `json:"action,omitempty"`
+	Cluster string  `json:"cluster"`
+
+	// Confidence Of a verdict, 0 to 1; absent of what was read
+	Confidence      *float64 `json:"confidence,omitempty"`
 	DurationSeconds *float64 `json:"duration_seconds,omitempty"`
 
 	// EpisodeID The open episode, where there is one

@@ -30,7 +30,8 @@ func lists() (early, full *fleetclient.AttentionList) {
 		}
 		full.Items = append(full.Items, it)
 	}
-	full.Items[1].Part = new("GPU 3")
+	full.Items[1].Part, full.Items[1].Confidence, full.Items[1].GPUHoursLostPerHour = new("GPU 3"), new(0.714), new(12.34)
+	full.Items[1].Since = new(time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local))
 	full.Items = append(full.Items, fleetclient.AttentionItem{ID: "x", Cluster: "a&b", Node: new("x\x1b[2J\r"), What: "W", Next: "N"})
 	return early, full
 }
@@ -55,7 +56,7 @@ func TestScreen(t *testing.T) {
 	assert.Equal(t, ` 37 s  dp0-pp0 (demo): What.
        why:  Why.
        next: Next. http://127.0.0.1:1/#in=demo&node=dp0-pp0
- 37 s  west-a4, GPU 3 (west): What.
+ 37 s  west-a4, GPU 3 (west): What. (since 03:04:05, confidence 71 %, costs 12.3 GPU-hours per hour)
        why:  Why.
        next: Next. http://127.0.0.1:1/#in=west&node=west-a4
  37 s  west-a7 (west): What.

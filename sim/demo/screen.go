@@ -77,9 +77,27 @@ func (s *screen) verdict(it *fleetclient.AttentionItem, elapsed time.Duration) {
 	if part := or(it.Part, ""); part != "" {
 		who += ", " + part
 	}
-	s.line(fmt.Sprintf("%3.0f s  %s (%s): %s", elapsed.Seconds(), who, it.Cluster, it.What))
+	s.line(fmt.Sprintf("%3.0f s  %s (%s): %s%s", elapsed.Seconds(), who, it.Cluster, it.What, figures(it)))
 	s.line("       why:  " + or(it.Why, "see above"))
 	s.line("       next: " + it.Next + " " + link)
+}
+
+// figures say since when, how sure, and at what cost, as far as that is known.
+func figures(it *fleetclient.AttentionItem) string {
+	var list []string
+	if it.Since != nil {
+		list = append(list, "since "+it.Since.Local().Format(time.TimeOnly))
+	}
+	if it.Confidence != nil {
+		list = append(list, fmt.Sprintf("confidence %.0f %%", 100**it.Confidence))
+	}
+	if it.GPUHoursLostPerHour != nil {
+		list = append(list, fmt.Sprintf("costs %.3g GPU-hours per hour", *it.GPUHoursLostPerHour))
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(list, ", ") + ")"
 }
 
 func or[T any](v *T, otherwise T) T {

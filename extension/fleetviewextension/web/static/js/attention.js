@@ -2,7 +2,7 @@
 import { getAttention } from './api.js';
 import { $, el, fill, middle, setText } from './dom.js';
 import { keyOf } from './fleet.js';
-import { clock, duration, num } from './format.js';
+import { clock, duration, num, percent } from './format.js';
 
 const EVERY = 3000; // ms
 const ROWS = 100;
@@ -183,5 +183,5 @@ export function cards(box, items) {
       el('h4', {}, [called[i.kind], part(i)].filter(Boolean).join(' · '), badge(i)),
       el('dl', { className: 'facts' }, [['What', i.what], ['Why', i.why], ['Next', i.next]].filter(([, text]) => text)
         .map(([name, text]) => [el('dt', {}, name), el('dd', { className: name.toLowerCase() }, text)])),
-      el('p', { className: 'sub' }, el('span', { className: 'since' }, since(i)), cost(i) && ` · ${cost(i)}`)))));
+      el('p', { className: 'sub' }, el('span', { className: 'since' }, since(i)), cost(i) && ` · ${cost(i)}`, i.confidence !== undefined && ` · confidence ${percent(i.confidence)}`)))));
 }
