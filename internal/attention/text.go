@@ -135,9 +135,9 @@ func (i *Item) saySlow(e *fleetstate.Episode) {
 // sayFault is of many nodes.
 func (i *Item) sayFault(e *fleetstate.Episode) {
 	i.because(e)
-	i.What = countOf(int(i.NodeCount), "node") + " slow at once"
-	if i.NodeCount == 0 {
-		i.What = "Many nodes slow at once"
+	i.What = "Many nodes slow at once"
+	if all := max(e.NodeCount, i.NodeCount); all > 1 { // those with an item of their own too
+		i.What = countOf(int(all), "node") + " slow at once"
 	}
 	if e.Gap != nil && e.Signal != "" {
 		i.What += ", " + percent(*e.Gap) + " behind their peers in " + strings.ReplaceAll(e.Signal, "_", " ")
