@@ -203,6 +203,12 @@ func (s *Store) PutEpisode(ep *Episode) bool {
 		s.drop(DropText)
 		return false
 	}
+	if n := s.find(Key{ep.Cluster, ep.Node}); ep.SinceBefore && n != nil && n.born < ep.Since.UnixMilli() {
+		// It was slow from its first value on, and that is when the node was first heard of.
+		from := *ep
+		from.Since = time.UnixMilli(n.born)
+		ep = &from
+	}
 	changed := s.putEpisode(ep)
 	s.episodes.store(changed...)
 	return len(changed) > 0

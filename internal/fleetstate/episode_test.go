@@ -89,21 +89,24 @@ func TestEpisodeRecords(t *testing.T) {
 	}
 }
 
-// TestEpisodeOfAnother: a sender speaks for another subject, with the ID of an
-// open episode, and of an episode whose end nobody reported.
-// TestSinceBefore: the first record's time counts, and whether it began then.
+// TestSinceBefore: a loss that was there from the first value on began when its node was
+// first heard of, or earlier. The first record counts.
 func TestSinceBefore(t *testing.T) {
 	s := New(DefaultConfig())
+	u, _ := s.Begin(Key{Node: "n"}, t0.Add(-time.Hour))
+	u.Commit(t0)
 	for i, before := range []bool{true, false} {
 		at := t0.Add(time.Duration(i) * time.Minute)
 		s.PutEpisode(&Episode{ID: "e", Subject: SubjectNode, Node: "n", Since: at, Updated: at, SinceBefore: before})
 	}
 	list := s.Episodes(&EpisodeFilter{IDs: []string{"e"}})
 	require.Len(t, list, 1)
-	assert.Equal(t, t0, list[0].Since)
+	assert.Equal(t, t0.Add(-time.Hour), list[0].Since.UTC())
 	assert.True(t, list[0].SinceBefore)
 }
 
+// TestEpisodeOfAnother: a sender speaks for another subject, with the ID of an
+// open episode, and of an episode whose end nobody reported.
 func TestEpisodeOfAnother(t *testing.T) {
 	s := New(DefaultConfig())
 	put := func(id, subject, cluster, group, node string, second int, over bool) bool {

@@ -86,7 +86,11 @@ func (s *screen) verdict(it *fleetclient.AttentionItem, elapsed time.Duration) {
 func figures(it *fleetclient.AttentionItem) string {
 	var list []string
 	if it.Since != nil {
-		list = append(list, "since "+it.Since.Local().Format(time.TimeOnly))
+		since := "since " + it.Since.Local().Format(time.TimeOnly)
+		if or(it.SinceBefore, false) {
+			since += " or before"
+		}
+		list = append(list, since)
 	}
 	if it.Confidence != nil {
 		list = append(list, fmt.Sprintf("confidence %.0f %%", 100**it.Confidence))
