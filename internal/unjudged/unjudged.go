@@ -37,7 +37,7 @@ const (
 var words = [Count]struct{ name, sentence string }{
 	Idle:        {"idle", "There is no work."},
 	Missing:     {"missing", "Nothing is heard."},
-	Calibrating: {"calibrating", "Warm-up: a node is compared from its sixth push on, in a group that runs already after five minutes."},
+	Calibrating: {"calibrating", "Warm-up: a node is compared from its sixth push on, or after five minutes where its group is older than 15."},
 	Contested:   {"contested", "Several nodes use one name."},
 	NoSignal:    {"no_signal", "No signal that decides is told."},
 	FewPeers:    {"too_few_peers", "Too few peers tell the same signal (min_peers, quorum)."},
