@@ -7,6 +7,7 @@ package attention // import "github.com/gpu-collector/gpu-collector/internal/att
 
 import (
 	"cmp"
+	"net/url"
 	"slices"
 	"time"
 
@@ -197,9 +198,15 @@ func (c *collector) views(f *Filter, now time.Time) {
 	})
 }
 
+// idOf is the same whether a record tells of it yet, and after a restart. No name has a
+// slash in it that could make two alike.
+func idOf(k Kind, cluster, node, other string) string {
+	return string(k) + "/" + url.PathEscape(cluster) + "/" + url.PathEscape(node) + "/" + url.PathEscape(other)
+}
+
 // about is an item of one node.
 func about(v *fleetstate.View, k Kind) *Item {
-	return &Item{ID: string(k) + "/" + v.Cluster + "/" + v.Key.Node, Kind: k, Cluster: v.Cluster, Group: v.Group, Node: v.Key.Node}
+	return &Item{ID: idOf(k, v.Cluster, v.Key.Node, ""), Kind: k, Cluster: v.Cluster, Group: v.Group, Node: v.Key.Node}
 }
 
 // gpus makes an item of a node's lost GPUs, and one of its sick ones.
@@ -253,7 +260,7 @@ func (c *collector) silent() {
 	}
 	for k, list := range groups {
 		if len(list) >= foldMissing {
-			c.silentMany(&Item{ID: string(MissingNode) + "/" + k.Cluster + "//" + k.Group, Cluster: k.Cluster, Group: k.Group}, list)
+			c.silentMany(&Item{ID: idOf(MissingNode, k.Cluster, "", k.Group), Cluster: k.Cluster, Group: k.Group}, list)
 			continue
 		}
 		for i := range list {

@@ -166,6 +166,29 @@ func TestManyAreOneItem(t *testing.T) {
 	assert.Equal(t, map[Kind]int{Straggler: 4, GroupFault: 1, MissingNode: 5, LostGPU: 0, SickGPU: 0}, l.Counts)
 }
 
+// TestIDs: they stay when the record of a straggler comes, and no two items share one.
+func TestIDs(t *testing.T) {
+	s := fleetstate.New(fleetstate.DefaultConfig())
+	put(s, "n", t0, slow)
+	before := Of(s, &Filter{}, t0).Items
+	s.PutEpisode(&fleetstate.Episode{ID: "e1", Subject: fleetstate.SubjectNode, Cluster: "c", Group: "g", Node: "n", Since: t0, Updated: t0})
+	after := Of(s, &Filter{}, t0).Items
+	require.Len(t, before, 1)
+	require.Len(t, after, 1)
+	assert.Equal(t, before[0].ID, after[0].ID)
+	assert.NotEqual(t, idOf(LostGPU, "a", "b/c", ""), idOf(LostGPU, "a/b", "c", ""))
+}
+
+// TestPanicIsTold: so many nodes are slow at once that the threshold itself is suspect.
+func TestPanicIsTold(t *testing.T) {
+	s := fleetstate.New(fleetstate.DefaultConfig())
+	put(s, "n", t0, nil)
+	s.UpdateGroup(fleetstate.GroupKey{Cluster: "c", Group: "g"}, t0, func(g *fleetstate.GroupUpdate) { g.Set(reading.GroupPanic, 1) })
+	items := Of(s, &Filter{}, t0).Items
+	require.Len(t, items, 1)
+	assert.Equal(t, "Many nodes slow at once.", items[0].What)
+}
+
 func TestWhatIsNotJudged(t *testing.T) {
 	s := fleetstate.New(fleetstate.DefaultConfig())
 	assert.Equal(t, []string{"No node has reported yet: point an agent at this gateway."}, Of(s, &Filter{}, t0).Waiting)

@@ -45,7 +45,7 @@ func (c *collector) episodes(f *Filter, now time.Time) {
 	c.list.Counts[Straggler] = stragglers
 	for _, g := range c.store.Groups() {
 		selected := (len(f.Clusters) == 0 || slices.Contains(f.Clusters, g.Cluster)) && (len(f.Groups) == 0 || slices.Contains(f.Groups, g.Group))
-		if selected && faults[g.GroupKey] == nil && g.Flag(reading.GroupIncident) {
+		if selected && faults[g.GroupKey] == nil && (g.Flag(reading.GroupIncident) || g.Flag(reading.GroupPanic)) {
 			faults[g.GroupKey] = &fleetstate.Episode{Cluster: g.Cluster, Group: g.Group}
 		}
 	}
@@ -67,12 +67,9 @@ func (c *collector) episodes(f *Filter, now time.Time) {
 // item is what all episodes say alike.
 func item(e *fleetstate.Episode, k Kind) *Item {
 	i := &Item{
-		ID: string(k) + "/" + e.Cluster + "/" + e.ID, Kind: k, Cluster: e.Cluster, Group: e.Group, Node: e.Node, Episode: e.ID,
+		ID: idOf(k, e.Cluster, e.Node, e.ID), Kind: k, Cluster: e.Cluster, Group: e.Group, Node: e.Node, Episode: e.ID,
 		Reason: e.Reason, Action: e.Action, Since: e.Since, SinceBefore: e.SinceBefore, CostPerHour: e.LostGPUHoursPerHour,
 		Confidence: e.Confidence,
-	}
-	if e.ID == "" {
-		i.ID += "/" + e.Group
 	}
 	return i
 }
@@ -87,6 +84,7 @@ func severityOf(e *fleetstate.Episode) int {
 // straggler is a slow node.
 func (c *collector) straggler(e *fleetstate.Episode, now time.Time) {
 	i := item(e, Straggler)
+	i.ID = idOf(Straggler, e.Cluster, e.Node, "")
 	v, _ := c.store.Node(fleetstate.Key{Cluster: e.Cluster, Node: e.Node}, now)
 	i.Part, i.GPUs = partOf(whom(e), v.Node)
 	i.saySlow(e)
@@ -108,7 +106,7 @@ func whom(e *fleetstate.Episode) nodesignal.Subject {
 // reason keeps its own item; the others are told of here.
 func (c *collector) fault(k fleetstate.GroupKey, e *fleetstate.Episode, own map[fleetstate.Key]*fleetstate.Episode) {
 	i := item(e, GroupFault)
-	i.NodeCount = e.NodeCount
+	i.ID, i.NodeCount = idOf(GroupFault, k.Cluster, "", k.Group), e.NodeCount
 	for _, name := range e.Nodes {
 		key := fleetstate.Key{Cluster: e.Cluster, Node: name}
 		_, away := c.missing[key]

@@ -249,7 +249,7 @@ const maxWaiting = 20
 
 // wait says which nodes are not judged, and why; the most nodes come first.
 func (c *collector) wait() {
-	if c.list.Nodes == 0 {
+	if c.store.Nodes() == 0 {
 		c.list.Waiting = []string{"No node has reported yet: point an agent at this gateway."}
 		return
 	}

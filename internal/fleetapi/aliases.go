@@ -3,6 +3,7 @@
 package fleetapi
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -21,17 +22,19 @@ var aliases = map[string][]string{
 	"node":       {"host", "names"},
 	"gpu_id":     {"gpu"},
 	"page_size":  {"limit"},
-	"start_time": {"since"}, "time_range": {"since"},
+	"start_time": {"since"},
 	"end_time": {"until"},
 }
 
 // aliasText says in the document which other names are taken.
 const aliasText = "Other names of parameters are taken too: `cluster_id` for `cluster`, `host_id` and `node` for `host` or `names`, `gpu_id` for `gpu`, " +
-	"`page_size` for `limit`, `start_time` and `time_range` for `since`, `end_time` for `until`. " +
+	"`page_size` for `limit`, `start_time` for `since`, `end_time` for `until`. `time_range` is how long before `until` it begins. " +
 	"`since` and `until` are times after RFC 3339, or so long ago, such as `30m`, `24h` or `7d`."
 
-// rename moves the values of aliases to the operation's own names.
-func rename(query url.Values, names []string) (errs []error) {
+// rename moves the values of aliases to the operation's own names. sent has the alias that
+// was sent, by the operation's name.
+func rename(query url.Values, names []string) (sent map[string]string, errs []error) {
+	sent = map[string]string{}
 	for alias, targets := range aliases {
 		values, given := query[alias]
 		if !given || slices.Contains(names, alias) {
@@ -43,16 +46,23 @@ func rename(query url.Values, names []string) (errs []error) {
 		}
 		delete(query, alias)
 		if _, twice := query[targets[i]]; twice {
-			errs = append(errs, &huma.ErrorDetail{Location: "query." + alias, Message: "is another name of `" + targets[i] + "`: give one of them"})
+			text := "is another name of `" + targets[i] + "`"
+			if other := sent[targets[i]]; other != "" {
+				text += ", as is `" + other + "`"
+			}
+			errs = append(errs, &huma.ErrorDetail{Location: "query." + alias, Message: text + ": give one of them"})
 			continue
 		}
-		query[targets[i]] = values
+		query[targets[i]], sent[targets[i]] = values, alias
 	}
-	return errs
+	if by := query["group_by"]; len(by) == 1 && aliases[by[0]] != nil {
+		query.Set("group_by", aliases[by[0]][0])
+	}
+	return sent, errs
 }
 
-// moments are the parameters that are times.
-var moments = []string{"since", "until"}
+// moments are the parameters that are times. The last is how long before the end it begins.
+var moments = []string{"until", "since", "time_range"}
 
 // parseMoment reads a time after RFC 3339, or how long ago it was. Go's own message would
 // show its layout.
@@ -68,22 +78,39 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 }
 
 // times reads the parameters that are times, and writes them as the library reads them.
-func times(query url.Values, names []string, now time.Time) (errs []error) {
+func times(query url.Values, names []string, sent map[string]string, now time.Time) (errs []error) {
+	end := now
 	for _, name := range moments {
-		values := query[name]
-		if len(values) != 1 || !slices.Contains(names, name) {
+		values, to := query[name], name
+		if name == "time_range" {
+			to = "since"
+		}
+		if len(values) != 1 || !slices.Contains(names, to) {
 			continue
+		}
+		if name != to {
+			delete(query, name)
+			if query.Has(to) {
+				errs = append(errs, &huma.ErrorDetail{Location: "query." + name, Message: "says when it begins, as `" + cmp.Or(sent[to], to) + "` does: give one of them"})
+				continue
+			}
 		}
 		if values[0] == "" {
 			delete(query, name)
 			continue
 		}
-		at, err := parseMoment(values[0], now)
+		from := now
+		if name != to {
+			from = end
+		}
+		at, err := parseMoment(values[0], from)
 		if err != nil {
-			errs = append(errs, &huma.ErrorDetail{Location: "query." + name, Value: values[0], Message: err.Error()})
+			errs = append(errs, &huma.ErrorDetail{Location: "query." + cmp.Or(sent[name], name), Value: values[0], Message: err.Error()})
 			continue
 		}
-		query.Set(name, at.Format(time.RFC3339Nano))
+		if query.Set(to, at.Format(time.RFC3339Nano)); name == "until" {
+			end = at
+		}
 	}
 	return errs
 }

@@ -28,7 +28,8 @@ func TestNamesOfOtherServices(t *testing.T) {
 		{"episodes?node=n1", "episodes?host_id=n1"},
 		{"telemetry?host=n1&gpu=GPU-a&since=2025-12-31T00:00:00Z&until=2026-01-01T00:00:00Z", "telemetry?host_id=n1&gpu_id=GPU-a&start_time=2025-12-31T00:00:00Z&end_time=2026-01-01T00:00:00Z"},
 		{"telemetry?since=24h&limit=3", "telemetry?time_range=1d&page_size=3"},
-		{"telemetry/aggregations?since=24h&group_by=gpu", "telemetry/aggregations?time_range=24h&group_by=gpu"},
+		{"telemetry/aggregations?since=24h&group_by=gpu", "telemetry/aggregations?time_range=24h&group_by=gpu_id"},
+		{"telemetry?since=40m&until=30m", "telemetry?time_range=10m&end_time=30m"},
 		{"health", "../../health"},
 	} {
 		t.Run(tt[1], func(t *testing.T) {

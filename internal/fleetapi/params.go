@@ -103,8 +103,8 @@ func (a *API) knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
 			}
 		}
 		before := query.Encode()
-		errs = append(errs, rename(query, names)...)
-		errs = append(errs, times(query, names, a.o.Now())...)
+		sent, wrong := rename(query, names)
+		errs = append(append(errs, wrong...), times(query, names, sent, a.o.Now())...)
 		changed := query.Encode() != before
 		for _, p := range ctx.Operation().Parameters {
 			if p.In != "query" {

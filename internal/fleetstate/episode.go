@@ -203,10 +203,14 @@ func (s *Store) PutEpisode(ep *Episode) bool {
 		s.drop(DropText)
 		return false
 	}
-	if n := s.find(Key{ep.Cluster, ep.Node}); ep.SinceBefore && n != nil && n.born < ep.Since.UnixMilli() {
+	if ep.SinceBefore {
 		// It was slow from its first value on, and that is when the node was first heard of.
 		from := *ep
-		from.Since = time.UnixMilli(n.born)
+		for _, name := range append(ep.Nodes[:len(ep.Nodes):len(ep.Nodes)], ep.Node) {
+			if n := s.find(Key{ep.Cluster, name}); n != nil && n.born < from.Since.UnixMilli() {
+				from.Since = time.UnixMilli(n.born)
+			}
+		}
 		ep = &from
 	}
 	changed := s.putEpisode(ep)

@@ -134,7 +134,7 @@ func testFleet(nodes int) *Fleet {
 		ID: "1", Cluster: "prod", Node: new("gpu-017"), Open: true, Subject: "node",
 		Evidence: &[]fleetclient.Evidence{{Fact: "hw_thermal", Value: new(0.8), Peers: new(0.0), GPU: new("GPU-5a")}},
 	}}
-	f.Attention = fleetclient.AttentionList{Total: 4, Items: []fleetclient.AttentionItem{
+	f.Attention = fleetclient.AttentionList{Total: 4, Counts: fleetclient.AttentionCounts{Nodes: 40, Stragglers: 1, LostGpus: 1, SickGpus: 1, MissingNodes: 1}, Items: []fleetclient.AttentionItem{
 		{
 			Kind: "straggler", Severity: "critical", Cluster: "prod", Group: new("llama/stage-0"), Node: new("gpu-017"), Part: new("rank 11 (GPU 3)"),
 			What: "38 % behind its peers in throughput.", Why: new("The hardware lowers the clocks of GPU 3 because of heat: 94 °C, peers 61 °C."),
@@ -247,14 +247,6 @@ func TestNamesBeforeAllElse(t *testing.T) {
 	assert.Contains(t, s.View(), "llama/stage-0")
 	s.send(tea.WindowSizeMsg{Width: 30, Height: 24})
 	assert.Contains(t, s.View(), "node-00017")
-}
-
-func TestSickGPUsAreThoseThatThePageCounts(t *testing.T) {
-	f := testFleet(20)
-	f.Summary.GpusByHealth = map[string]int64{"healthy": 5, "degraded": 2, "unhealthy": 1, "unknown": 7}
-	s := newScreen(t, f)
-	s.load()
-	assert.Contains(t, s.View(), "(3 sick, 1 down)")
 }
 
 func TestSortKeys(t *testing.T) {

@@ -97,8 +97,9 @@ func (m Model) summary() string {
 		return map[bool]string{true: "asking ..."}[m.err == nil]
 	}
 	s := &m.fleet.Summary
-	text := fmt.Sprintf("%d nodes (%d missing) · stragglers %d · episodes %d · %d GPUs (%d sick, %d down)",
-		s.Nodes, s.NodesByState["missing"], s.Stragglers, s.OpenEpisodes, s.Gpus, s.GpusByHealth["degraded"]+s.GpusByHealth["unhealthy"], s.GpusDown)
+	c := &m.fleet.Attention.Counts
+	text := fmt.Sprintf("%d nodes (%d missing) · stragglers %d · faults %d · %d GPUs (%d sick, %d lost)",
+		s.Nodes, c.MissingNodes, c.Stragglers, c.GroupFaults, s.Gpus, c.SickGpus, c.LostGpus)
 	if s.PowerWatts != nil {
 		text += fmt.Sprintf(" · %.1f kW", *s.PowerWatts/1000)
 	}

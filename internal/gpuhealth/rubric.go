@@ -175,7 +175,7 @@ type Override struct {
 var Actions = []Action{ActionNone, ActionRestartApp, ActionCheckFabricManager, ActionResetGPU, ActionReboot, ActionRunDiagnostics, ActionService}
 
 var advices = map[Action]string{
-	ActionNone:               "Nothing is to be done now; watch whether it lasts.",
+	ActionNone:               "Watch whether it lasts.",
 	ActionRestartApp:         "Start the job anew; drain the node and reset the GPU if it comes back.",
 	ActionCheckFabricManager: "Look whether the fabric manager runs on the node, and at its log.",
 	ActionResetGPU:           "Drain the node and reset the GPU.",

@@ -21,17 +21,28 @@ type screen struct {
 	moving   bool          // the cursor is behind the line that moves
 	next     time.Duration // of progress, where no line can move
 	nodes    int64
-	told     map[string]bool // items: false of one seen once, whose record may be on its way
+	told     map[string]said // by item
 	found    map[fault]bool
 }
 
 func newScreen(out io.Writer, terminal bool, page string) *screen {
-	return &screen{out: out, terminal: terminal, page: page, next: quiet, told: map[string]bool{}, found: map[fault]bool{}}
+	return &screen{out: out, terminal: terminal, page: page, next: quiet, told: map[string]said{}, found: map[fault]bool{}}
 }
 
 // quiet is how long nothing is said of the progress where no line can move; before the
 // first verdict, as long as it took until then.
 const quiet = 10 * time.Second
+
+// said is what an item says, how often it did so in a row, and whether it was told.
+type said struct {
+	what  string
+	times int
+	told  bool
+}
+
+// settled is how often an item says the same before it is told: a record may be on its way,
+// and more nodes of a rack.
+const settled = 6
 
 // begin says what is to be seen.
 func (s *screen) begin(moved string) {
@@ -39,7 +50,7 @@ func (s *screen) begin(moved string) {
 		s.line(moved)
 	}
 	s.line("A recorded training run of 16 workers replays beside 32 simulated nodes of eight GPUs.")
-	s.line(fmt.Sprintf("After %.0f seconds things go wrong: %d faults are to be found within a minute.", healthy.Seconds(), len(faults)))
+	s.line(fmt.Sprintf("Within %.0f seconds things go wrong: %d faults are to be found within a minute.", healthy.Seconds(), len(faults)))
 	s.line("The page: " + s.page + "   Ctrl-C ends it.")
 }
 
@@ -48,11 +59,15 @@ func (s *screen) show(l *fleetclient.AttentionList, elapsed time.Duration) {
 	s.nodes = l.Counts.Nodes
 	for i := range l.Items {
 		it := &l.Items[i]
-		if told, seen := s.told[it.ID]; told || !seen {
-			s.told[it.ID] = told
+		as := s.told[it.ID]
+		if as.times++; as.what != it.What {
+			as.what, as.times = it.What, 1
+		}
+		tell := !as.told && as.times >= settled
+		as.told = as.told || tell
+		if s.told[it.ID] = as; !tell {
 			continue
 		}
-		s.told[it.ID] = true
 		s.verdict(it, elapsed)
 		before := len(s.found)
 		for _, f := range faults {
@@ -68,11 +83,12 @@ func (s *screen) show(l *fleetclient.AttentionList, elapsed time.Duration) {
 
 // verdict is what, why and next, a line each.
 func (s *screen) verdict(it *fleetclient.AttentionItem, elapsed time.Duration) {
-	who, link := or(it.Node, ""), s.page+"#in="+url.QueryEscape(it.Cluster)
-	if who != "" {
-		link += "&node=" + url.QueryEscape(who)
-	} else if who = strings.Join(or(it.Nodes, nil), ", "); who == "" {
-		who = or(it.Group, "")
+	who, link := or(it.Node, ""), s.page+"#in="+url.QueryEscape(it.Cluster)+"&node="+url.QueryEscape(or(it.Node, ""))
+	if who == "" {
+		link = s.page + "#cluster=" + url.QueryEscape(it.Cluster) + "&group=" + url.QueryEscape(or(it.Group, "")) + "&show=faults"
+		if who = strings.Join(or(it.Nodes, nil), ", "); who == "" {
+			who = or(it.Group, "")
+		}
 	}
 	if part := or(it.Part, ""); part != "" {
 		who += ", " + part
