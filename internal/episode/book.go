@@ -34,6 +34,9 @@ const (
 type Book struct {
 	MaxOnsets int
 	Incidents bool // many slow nodes of a group are one event
+	// Rest is for how many ticks nobody new is told of: after a restart the facts that
+	// explain it are on their way.
+	Rest int
 	// Flapping counts episodes that were held open, Folded the onsets in an incident.
 	Flapping, Folded int64
 
@@ -212,6 +215,7 @@ func (b *Book) follow(g *Group, f *Finding, rising int) {
 		if sp.settles(SeverityOf(0.8*f.Gap) > in.Severity && f.Gap > 1.5*in.Gap) && !b.flaps(n.onsets) {
 			b.onsets = append(b.onsets, sp)
 		}
+	case b.Rest > 0:
 	case rising > g.many() && sp.waited < waitTicks:
 		sp.waited++
 	case b.flaps(n.onsets):
@@ -385,7 +389,7 @@ func (b *Book) watch(g *Group, slow []Finding) {
 		return SeverityMinor
 	}
 	switch {
-	case in == nil && n > g.many():
+	case in == nil && n > g.many() && b.Rest == 0:
 		in = b.begin(SubjectGroup, g.Cluster, g.Name, "", b.now)
 		in.Since, in.Peers, in.Cause, g.incident = since, g.Peers, CauseStragglers, in
 		in.Severity = gravity(&sizes)

@@ -55,6 +55,9 @@ func (e *Engine) Save(w io.Writer) error {
 	return err
 }
 
+// restTicks are two reports of each node.
+const restTicks = 3
+
 // Restore reads into a new engine what another one saved, unless that is older than the
 // retention. Nodes that say nothing until the TTL are missing.
 func (e *Engine) Restore(r io.Reader, now time.Time) error {
@@ -66,6 +69,7 @@ func (e *Engine) Restore(r io.Reader, now time.Time) error {
 	if now.Sub(at) > e.cfg.Retention {
 		return nil
 	}
+	e.book.Rest = restTicks
 	for {
 		var from saved
 		if err := in.Decode(&from); errors.Is(err, io.EOF) {

@@ -32,6 +32,7 @@ func TestRestart(t *testing.T) {
 	again := New(p.e.cfg)
 	require.NoError(t, again.Restore(&kept, p.now))
 	p.e = again
+	assert.Empty(t, p.ticks(restTicks-1), "what explains it is on its way")
 	onsets := p.ticks(1)
 	require.Equal(t, []string{"node onset a-05", "node onset -05"}, brief(onsets))
 	for i := range told {

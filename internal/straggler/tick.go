@@ -45,6 +45,7 @@ func (e *Engine) Tick(now time.Time) *Report {
 		e.weight[w] = -math.Expm1(-e.dt / window[w])
 	}
 	e.book.Begin(now)
+	e.book.Rest = max(0, e.book.Rest-1)
 	if e.relabel {
 		e.order = byName(e.clusters)
 	}
