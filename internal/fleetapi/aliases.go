@@ -23,7 +23,7 @@ var aliases = map[string][]string{
 	"gpu_id":     {"gpu"},
 	"page_size":  {"limit"},
 	"start_time": {"since"},
-	"end_time": {"until"},
+	"end_time":   {"until"},
 }
 
 // aliasText says in the document which other names are taken.
