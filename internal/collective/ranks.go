@@ -112,7 +112,7 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 		if n == nil || row.Unjudged != unjudged.Judged || n.ranks[row.Node] == nil {
 			continue
 		}
-		n.hear(row, n.ranks[row.Node], &groups[0].Signals[nodesignal.Communication])
+		n.hear(row, n.ranks[row.Node], &groups[0])
 	}
 	for at, n := range b.nodes {
 		// All ranks of the node are slow: the node is at fault, by its host or its data.
@@ -124,7 +124,8 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 }
 
 // hear keeps the word of the rank that speaks most against its node.
-func (n *node) hear(row *straggler.NodeReport, r *rank, among *straggler.SignalReport) {
+func (n *node) hear(row *straggler.NodeReport, r *rank, g *straggler.GroupReport) {
+	median := g.Signals[nodesignal.Communication].Median
 	n.of++
 	if row.Straggler {
 		n.slow++
@@ -135,7 +136,8 @@ func (n *node) hear(row *straggler.NodeReport, r *rank, among *straggler.SignalR
 	}
 	*w = straggler.RankWord{
 		Judged: true, Slow: row.Straggler, Job: r.Job, Culprit: r.who(), Since: row.Since, Gap: row.Gap, Suspicion: row.Suspicion,
-		Behind: r.share < among.Median-row.Gap/2, Value: r.share, Median: among.Median, Ranks: among.N,
+		Behind: r.share < median-row.Gap/2, Value: r.share, Median: median,
+		Ranks: g.Counts[nodesignal.StateActive], // also those that told nothing at this tick
 	}
 }
 
