@@ -100,6 +100,7 @@ test('a node has health and what to do first, then its GPUs, then plots with its
     const [own, peers] = (await legend.locator('.u-value').allInnerTexts()).slice(1, 3).map(Number);
     assert.ok(own > 0.5 && own < 0.65, `${own} s`);
     assert.ok(peers > 0.4 && peers < 0.42, `${peers} s`);
+    assert.equal(await page.locator('figure[data-signal="throughput"]').count(), 0, 'a throughput of steps has one figure');
   });
 });
 
@@ -138,6 +139,34 @@ test('the past is of an hour, a day or a week, and is zoomed by pointer and by k
     assert.equal(await page.locator('#panel .plots').getAttribute('data-zoomed'), 'true');
     await next(() => page.getByRole('button', { name: 'All of it' }).press('Enter'), 1);
     await next(() => page.getByRole('button', { name: 'Zoom in' }).press('Enter'), 0.5);
+  });
+});
+
+test('a plot shows the time that is chosen, also where little of it was recorded', async () => {
+  await sick({}, async (page) => {
+    let last;
+    await page.route('**/past?*', (route) => {
+      last = past(route.request().url());
+      const [s] = last.signals;
+      return route.fulfill({ json: { ...last, at: last.at.slice(-1), signals: [{ ...s, ...Object.fromEntries(['value', 'median', 'scale', 'threshold'].map((of) => [of, s[of].slice(-1)])) }] } });
+    });
+    await slow(page).click();
+    await step(page).waitFor();
+    const week = page.waitForResponse('**/past?*since=7d*');
+    await page.locator('#span label', { hasText: '7 d' }).click();
+    await week;
+    const none = page.locator('figure[data-signal="step"] .none');
+    assert.equal(await none.isVisible(), false);
+    await step(page).scrollIntoViewIfNeeded();
+    const { x, y, width } = await step(page).boundingBox();
+    await page.mouse.move(x + width * 0.25, y + 30);
+    await page.mouse.down();
+    await page.mouse.move(x + width * 0.5, y + 30, { steps: 5 });
+    const zoomed = page.waitForResponse('**/past?*until=*');
+    await page.mouse.up();
+    await zoomed;
+    await none.filter({ hasText: 'Nothing was recorded in this time.' }).waitFor();
+    assert.ok(Math.abs((last.until - last.since) / HOUR - 42) < 5, `${(last.until - last.since) / HOUR} h`);
   });
 });
 

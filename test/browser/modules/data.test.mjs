@@ -8,7 +8,7 @@ import { load } from './load.mjs';
 const auth = await load('auth.js');
 const api = await load('api.js');
 const { Fleet, keyOf, orderOf } = await load('fleet.js');
-const { Past } = await load('past.js');
+const { merge, Past } = await load('past.js');
 
 test('credentials are as the RFCs have them', () => {
   assert.equal(auth.bearer(' Bearer s3cr3t/+==\n'), 'Bearer s3cr3t/+==');
@@ -94,4 +94,10 @@ test('the past of a session is kept whole, and gets coarser', () => {
   long.t.forEach((at, i) => { if (i && at > 4000) assert.ok(long.t[i - 1] < at && long.columns.score[i] === at / 1000); });
   past.forget('n');
   assert.deepEqual(past.of('n'), { t: [], columns: {} });
+});
+
+test('what was recorded stays until the session begins, with the step in which it does', () => {
+  const old = { t: [10, 20, 30], columns: { cpu: [1, 2, 3] } };
+  assert.deepEqual(merge(old, { t: [15, 40], columns: { cpu: [5, 6] } }), { t: [10, 14, 15, 40], columns: { cpu: [1, 2, 5, 6] } });
+  assert.deepEqual(merge(old, { t: [], columns: {} }), old);
 });

@@ -203,8 +203,14 @@ export class Panel {
   #plot() {
     if (!this.signals) return;
     const all = this.lib.merge(this.#past, this.#session);
-    this.signals.update(this.lib.inSteps(all, this.#past.unit));
+    this.signals.update(this.lib.inSteps(all, this.#past.unit), this.#shown());
     setText(this.plotNote, all.t.length < 2 ? 'Plots begin with the next reports: nothing older is kept here.' : '');
+  }
+
+  // shown is the time that is looked at, from and to in seconds.
+  #shown() {
+    const end = now() / 1000;
+    return this.#zoomed ?? [end - SPANS[this.#span][1], end];
   }
 
   // The times are chosen by buttons, and by dragging over a plot.
@@ -214,11 +220,10 @@ export class Panel {
       this.#zoom();
     } }), el('span', {}, text));
     const button = (label, text, onclick) => el('button', { type: 'button', className: 'quiet', 'aria-label': label, title: label, onclick }, text);
+    // What is newest stays.
     const by = (factor) => () => {
-      const end = now() / 1000;
-      const [from, to] = this.#zoomed ?? [end - SPANS[this.#span][1], end];
-      const half = ((to - from) / 2) * factor;
-      this.#zoom((from + to) / 2 - half, Math.min((from + to) / 2 + half, end));
+      const [from, to] = this.#shown();
+      this.#zoom(to - (to - from) * factor, to);
     };
     return el('div', { className: 'times' },
       el('fieldset', { className: 'segments', id: 'span' }, el('legend', {}, 'Past'), Object.entries(SPANS).map(pick)),
@@ -230,7 +235,6 @@ export class Panel {
   #zoom(from, to) {
     if (!this.signals) return;
     this.#zoomed = from === undefined || to - from > SPANS[this.#span][1] ? undefined : [from, to];
-    this.signals.zoom.span = this.#zoomed;
     this.plots.dataset.zoomed = String(this.#zoomed !== undefined);
     this.#plot();
     this.#recorded(this.stop.signal);
