@@ -148,7 +148,8 @@ test('a plot shows the time that is chosen, also where little of it was recorded
     await page.route('**/past?*', (route) => {
       last = past(route.request().url());
       const [s] = last.signals;
-      return route.fulfill({ json: { ...last, at: last.at.slice(-1), signals: [{ ...s, ...Object.fromEntries(['value', 'median', 'scale', 'threshold'].map((of) => [of, s[of].slice(-1)])) }] } });
+      const young = (list) => list.filter((_, i) => Date.parse(last.at[i]) > Date.now() - HOUR);
+      return route.fulfill({ json: { ...last, at: young(last.at), signals: [{ ...s, ...Object.fromEntries(['value', 'median', 'scale', 'threshold'].map((of) => [of, young(s[of])])) }] } });
     });
     await slow(page).click();
     await step(page).waitFor();
@@ -183,6 +184,42 @@ test('the browser’s way back closes the node, forward opens it, and Esc leaves
     await page.keyboard.press('Escape');
     await page.locator('#panel').waitFor({ state: 'hidden' });
     await page.waitForFunction(() => location.hash === '#colour=health' && history.state === null);
+    await slow(page).click();
+    await page.getByRole('button', { name: 'Close the node' }).click();
+    assert.equal(await page.evaluate(() => document.activeElement.dataset.kind), 'straggler', 'the row has the focus again');
+  });
+});
+
+test('the address may name what the gateway does not know', async () => {
+  const refused = ['404'];
+  await withPage(browser, `${server.url}#cluster=zzz&in=train-east&node=nobody`, {}, async (page) => {
+    let asked = 0;
+    page.on('request', (r) => { asked += r.url().includes('attention?cluster=zzz'); });
+    await page.locator('#panel', { hasText: 'No node nobody of cluster train-east is known to this gateway.' }).waitFor();
+    assert.equal(await page.getByText('Waiting for').locator('visible=true').count(), 0);
+    await page.locator('#items', { hasText: 'no cluster "zzz" is known' }).waitFor({ state: 'attached' });
+    const before = asked;
+    await page.waitForTimeout(3500);
+    assert.equal(asked, before, 'what is not known is asked for once');
+  }, [...quiet, ...refused]);
+});
+
+test('a fault of many names some, a colour says the severity of the item, and nothing else is told of the missing', async () => {
+  await sick({}, async (page) => {
+    assert.match(await page.locator('#items .item[data-kind="group_fault"]').innerText(), /r09-n01, gpu-h100-r09-n02, gpu-h100-r09-n03, gpu-h100-r09-n04 and 2 more/);
+    const badges = async (item) => {
+      const level = await item.getAttribute('data-level');
+      await item.click();
+      await page.locator('#panel .episode[data-open="true"]').first().waitFor();
+      return [level, await page.locator('#panel .badges .badge').evaluateAll((all) => all.map((e) => [e.textContent, e.dataset.level]))];
+    };
+    const silent = page.locator('#items .item[data-kind="missing_node"]');
+    assert.deepEqual(await badges(silent).then(([level, [first, ...more]]) => [first[1] === level, first[0], ...more]), [true, 'missing', ['last heard: healthy', '']]);
+    await page.locator('#panel', { hasText: 'how they are now is not known' }).waitFor();
+    await page.keyboard.press('Escape');
+    const [level, [first]] = await badges(slow(page));
+    assert.deepEqual(first, ['▲ straggler', level]);
+    await page.locator('#panel', { hasText: 'Nothing holds a GPU’s health down.' }).waitFor();
   });
 });
 

@@ -62,6 +62,7 @@ test('nodes are sorted where people count, and filtered', () => {
   fleet.setFilter({ search: '', group: 'n' });
   assert.deepEqual(shown(), [[['n', ['node-9', 'node-10']]]]);
   assert.deepEqual(fleet.names(), { clusters: ['c'], groups: ['O', 'n'] });
+  assert.deepEqual([fleet.several, fleet.knows('c'), fleet.knows('d')], [false, true, false]);
   // The map shows what the list names, and is laid out anew only when that changes.
   fleet.setFilter({ group: '', show: 'missing' });
   const named = (...keys) => ({ missing: { nodes: new Map(keys.map((k) => [k, 'major'])), groups: new Set() } });
