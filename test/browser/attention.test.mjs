@@ -223,6 +223,17 @@ test('a fault of many names some, a colour says the severity of the item, and no
   });
 });
 
+test('where there are several clusters, a row names its own', async () => {
+  const several = await bigFleet(8);
+  try {
+    await withPage(browser, several.url, {}, async (page) => {
+      await page.locator('#items .who', { hasText: /node-00003\s*cluster-d/ }).waitFor({ timeout: 20_000 });
+    }, quiet);
+  } finally {
+    await several.stop();
+  }
+});
+
 test('arrow keys work at once, on the map and in the list, and ? explains the words', async () => {
   await sick({}, async (page) => {
     await page.keyboard.press('ArrowRight');
