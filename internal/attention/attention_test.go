@@ -196,6 +196,16 @@ func TestWhatIsNotJudged(t *testing.T) {
 		put(s, n, t0, func(u *fleetstate.Update) { u.Set(reading.NodeUnjudged, float64(unjudged.FewPeers)) })
 	}
 	assert.Equal(t, []string{"2 nodes of g are not judged: Too few peers tell the same signal (min_peers, quorum)."}, Of(s, &Filter{}, t0).Waiting)
+	u, ok := s.Begin(fleetstate.Key{Cluster: "other", Node: "n"}, t0)
+	require.True(t, ok)
+	u.Commit(t0)
+	assert.Equal(t, []string{"2 nodes of g in c are not judged: Too few peers tell the same signal (min_peers, quorum)."}, Of(s, &Filter{}, t0).Waiting)
+}
+
+func TestGPUsAreNamedByIndexOrUUID(t *testing.T) {
+	for want, list := range map[string][]GPU{"GPU 3": {{"GPU-a", 3}}, "GPUs 1, 3": {{"GPU-a", 1}, {"GPU-b", 3}}, "GPU-a": {{"GPU-a", -1}}, "GPU-a, GPU-b": {{"GPU-a", -1}, {"GPU-b", -1}}} {
+		assert.Equal(t, want, gpuNames(list))
+	}
 }
 
 func TestEachActionOfTheRubricHasAdvice(t *testing.T) {

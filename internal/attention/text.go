@@ -41,7 +41,7 @@ func sentence(s string) string {
 	return string(unicode.ToUpper(r)) + s[size:] + "."
 }
 
-// gpuNames says `GPU 3` or `GPUs 1, 3`, by index where that is known.
+// gpuNames says `GPU 3` or `GPUs 1, 3`, or UUIDs where the first has no index.
 func gpuNames(list []GPU) string {
 	const most = 8
 	var names []string
@@ -56,10 +56,12 @@ func gpuNames(list []GPU) string {
 		}
 		names = append(names, name)
 	}
-	switch len(list) {
-	case 0:
+	switch {
+	case len(list) == 0:
 		return ""
-	case 1:
+	case list[0].Index < 0:
+		return strings.Join(names, ", ")
+	case len(list) == 1:
 		return "GPU " + names[0]
 	default:
 		return "GPUs " + strings.Join(names, ", ")
@@ -258,14 +260,19 @@ func (c *collector) wait() {
 		text string
 	}
 	var list []silence
+	several := len(c.store.Clusters()) > 1
 	for k, counts := range c.unjudged {
+		of := cmp.Or(k.Group, k.Cluster)
+		if several && k.Group != "" && k.Cluster != "" {
+			of += " in " + k.Cluster
+		}
 		for why, n := range counts {
 			if n > 0 {
 				are := " is"
 				if n > 1 {
 					are = " are"
 				}
-				list = append(list, silence{n, countOf(n, "node") + " of " + cmp.Or(k.Group, k.Cluster) + are + " not judged: " + unjudged.Reason(why).Sentence()})
+				list = append(list, silence{n, countOf(n, "node") + " of " + of + are + " not judged: " + unjudged.Reason(why).Sentence()})
 			}
 		}
 	}

@@ -100,6 +100,7 @@ test('a node has health and what to do first, then its GPUs, then plots with its
     const [own, peers] = (await legend.locator('.u-value').allInnerTexts()).slice(1, 3).map(Number);
     assert.ok(own > 0.5 && own < 0.65, `${own} s`);
     assert.ok(peers > 0.4 && peers < 0.42, `${peers} s`);
+    assert.equal(await page.locator('figure[data-signal="throughput"]').count(), 0, 'a throughput of steps has one figure');
   });
 });
 
@@ -141,6 +142,35 @@ test('the past is of an hour, a day or a week, and is zoomed by pointer and by k
   });
 });
 
+test('a plot shows the time that is chosen, also where little of it was recorded', async () => {
+  await sick({}, async (page) => {
+    let last;
+    await page.route('**/past?*', (route) => {
+      last = past(route.request().url());
+      const [s] = last.signals;
+      const young = (list) => list.filter((_, i) => Date.parse(last.at[i]) > Date.now() - HOUR);
+      return route.fulfill({ json: { ...last, at: young(last.at), signals: [{ ...s, ...Object.fromEntries(['value', 'median', 'scale', 'threshold'].map((of) => [of, young(s[of])])) }] } });
+    });
+    await slow(page).click();
+    await step(page).waitFor();
+    const week = page.waitForResponse('**/past?*since=7d*');
+    await page.locator('#span label', { hasText: '7 d' }).click();
+    await week;
+    const none = page.locator('figure[data-signal="step"] .none');
+    assert.equal(await none.isVisible(), false);
+    await step(page).scrollIntoViewIfNeeded();
+    const { x, y, width } = await step(page).boundingBox();
+    await page.mouse.move(x + width * 0.25, y + 30);
+    await page.mouse.down();
+    await page.mouse.move(x + width * 0.5, y + 30, { steps: 5 });
+    const zoomed = page.waitForResponse('**/past?*until=*');
+    await page.mouse.up();
+    await zoomed;
+    await none.filter({ hasText: 'Nothing was recorded in this time.' }).waitFor();
+    assert.ok(Math.abs((last.until - last.since) / HOUR - 42) < 5, `${(last.until - last.since) / HOUR} h`);
+  });
+});
+
 test('the browser’s way back closes the node, forward opens it, and Esc leaves no step behind', async () => {
   await sick({}, async (page) => {
     await slow(page).click();
@@ -154,7 +184,54 @@ test('the browser’s way back closes the node, forward opens it, and Esc leaves
     await page.keyboard.press('Escape');
     await page.locator('#panel').waitFor({ state: 'hidden' });
     await page.waitForFunction(() => location.hash === '#colour=health' && history.state === null);
+    await slow(page).click();
+    await page.getByRole('button', { name: 'Close the node' }).click();
+    assert.equal(await page.evaluate(() => document.activeElement.dataset.kind), 'straggler', 'the row has the focus again');
   });
+});
+
+test('the address may name what the gateway does not know', async () => {
+  const refused = ['404'];
+  await withPage(browser, `${server.url}#cluster=zzz&in=train-east&node=nobody`, {}, async (page) => {
+    let asked = 0;
+    page.on('request', (r) => { asked += r.url().includes('attention?cluster=zzz'); });
+    await page.locator('#panel', { hasText: 'No node nobody of cluster train-east is known to this gateway.' }).waitFor();
+    assert.equal(await page.getByText('Waiting for').locator('visible=true').count(), 0);
+    await page.locator('#items', { hasText: 'no cluster "zzz" is known' }).waitFor({ state: 'attached' });
+    const before = asked;
+    await page.waitForTimeout(3500);
+    assert.equal(asked, before, 'what is not known is asked for once');
+  }, [...quiet, ...refused]);
+});
+
+test('a fault of many names some, a colour says the severity of the item, and nothing else is told of the missing', async () => {
+  await sick({}, async (page) => {
+    assert.match(await page.locator('#items .item[data-kind="group_fault"]').innerText(), /r09-n01, gpu-h100-r09-n02, gpu-h100-r09-n03, gpu-h100-r09-n04 and 2 more/);
+    const badges = async (item) => {
+      const level = await item.getAttribute('data-level');
+      await item.click();
+      await page.locator('#panel .episode[data-open="true"]').first().waitFor();
+      return [level, await page.locator('#panel .badges .badge').evaluateAll((all) => all.map((e) => [e.textContent, e.dataset.level]))];
+    };
+    const silent = page.locator('#items .item[data-kind="missing_node"]');
+    assert.deepEqual(await badges(silent).then(([level, [first, ...more]]) => [first[1] === level, first[0], ...more]), [true, 'missing', ['last heard: healthy', '']]);
+    await page.locator('#panel', { hasText: 'how they are now is not known' }).waitFor();
+    await page.keyboard.press('Escape');
+    const [level, [first]] = await badges(slow(page));
+    assert.deepEqual(first, ['▲ straggler', level]);
+    await page.locator('#panel', { hasText: 'Nothing holds a GPU’s health down.' }).waitFor();
+  });
+});
+
+test('where there are several clusters, a row names its own', async () => {
+  const several = await bigFleet(8);
+  try {
+    await withPage(browser, several.url, {}, async (page) => {
+      await page.locator('#items .who', { hasText: /node-00003\s*cluster-d/ }).waitFor({ timeout: 20_000 });
+    }, quiet);
+  } finally {
+    await several.stop();
+  }
 });
 
 test('arrow keys work at once, on the map and in the list, and ? explains the words', async () => {

@@ -8,7 +8,7 @@ import { load } from './load.mjs';
 const auth = await load('auth.js');
 const api = await load('api.js');
 const { Fleet, keyOf, orderOf } = await load('fleet.js');
-const { Past } = await load('past.js');
+const { merge, Past } = await load('past.js');
 
 test('credentials are as the RFCs have them', () => {
   assert.equal(auth.bearer(' Bearer s3cr3t/+==\n'), 'Bearer s3cr3t/+==');
@@ -62,6 +62,7 @@ test('nodes are sorted where people count, and filtered', () => {
   fleet.setFilter({ search: '', group: 'n' });
   assert.deepEqual(shown(), [[['n', ['node-9', 'node-10']]]]);
   assert.deepEqual(fleet.names(), { clusters: ['c'], groups: ['O', 'n'] });
+  assert.deepEqual([fleet.several, fleet.knows('c'), fleet.knows('d')], [false, true, false]);
   // The map shows what the list names, and is laid out anew only when that changes.
   fleet.setFilter({ group: '', show: 'missing' });
   const named = (...keys) => ({ missing: { nodes: new Map(keys.map((k) => [k, 'major'])), groups: new Set() } });
@@ -94,4 +95,10 @@ test('the past of a session is kept whole, and gets coarser', () => {
   long.t.forEach((at, i) => { if (i && at > 4000) assert.ok(long.t[i - 1] < at && long.columns.score[i] === at / 1000); });
   past.forget('n');
   assert.deepEqual(past.of('n'), { t: [], columns: {} });
+});
+
+test('what was recorded stays until the session begins, with the step in which it does', () => {
+  const old = { t: [10, 20, 30], columns: { cpu: [1, 2, 3] } };
+  assert.deepEqual(merge(old, { t: [15, 40], columns: { cpu: [5, 6] } }), { t: [10, 14, 15, 40], columns: { cpu: [1, 2, 5, 6] } });
+  assert.deepEqual(merge(old, { t: [], columns: {} }), old);
 });

@@ -7,7 +7,7 @@ import { load } from './load.mjs';
 
 const { Fleet, keyOf } = await load('fleet.js');
 const { markOf, marks } = await load('marks.js');
-const { omit, shared } = await load('names.js');
+const { brief, omit, shared, sharedOf } = await load('names.js');
 const { TERMS } = await load('glossary.js');
 const { HEALTH, modes } = await load('colours.js');
 const { columns } = await load('gpus.js');
@@ -43,6 +43,16 @@ test('labels omit what names share, and a lone name keeps all of it', () => {
     const s = shared(names);
     assert.deepEqual(names.map((n) => omit(n, s)), want);
   }
+});
+
+test('a label that has no room keeps what tells it apart, and a lone group needs no model', () => {
+  for (const [names, want] of [
+    [['rack1-node1', 'rack4-node12'], ['r1-n1', 'r4-n12']],
+    [['alpha-node1', 'apple-node1'], ['alpha', 'apple']],
+    [['only-one'], ['only-one']],
+  ]) assert.deepEqual(names.map((n) => brief(omit(n, shared(names)), shared(names))), want);
+  const groups = ['finetune-1//NVIDIA-H100', 'llama/stage-0/NVIDIA-H100', 'llama/stage-0', '//NVIDIA-H100'];
+  assert.deepEqual(groups.map((g) => omit(g, sharedOf([g]))), ['finetune-1', 'llama/stage-0', 'llama/stage-0', '//NVIDIA-H100']);
 });
 
 test('every word of the page is explained', () => {

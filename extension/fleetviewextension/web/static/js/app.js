@@ -19,9 +19,10 @@ const view = { mode: 'score', open: '' };
 const SHOWS = { all: 'all nodes', ...Object.fromEntries(Object.entries(KINDS).map(([name, [, , , many]]) => [name, many])) };
 let complete = false;
 let pending = null; // the node that the address names, until it is known
+let opener; // the item whose row opened the panel
 let leaving = false; // the page goes back by itself
 
-const map = new FleetMap(fleet, view, open);
+const map = new FleetMap(fleet, view, (key) => open(key));
 const panel = new Panel(() => {
   view.open = '';
   live.watch('');
@@ -31,14 +32,15 @@ const panel = new Panel(() => {
   else remember();
   map.draw();
   attention.draw('');
-  $('scroll').focus({ preventScroll: true });
+  if (!attention.focus(opener)) $('scroll').focus({ preventScroll: true });
 });
 
-function open(key, push = true) {
+function open(key, push = true, item = undefined) {
   const n = fleet.nodes.get(key);
   if (!n || view.open === key) return;
   const beside = view.open !== '';
   view.open = key;
+  opener = item;
   live.watch(key);
   panel.open(n);
   map.select(key);
@@ -226,7 +228,8 @@ map.onPaint = () => {
 };
 
 const attention = new Attention(fleet, {
-  open, narrow,
+  open: (key, item) => open(key, true, item),
+  narrow,
   live: () => $('link').dataset.state === 'live',
   waitsFor: () => waitsFor('first answer'),
   changed() {

@@ -7,6 +7,7 @@ import { clock, duration, num, percent } from './format.js';
 const EVERY = 3000; // ms
 const ROWS = 100;
 const MOST = 1000; // that the API lists
+const SOME = 4;
 
 export const LEVELS = ['minor', 'major', 'critical'];
 
@@ -29,6 +30,8 @@ export const part = (i) => (i.part ? [i.part] : i.node ? (i.gpus ?? []).map((g) 
 // cost says what an item takes from its job.
 export const cost = (i) => (i.gpu_hours_lost_per_hour === undefined ? '' : `costs ${i.gpu_hours_lost_at_most ? 'up to ' : ''}${num(i.gpu_hours_lost_per_hour)} GPU-h/h`);
 
+const sure = (i) => (i.confidence === undefined ? '' : `confidence ${percent(i.confidence)}`);
+
 // since says when an item began, and how long that is.
 export function since(i) {
   if (!i.since) return 'start not known';
@@ -41,7 +44,7 @@ const nodesOf = (i) => (i.node ? [i.node] : i.nodes ?? []).map((n) => keyOf(i.cl
 // stragglers too: none of them has an item of its own.
 const tells = (show, i, slow) => i.kind === KINDS[show][0] || (show === 'stragglers' && i.kind === 'group_fault' && nodesOf(i).some(slow));
 
-const worst = (levels) => LEVELS[Math.max(-1, ...[...levels].map((level) => LEVELS.indexOf(level)))] ?? '';
+export const worst = (levels) => LEVELS[Math.max(-1, ...[...levels].map((level) => LEVELS.indexOf(level)))] ?? '';
 
 // sorted says of each choice how bad the worst of its items is, and which nodes they are
 // about, with a severity: those by name, and whole groups where an item names only some.
@@ -80,6 +83,7 @@ export class Attention {
   #asking = false;
   #again = false;
   #of = ''; // the cluster and group that kinds is of
+  #unheard; // the cluster that the gateway did not know
   list; // undefined until the gateway has answered
   kinds = {};
 
@@ -94,8 +98,10 @@ export class Attention {
   async ask() {
     if (!this.on.live() || document.hidden) return;
     this.#again = this.#asking;
-    if (this.#asking) return;
+    const known = this.fleet.filter.cluster !== this.#unheard || this.fleet.knows(this.#unheard);
+    if (this.#asking || !known) return;
     this.#asking = true;
+    this.#unheard = undefined;
     try {
       const { cluster, group, show } = this.fleet.filter;
       const asked = show === 'stragglers' ? [show, 'faults'] : Object.keys(KINDS).filter((k) => k === show);
@@ -120,7 +126,7 @@ export class Attention {
 
   // unknown says that the gateway does not know what is selected.
   #unknown(why) {
-    [this.list, this.kinds, this.why] = [undefined, {}, why];
+    [this.list, this.kinds, this.why, this.#unheard] = [undefined, {}, why, this.fleet.filter.cluster];
     this.on.changed();
     this.draw();
   }
@@ -140,28 +146,38 @@ export class Attention {
     const { counts: { nodes }, waiting } = this.list;
     setText($('attention-count'), total ? String(total) : '');
     const nothing = cluster || group || search || show !== 'all' ? 'Nothing of what is selected needs attention.' : nodes ? 'Nothing needs attention.' : 'Nothing to watch yet.';
-    const names = items.map((i) => this.fleet.short(i));
+    const { several } = this.fleet;
+    // Of an item of many nodes some have room.
+    const names = items.map((i) => [this.fleet.short(i), ...(i.node_count > 1 ? i.nodes ?? [] : []).slice(0, SOME).map((node) => this.fleet.short({ cluster: i.cluster, node }))]);
     const focused = box.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-    redraw(box, items, [nothing, names, total, waiting, selected], () => [
-      items.length ? el('ol', {}, items.map((i, n) => this.#row(i, names[n]))) : el('p', { className: 'well' }, nothing),
+    redraw(box, items, [nothing, names, total, waiting, selected, several], () => [
+      items.length ? el('ol', {}, items.map((i, n) => this.#row(i, several, ...names[n]))) : el('p', { className: 'well' }, nothing),
       total > items.length && el('p', { className: 'none' }, `and ${total - items.length} more, which a filter shows`),
       waiting.length > 0 && el('section', { className: 'waits' }, el('h3', {}, nodes ? 'Not judged yet' : 'Waiting'), el('ul', {}, waiting.map((w) => el('li', {}, w)))),
     ]);
     // A list that is drawn anew under the keyboard keeps its focus.
-    if (focused !== undefined && !box.contains(document.activeElement)) [...box.querySelectorAll('button')].find((b) => b.dataset.key === focused)?.focus({ preventScroll: true });
+    if (focused !== undefined && !box.contains(document.activeElement)) this.focus(focused);
   }
 
-  #row(i, name) {
+  // focus goes to the row of an item, and says whether there is one.
+  focus(id) {
+    const row = [...$('items').querySelectorAll('button')].find((b) => b.dataset.key === id);
+    row?.focus({ preventScroll: true });
+    return row !== undefined;
+  }
+
+  #row(i, several, name, ...some) {
     const key = i.node ? keyOf(i.cluster, i.node) : '';
     const whole = i.node || i.group || i.cluster || 'no cluster';
-    const where = part(i);
+    const where = [several && whole !== i.cluster && i.cluster, part(i)].filter(Boolean).join(' · ');
     return el('li', {}, el('button', { type: 'button', className: 'row item', 'data-key': i.id, 'data-level': i.severity, 'data-kind': i.kind,
-      'aria-current': key && key === this.selected ? 'true' : undefined, onclick: () => (key ? this.on.open(key) : this.on.narrow(i)) },
+      'aria-current': key && key === this.selected ? 'true' : undefined, onclick: () => (key ? this.on.open(key, i.id) : this.on.narrow(i)) },
     el('span', { className: 'main' }, el('b', { className: 'who' }, middle(name || whole, whole), where && el('span', { className: 'part' }, ` ${where}`)), badge(i)),
     el('span', { className: 'what' }, el('span', { className: 'kind' }, `${called[i.kind]}: `), i.what),
+    some.length > 0 && el('span', { className: 'why' }, `${some.join(', ')}${i.node_count > some.length ? ` and ${i.node_count - some.length} more` : ''}`),
     i.why && el('span', { className: 'why' }, i.why),
     el('span', { className: 'next' }, i.next),
-    el('span', { className: 'sub main' }, el('span', { className: 'since' }, since(i)), el('span', { className: 'cost' }, cost(i)))));
+    el('span', { className: 'sub main' }, el('span', { className: 'since' }, since(i)), el('span', { className: 'cost' }, cost(i)), sure(i) && el('span', {}, sure(i)))));
   }
 
   // Up and down lead from row to row.
@@ -183,5 +199,5 @@ export function cards(box, items) {
       el('h4', {}, [called[i.kind], part(i)].filter(Boolean).join(' · '), badge(i)),
       el('dl', { className: 'facts' }, [['What', i.what], ['Why', i.why], ['Next', i.next]].filter(([, text]) => text)
         .map(([name, text]) => [el('dt', {}, name), el('dd', { className: name.toLowerCase() }, text)])),
-      el('p', { className: 'sub' }, el('span', { className: 'since' }, since(i)), cost(i) && ` · ${cost(i)}`, i.confidence !== undefined && ` · confidence ${percent(i.confidence)}`)))));
+      el('p', { className: 'sub' }, el('span', { className: 'since' }, since(i)), [cost(i), sure(i)].filter(Boolean).map((text) => ` · ${text}`))))));
 }

@@ -34,7 +34,7 @@ export function episode(e) {
     el('h4', {}, episodeTitle(e), el('span', { className: 'badge', 'data-level': e.open ? e.severity ?? '' : '' }, e.open ? e.severity || 'open' : 'over')),
     e.text && el('p', {}, e.text),
     el('dl', { className: 'facts' },
-      fact('Since', clock(e.since)), fact(e.open ? 'So far' : 'Lasted', duration(e.duration_seconds)),
+      fact('Since', `${clock(e.since)}${e.since_before ? ' or earlier' : ''}`), fact(e.open ? 'So far' : 'Lasted', duration(e.duration_seconds)),
       fact('Confidence', e.confidence === undefined ? undefined : percent(e.confidence)),
       fact('Signal', e.signal && e.value !== undefined ? `${e.signal} ${num(e.value)}, peers ${num(e.median)}` : e.signal),
       fact('Place', e.rank === undefined ? undefined : `${e.rank} of ${e.active ?? '?'} active`),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-import { omit, PATH, shared } from './names.js';
+import { omit, shared, sharedOf } from './names.js';
 
 // keyOf is one text for two; the length keeps any two pairs apart.
 export const keyOf = (cluster, name) => `${cluster.length} ${cluster} ${name}`;
@@ -61,6 +61,10 @@ export class Fleet {
 
   #named = (n, of) => of?.nodes.has(n.key) || of?.groups.has(keyOf(n.cluster, n.group));
 
+  // knows reports whether a cluster has nodes; several, whether more than one has.
+  knows = (cluster) => this.#shared.has(cluster);
+  get several() { return this.#shared.size > 1; }
+
   // short is the name of an item's node, without how all names of its cluster end, or that of its group.
   short({ cluster, node, group }) {
     const [nodes, groups] = this.#shared.get(cluster) ?? [];
@@ -83,9 +87,9 @@ export class Fleet {
       else groups.set(n.group, [n]);
     }
     const inOrder = (map) => [...map].map(([name, v]) => [orderOf(name), name, v]).sort(by((x) => x[0]));
+    this.#shared = new Map([...names].map(([cluster, [nodes, groups]]) => [cluster, [shared([...nodes]), sharedOf([...groups].filter(Boolean))]]));
     return inOrder(clusters).map(([, cluster, groups]) => {
-      const [nodeNames, groupNames] = names.get(cluster).map((set, i) => shared([...set].filter(Boolean), i ? PATH : undefined));
-      this.#shared.set(cluster, [nodeNames, groupNames]);
+      const [nodeNames, groupNames] = this.#shared.get(cluster);
       return {
         cluster, names: nodeNames,
         groups: inOrder(groups).map(([, group, nodes]) => ({

@@ -14,6 +14,12 @@ export const TERMS = {
   'sick GPU': 'A GPU that answers, and whose health is degraded or unhealthy.',
   'missing node': 'A node that the gateway no longer hears. Nobody knows what it does.',
   'group fault': 'Many nodes are slow at once, links between nodes are slow, or a job stands still.',
+  'takes itself for a straggler': 'The node’s own agent says so. The gateway does not.',
+  'burn-in': 'A test under full load, of an hour or more, which shows weak hardware.',
+  'not judged': 'Too little is known to say whether the node is a straggler. The list says what is missing.',
+  communicator: 'Ranks that exchange data by NCCL.',
+  live: 'The page shows news as they happen.',
+  stale: 'The gateway does not answer. The page shows what it last said.',
   peers: 'Nodes of the same group, which do the same work. A node is compared with them, never with a fixed number.',
   group: 'The nodes that are compared with each other, such as those of one job and role.',
   Suspicion: 'The evidence against a node, as a share of what names a straggler. A straggler has 1 or more.',
@@ -65,6 +71,7 @@ export const TERMS = {
   Xids: 'Error codes of NVIDIA’s driver, and how often each came.',
   'throttled by': 'What holds the clocks down.',
   model: 'The board’s model.',
+  MIG: 'A part of a GPU that works like a GPU of its own.',
   UUID: 'The GPU’s identity. Its index may change at a restart.',
 };
 

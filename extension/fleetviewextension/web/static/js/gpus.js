@@ -32,10 +32,11 @@ export function gpuTable(gpus) {
 
 // healthReasons lists what holds GPUs down and what to do, for those that have any.
 export function healthReasons(gpus) {
-  const sick = gpus.filter((g) => g.reasons?.length || g.recovery_action || g.up === false);
+  const asks = (g) => g.recovery_action && g.recovery_action !== 'none';
+  const sick = gpus.filter((g) => g.reasons?.length || asks(g) || g.up === false);
   if (sick.length === 0) return el('p', { className: 'none' }, 'Nothing holds a GPU’s health down.');
   return el('ul', { className: 'reasons' }, sick.map((g) => el('li', {},
-    el('b', {}, `GPU ${g.index ?? g.uuid}`), ` ${g.up === false ? `does not answer: ${words(g.up_reason)}` : `${g.health}${g.health_score === undefined ? '' : `, ${fixed(g.health_score, 0)} of 100`}`}`,
+    el('b', {}, g.index === undefined ? g.uuid : `GPU ${g.index}`), ` ${g.up === false ? `does not answer: ${words(g.up_reason)}` : `${g.health}${g.health_score === undefined ? '' : `, ${fixed(g.health_score, 0)} of 100`}`}`,
     (g.reasons ?? []).map((r) => el('div', {}, words(r.reason), r.action && r.action !== 'none' && el('span', { className: 'act' }, ` → ${words(r.action)}`))),
-    g.recovery_action && g.recovery_action !== 'none' && el('div', {}, `the driver asks for: ${words(g.recovery_action)}`))));
+    asks(g) && el('div', {}, `the driver asks for: ${words(g.recovery_action)}`))));
 }

@@ -4,7 +4,7 @@ import { keyOf } from './fleet.js';
 import { isolated, legible } from './format.js';
 import { grid } from './layout.js';
 import { markOf, marks } from './marks.js';
-import { omit } from './names.js';
+import { brief, omit } from './names.js';
 
 // Painter draws the part of a layout that is in view. Cells are pixels written
 // straight into an image: 40,000 GPUs cost a few milliseconds that way, however
@@ -41,12 +41,12 @@ export class Painter {
       this.#cell(n, l.x[i], y, l.cw, l.ch, m, p);
       const mark = markOf(n);
       if (mark) (marked[`${mark} ${fleet.levels.get(n.key) ?? ''}`] ??= []).push([l.x[i], y]);
-      if (l.cw >= 64) texts.push([n, l.x[i], y, omit(n.node, l.groups[group].names), mark ? 26 : 10]);
+      if (l.cw >= 64) texts.push([n, l.x[i], y, l.groups[group].names, mark ? 26 : 10]);
     }
     ctx.putImageData(this.image, 0, 0);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.#titles(l, fleet, top, height, p);
-    for (const [n, x, y, name, less] of texts) this.#label(n, name, x, y, l.cw - less, l, m, p);
+    for (const [n, x, y, names, less] of texts) this.#label(n, names, x, y, l.cw - less, l, m, p);
     for (const [what, list] of Object.entries(marked)) {
       const [mark, level] = what.split(' ');
       this.#marks(marks[mark], list, l, p, p[level] ?? p.ink);
@@ -135,12 +135,14 @@ export class Painter {
       if (view && !view.quorum_met) notes.push('no quorum');
       if (view?.silence) notes.push(view.silence);
       const text = notes.join(' · ');
-      ctx.fillText(width(ctx, text) <= g.w ? text : fit(ctx, g.title || 'no group', g.w), g.x, g.y - top + 11);
+      ctx.fillText(width(ctx, text) <= g.w ? text : fit(ctx, [g.title || 'no group'], g.w), g.x, g.y - top + 11);
     }
   }
 
-  #label(n, name, x, y, room, l, m, p) {
+  #label(n, names, x, y, room, l, m, p) {
     const { ctx } = this;
+    const whole = omit(n.node, names);
+    const name = [whole, brief(whole, names)];
     const unknown = n.state === 'missing' || Number.isNaN(m.node(n));
     ctx.fillStyle = unknown || m.steps ? p.ink : labelOn(p, step(m.node(n)));
     const big = l.ch >= 44;
@@ -204,11 +206,12 @@ function width(ctx, text) {
 // strip is the height of the name below the GPUs of a cell.
 const strip = (h) => (h >= 44 ? 17 : 14);
 
-// fit shortens a name to the room there is: it loses its middle.
-function fit(ctx, name, room) {
-  const text = isolated(name);
-  if (width(ctx, text) <= room) return text;
-  const letters = [...legible(name)];
+// fit returns the first of some names that there is room for, or the last without its middle.
+function fit(ctx, names, room) {
+  const fits = names.map(isolated).find((text) => width(ctx, text) <= room);
+  if (fits) return fits;
+  const text = isolated(names.at(-1));
+  const letters = [...legible(names.at(-1))];
   // About as many letters as there is room for, then one less at a time.
   let n = Math.max(1, Math.ceil((letters.length * room) / width(ctx, text)));
   const cut = () => isolated(`${letters.slice(0, Math.floor(n / 2)).join('')}…${letters.slice(letters.length - Math.ceil(n / 2)).join('')}`);

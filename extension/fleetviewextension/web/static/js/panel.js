@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import { getAttention, getEpisodes, getHealth, getNode, getPast } from './api.js';
-import { cards } from './attention.js';
+import { cards, worst } from './attention.js';
 import { $, el, setText } from './dom.js';
 import { culprit, episode } from './episodes.js';
 import { clock, duration, fixed, now, num, percent, watts, words } from './format.js';
@@ -28,6 +28,7 @@ const empty = { t: [], columns: {} };
 // Panel shows one node.
 export class Panel {
   key = '';
+  items = []; // what of the node needs attention
   #past = empty;
   #session = empty;
   #span = '1h';
@@ -59,6 +60,7 @@ export class Panel {
   async #load(brief) {
     const { signal } = this.stop;
     this.failed = undefined;
+    for (const section of this.box.querySelectorAll('section')) section.hidden = false;
     setText(this.note, 'Waiting for the gateway’s view of this node …');
     try {
       const [plots, node] = await Promise.all([import('./signals.js'), getNode(brief, signal)]);
@@ -74,7 +76,10 @@ export class Panel {
     } catch (err) {
       if (signal.aborted) return;
       this.failed = brief;
-      setText(this.note, `This node cannot be read now: ${err.message}`);
+      const unknown = err.status === 404;
+      setText(this.note, unknown ? `No node ${brief.node} of ${brief.cluster ? `cluster ${brief.cluster}` : 'any cluster'} is known to this gateway.` : `This node cannot be read now: ${err.message}`);
+      // Nothing is waited for.
+      for (const section of this.box.querySelectorAll('section')) section.hidden = unknown;
     }
   }
 
@@ -86,6 +91,7 @@ export class Panel {
     this.signals?.destroy();
     this.signals = undefined;
     this.node = undefined;
+    this.items = [];
     this.#past = this.#session = empty;
     this.box.hidden = true;
     document.body.classList.remove('opened');
@@ -104,9 +110,9 @@ export class Panel {
   // seen notes a sign of life.
   seen(at, state) {
     if (!this.node) return;
-    this.node.last_seen = at;
-    this.node.state = state || undefined;
-    this.#badges();
+    const changed = this.node.state !== (state || undefined);
+    Object.assign(this.node, { last_seen: at, state: state || undefined });
+    if (changed) this.#show(this.node);
     this.#age();
   }
 
@@ -124,6 +130,8 @@ export class Panel {
     if (!key || !this.node) return;
     const { items } = await getAttention({ cluster: this.node.cluster, node: this.node.node }, this.stop.signal);
     if (key !== this.key) return;
+    this.items = items;
+    this.#badges();
     cards(this.trouble, items);
   }
 
@@ -176,7 +184,8 @@ export class Panel {
       return v === undefined || v === '' ? [] : [el('div', { className: String(v).length > 34 ? 'long' : '' }, el('dt', {}, name), el('dd', {}, v))];
     }));
     const gpus = n.gpus ?? [];
-    this.reasons.replaceChildren(gpus.length ? healthReasons(gpus) : el('p', { className: 'none' }, 'No GPU of this node has reported.'));
+    const told = n.state === 'missing' ? el('p', { className: 'none' }, 'The GPUs are as last heard; how they are now is not known.') : healthReasons(gpus);
+    this.reasons.replaceChildren(gpus.length ? told : el('p', { className: 'none' }, 'No GPU of this node has reported.'));
     const left = this.gpus.firstElementChild?.scrollLeft;
     this.gpus.replaceChildren(gpus.length ? gpuTable(gpus) : el('p', { className: 'none' }, 'No GPU of this node has reported.'));
     if (left) this.gpus.firstElementChild.scrollLeft = left;
@@ -184,13 +193,15 @@ export class Panel {
 
   #badges() {
     const n = this.node;
+    const level = (...kinds) => worst(this.items.filter((i) => kinds.includes(i.kind)).map((i) => i.severity));
+    const missing = n.state === 'missing';
     const lost = Math.max((n.gpus ?? []).filter((g) => g.up === false).length, n.gpu_count.lost ?? 0);
     this.badges.replaceChildren(...[
-      n.straggler && el('span', { className: 'badge', 'data-level': 'critical' }, '▲ straggler'),
+      n.straggler && el('span', { className: 'badge', 'data-level': level('straggler', 'group_fault') }, '▲ straggler'),
       !n.straggler && n.agent_straggler && el('span', { className: 'badge', 'data-level': 'minor' }, 'takes itself for a straggler'),
-      el('span', { className: 'badge', 'data-level': n.state === 'missing' ? 'major' : '' }, words(n.state ?? 'state unknown')),
-      lost > 0 && el('span', { className: 'badge', 'data-level': 'critical' }, lost === 1 ? '1 GPU lost' : `${lost} GPUs lost`),
-      n.health !== 'unknown' && !(lost && n.health === 'healthy') && el('span', { className: 'badge', 'data-level': { degraded: 'major', unhealthy: 'critical' }[n.health] ?? '' }, n.health),
+      el('span', { className: 'badge', 'data-level': missing ? level('missing_node') : '' }, words(n.state ?? 'state unknown')),
+      lost > 0 && el('span', { className: 'badge', 'data-level': level('lost_gpu') }, lost === 1 ? '1 GPU lost' : `${lost} GPUs lost`),
+      n.health !== 'unknown' && !(lost && n.health === 'healthy') && el('span', { className: 'badge', 'data-level': missing ? '' : level('sick_gpu') }, missing ? `last heard: ${n.health}` : n.health),
     ].filter(Boolean));
   }
 
@@ -203,8 +214,14 @@ export class Panel {
   #plot() {
     if (!this.signals) return;
     const all = this.lib.merge(this.#past, this.#session);
-    this.signals.update(this.lib.inSteps(all, this.#past.unit));
+    this.signals.update(this.lib.inSteps(all, this.#past.unit), this.#shown());
     setText(this.plotNote, all.t.length < 2 ? 'Plots begin with the next reports: nothing older is kept here.' : '');
+  }
+
+  // shown is the time that is looked at, from and to in seconds.
+  #shown() {
+    const end = now() / 1000;
+    return this.#zoomed ?? [end - SPANS[this.#span][1], end];
   }
 
   // The times are chosen by buttons, and by dragging over a plot.
@@ -214,11 +231,10 @@ export class Panel {
       this.#zoom();
     } }), el('span', {}, text));
     const button = (label, text, onclick) => el('button', { type: 'button', className: 'quiet', 'aria-label': label, title: label, onclick }, text);
+    // What is newest stays.
     const by = (factor) => () => {
-      const end = now() / 1000;
-      const [from, to] = this.#zoomed ?? [end - SPANS[this.#span][1], end];
-      const half = ((to - from) / 2) * factor;
-      this.#zoom((from + to) / 2 - half, Math.min((from + to) / 2 + half, end));
+      const [from, to] = this.#shown();
+      this.#zoom(to - (to - from) * factor, to);
     };
     return el('div', { className: 'times' },
       el('fieldset', { className: 'segments', id: 'span' }, el('legend', {}, 'Past'), Object.entries(SPANS).map(pick)),
@@ -230,7 +246,6 @@ export class Panel {
   #zoom(from, to) {
     if (!this.signals) return;
     this.#zoomed = from === undefined || to - from > SPANS[this.#span][1] ? undefined : [from, to];
-    this.signals.zoom.span = this.#zoomed;
     this.plots.dataset.zoomed = String(this.#zoomed !== undefined);
     this.#plot();
     this.#recorded(this.stop.signal);

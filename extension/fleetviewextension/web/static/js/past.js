@@ -59,3 +59,20 @@ export class Past {
 
   forget(key) { this.#nodes.delete(key); }
 }
+
+// merge puts recorded samples before those of this session: the last of them has what is
+// newest of a step in which the session began. Both are {t: ms[], columns: {name: values[]}}.
+export function merge(old, session) {
+  if (old.t.length === 0) return session;
+  const first = session.t[0] ?? Infinity;
+  let n = 0;
+  while (n < old.t.length && old.t[n] < first) n++;
+  const t = old.t.slice(0, n);
+  if (n < old.t.length) n = t.push(first - 1);
+  const out = { t: [...t, ...session.t], columns: {} };
+  for (const name of new Set([...Object.keys(old.columns), ...Object.keys(session.columns)])) {
+    const before = old.columns[name]?.slice(0, n) ?? new Array(n).fill(null);
+    out.columns[name] = [...before, ...(session.columns[name] ?? new Array(session.t.length).fill(null))];
+  }
+  return out;
+}

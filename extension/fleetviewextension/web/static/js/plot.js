@@ -32,6 +32,9 @@ function stamp(u, t) {
   return x.at(-1) - x[0] >= DAY ? `${day(t)} ${time(t)}` : time(t);
 }
 
+// dots shows points where a line would be too short to be seen.
+const dots = (u, _, from, to) => u.valToPos(u.data[0][to], 'x') - u.valToPos(u.data[0][from], 'x') < 4;
+
 // Plot shows a node's values beside its peers' median and a threshold. series is
 // [[line, label]]. A usual range adds two series, low and high. zoom tells the time that is
 // looked at, and is told of another.
@@ -49,8 +52,7 @@ export class Plot {
         if (zoom.dragged === u) zoom.to(from, to);
       }] },
       legend: { live: true },
-      // One point alone has no span of its own.
-      scales: { x: { range: (_, lo, hi) => zoom.span ?? (lo === hi ? [lo - 30, hi + 30] : [lo, hi]) }, y: { range: (_, lo, hi) => range(lo, hi) } },
+      scales: { x: { range: () => zoom.span }, y: { range: (_, lo, hi) => range(lo, hi) } },
       axes: [
         { ...axis, size: 24, space: 70, values: stamps },
         { ...axis, size: 48, space: 26, values: (_, v) => v.map(num) },
@@ -58,7 +60,7 @@ export class Plot {
       series: [
         { label: 'at', value: stamp },
         ...series.map(([line, label]) => ({
-          label, stroke: colour(line, p), ...lines[line], spanGaps: true, points: { show: false }, value: (_, v) => num(v),
+          label, stroke: colour(line, p), ...lines[line], spanGaps: true, points: { show: line === 'node' && dots, size: 4 }, value: (_, v) => num(v),
         })),
         ...(ranged ? ['usual from', 'to'].map((label) => ({
           label, stroke: 'transparent', width: 0, spanGaps: true, points: { show: false }, value: (_, v) => num(v),

@@ -1,24 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 import { el } from './dom.js';
+import { merge } from './past.js';
 import { Plot } from './plot.js';
 import { inSteps, titles } from './titles.js';
 
-export { inSteps };
-
-// merge puts recorded samples before those of this session.
-// Both are {t: ms[], columns: {name: values[]}}.
-export function merge(old, session) {
-  if (old.t.length === 0) return session;
-  const first = session.t[0] ?? Infinity;
-  let n = 0;
-  while (n < old.t.length && old.t[n] < first) n++;
-  const out = { t: [...old.t.slice(0, n), ...session.t], columns: {} };
-  for (const name of new Set([...Object.keys(old.columns), ...Object.keys(session.columns)])) {
-    const before = old.columns[name]?.slice(0, n) ?? new Array(n).fill(null);
-    out.columns[name] = [...before, ...(session.columns[name] ?? new Array(session.t.length).fill(null))];
-  }
-  return out;
-}
+export { inSteps, merge };
 
 // table turns an answer of the API into columns.
 export function table({ at, signals }) {
@@ -49,46 +35,52 @@ function range(name, columns) {
 // Signals plots whatever a node is compared by.
 export class Signals {
   #plots = new Map();
-  // zoom is the time that all plots show, undefined for all of it.
+  // zoom is told of another time to look at.
   constructor(box, zoomed) {
     this.box = box;
-    this.zoom = { span: undefined, to: (from, to) => zoomed(from, to) };
+    this.zoom = { span: [0, 1], to: (from, to) => zoomed(from, to) };
   }
 
-  update({ t, columns }) {
+  // update shows columns in a span, from and to in seconds.
+  update({ t, columns }, span) {
+    this.zoom.span = span;
     const seconds = t.map((ms) => ms / 1000);
     for (const name of Object.keys(titles)) {
-      if (!columns[name]) continue;
+      if (!columns[name]) {
+        this.#remove(name);
+        continue;
+      }
       const series = [['node', 'this node', name], ['median', 'peers’ median', `${name}:median`], ['threshold', 'threshold', `${name}:threshold`]]
         .filter(([, , column]) => columns[column]);
       const usual = range(name, columns);
       const shape = [...series.map(([line]) => line), usual ? 'range' : ''].join();
       let p = this.#plots.get(name);
-      if (p && p.shape !== shape) {
-        p.plot.destroy();
-        p.figure.remove();
-        p = undefined;
-      }
+      if (p && p.shape !== shape) p = this.#remove(name);
       if (!p) {
         const [title, unit] = titles[name];
         const area = el('div', { className: 'area' });
-        const figure = el('figure', { 'data-signal': name }, el('figcaption', {}, el('b', {}, title), ' ', el('span', {}, unit)), area);
+        const none = el('p', { className: 'none', hidden: true }, 'Nothing was recorded in this time.');
+        const figure = el('figure', { 'data-signal': name }, el('figcaption', {}, el('b', {}, title), ' ', el('span', {}, unit)), none, area);
         // In their own order, whichever is known first.
         const order = Object.keys(titles);
         const next = [...this.box.children].find((f) => order.indexOf(f.dataset.signal) > order.indexOf(name));
         this.box.insertBefore(figure, next ?? null);
-        p = { shape, figure, plot: new Plot(area, series, usual !== null, this.zoom) };
+        p = { shape, figure, none, plot: new Plot(area, series, usual !== null, this.zoom) };
         this.#plots.set(name, p);
       }
+      p.none.hidden = series.some(([, , column]) => columns[column].some((v, i) => v !== null && seconds[i] >= span[0] && seconds[i] <= span[1]));
       p.plot.set(seconds, [...series.map(([, , column]) => columns[column]), ...(usual ?? [])]);
     }
   }
 
+  #remove(name) {
+    const p = this.#plots.get(name);
+    p?.plot.destroy();
+    p?.figure.remove();
+    this.#plots.delete(name);
+  }
+
   destroy() {
-    for (const { plot, figure } of this.#plots.values()) {
-      plot.destroy();
-      figure.remove();
-    }
-    this.#plots.clear();
+    for (const name of this.#plots.keys()) this.#remove(name);
   }
 }
