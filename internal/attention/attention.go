@@ -198,10 +198,10 @@ func (c *collector) views(f *Filter, now time.Time) {
 	})
 }
 
-// idOf is the same whether a record tells of it yet, and after a restart. No name has a
-// slash in it that could make two alike.
+// idOf is the same whether a record tells of it yet, and after a restart. No
+// slash in a name makes two alike: the last parts have none.
 func idOf(k Kind, cluster, node, other string) string {
-	return string(k) + "/" + url.PathEscape(cluster) + "/" + url.PathEscape(node) + "/" + url.PathEscape(other)
+	return string(k) + "/" + cluster + "/" + url.PathEscape(node) + "/" + url.PathEscape(other)
 }
 
 // about is an item of one node.

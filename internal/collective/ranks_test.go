@@ -142,6 +142,24 @@ func TestSlowHostIsTheNode(t *testing.T) {
 	assert.Equal(t, nodesignal.Subject{}, r.events[0].Culprit)
 }
 
+// TestAllRanksOfAJobCount: nodes push at times of their own, and all wait for the slow one.
+func TestAllRanksOfAJobCount(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	r := newRig(t, 10*time.Second)
+	r.play(60, 8, 8, rng, nobody)
+	for tick := int64(0); tick < 30; tick++ {
+		for i := range int64(8) {
+			if o := of(i, 8, 8); i == 3 || (i+tick)%2 == 0 {
+				r.node(o.Node)
+				require.NoError(t, r.book.Share(o, share+0.002*rng.NormFloat64()-third(i), r.now))
+			}
+		}
+		r.tick()
+	}
+	require.NotEmpty(t, r.events)
+	assert.Equal(t, 8, r.events[0].Ranks)
+}
+
 // Nodes whose clocks and wall times are alike are judged by their ranks.
 func TestRanksDecideInLockstep(t *testing.T) {
 	r := newRig(t, 10*time.Second)

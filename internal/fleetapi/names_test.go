@@ -55,6 +55,17 @@ func TestNamesOfOtherServices(t *testing.T) {
 	w = ask(a, "/api/v1/nodes?limit=1&page_size=2")
 	assert.Equal(t, http.StatusUnprocessableEntity, w.Code)
 	assert.Contains(t, w.Body.String(), "another name of `limit`")
+	a = newAPI(func(o *Options) { o.History = &history{} })
+	for target, says := range map[string]string{
+		"telemetry?host_id=a&node=b":            "is another name of `host`, as is `",
+		"telemetry?start_time=noon":             `"query.start_time"`,
+		"telemetry?time_range=noon":             `"query.time_range"`,
+		"telemetry?time_range=1h&start_time=2h": "as `start_time` does: give one of them",
+	} {
+		w := ask(a, "/api/v1/"+target)
+		assert.Equal(t, http.StatusUnprocessableEntity, w.Code, target)
+		assert.Contains(t, w.Body.String(), says, target)
+	}
 }
 
 // TestTimesAreToldAsRFC3339 has nobody read Go's own layout of times.
@@ -166,4 +177,6 @@ func TestAttention(t *testing.T) {
 	assert.Equal(t, AttentionCounts{Nodes: 1, LostGPUs: 1}, out.Counts)
 	assert.Empty(t, get200[AttentionList](t, a, "/api/v1/attention?kind=straggler").Items)
 	assert.Equal(t, 1, get200[AttentionList](t, a, "/api/v1/attention?kind=straggler").Counts.LostGPUs)
+	a.o.Store.PutEpisode(&fleetstate.Episode{ID: "e", Subject: fleetstate.SubjectNode, Cluster: "c1", Node: "n1", Since: t0, Updated: t0, Confidence: new(0.7)})
+	assert.InDelta(t, 0.7, *get200[AttentionList](t, a, "/api/v1/attention?kind=straggler").Items[0].Confidence, 0)
 }

@@ -61,3 +61,17 @@ func TestRestart(t *testing.T) {
 	require.NoError(t, small.Restore(bytes.NewReader(saved), p.now.Add(-time.Hour)))
 	assert.Equal(t, 2, small.Nodes(), "a lone cluster has half")
 }
+
+// TestIncidentOverARestart: it is told anew, once the facts that explain it are there.
+func TestIncidentOverARestart(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 20, nil)
+	p.ticks(400)
+	lose(0.3, 0, 1, 2, 3)(p)
+	require.Equal(t, []string{"group onset 4 stragglers"}, brief(p.ticks(12)))
+	var kept bytes.Buffer
+	require.NoError(t, p.e.Save(&kept))
+	p.e = New(p.e.cfg)
+	require.NoError(t, p.e.Restore(&kept, p.now))
+	assert.Empty(t, p.ticks(restTicks-1))
+	assert.Equal(t, []string{"group onset 4 stragglers"}, brief(p.ticks(1)))
+}

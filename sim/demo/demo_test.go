@@ -5,6 +5,7 @@ package demo
 import (
 	"bytes"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,12 @@ func TestScreen(t *testing.T) {
 	assert.LessOrEqual(t, strings.Count(out.String(), "\n"), 10)
 	assert.NotContains(t, out.String(), "Slower.", "its record was on its way")
 	out.Reset()
+	full.Items[2].Since, full.Items[2].SinceBefore = new(time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)), new(true)
+	fewer := &fleetclient.AttentionList{Counts: full.Counts, Items: slices.Clone(full.Items)}
+	for i := range fewer.Items {
+		fewer.Items[i].What = "About to be more."
+	}
+	s.show(fewer, 35*time.Second)
 	for range settled - 1 {
 		s.show(full, 36*time.Second)
 	}
@@ -63,7 +70,7 @@ func TestScreen(t *testing.T) {
  37 s  west-a4, GPU 3 (west): What. (since 03:04:05, confidence 71 %, costs 12.3 GPU-hours per hour)
        why:  Why.
        next: Next. http://127.0.0.1:1/#in=west&node=west-a4
- 37 s  west-a7 (west): What.
+ 37 s  west-a7 (west): What. (since 03:04:05 or before)
        why:  Why.
        next: Next. http://127.0.0.1:1/#in=west&node=west-a7
  37 s  west-b3 (west): What.
