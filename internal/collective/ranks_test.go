@@ -147,7 +147,7 @@ func TestAllRanksOfAJobCount(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	r := newRig(t, 10*time.Second)
 	r.play(60, 8, 8, rng, nobody)
-	for tick := int64(0); tick < 30; tick++ {
+	for tick := range int64(30) {
 		for i := range int64(8) {
 			if o := of(i, 8, 8); i == 3 || (i+tick)%2 == 0 {
 				r.node(o.Node)
