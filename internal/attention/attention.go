@@ -75,6 +75,8 @@ type Item struct {
 	AtMost      bool
 	// Confidence is the verdict's, in [0,1]; nil of a reading, which needs none.
 	Confidence *float64
+	// Updated is when a verdict's figures were taken, zero where they are of now.
+	Updated time.Time
 	// Episode is the ID of the open episode, empty for none.
 	Episode string
 

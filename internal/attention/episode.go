@@ -69,7 +69,7 @@ func item(e *fleetstate.Episode, k Kind) *Item {
 	i := &Item{
 		ID: idOf(k, e.Cluster, e.Node, e.ID), Kind: k, Cluster: e.Cluster, Group: e.Group, Node: e.Node, Episode: e.ID,
 		Reason: e.Reason, Action: e.Action, Since: e.Since, SinceBefore: e.SinceBefore, CostPerHour: e.LostGPUHoursPerHour,
-		Confidence: e.Confidence,
+		Confidence: e.Confidence, Updated: e.Updated,
 	}
 	return i
 }

@@ -50,6 +50,7 @@ type AttentionItem struct {
 	Duration    *float64       `json:"duration_seconds,omitempty"`
 	LostPerHour *float64       `json:"gpu_hours_lost_per_hour,omitempty"`
 	AtMost      bool           `json:"gpu_hours_lost_at_most,omitempty" doc:"gpu_hours_lost_per_hour is a bound: a silent node may still work"`
+	Updated     *time.Time     `json:"updated,omitempty" doc:"When a verdict's figures were taken; absent where they are of now"`
 	Confidence  *float64       `json:"confidence,omitempty" doc:"Of a verdict, 0 to 1; absent of what was read"`
 	Episode     string         `json:"episode_id,omitempty" doc:"The open episode, where there is one"`
 }
@@ -94,6 +95,10 @@ func attentionItem(i *attention.Item, now time.Time) AttentionItem {
 		ID: i.ID, Kind: string(i.Kind), Severity: i.Severity, Cluster: i.Cluster, Group: i.Group, Node: i.Node, Nodes: i.Nodes, NodeCount: i.NodeCount,
 		Part: i.Part, What: i.What, Why: i.Why, Next: i.Next, Reason: i.Reason, Action: i.Action, SinceBefore: i.SinceBefore,
 		LostPerHour: i.CostPerHour, AtMost: i.AtMost, Confidence: i.Confidence, Episode: i.Episode,
+	}
+	if !i.Updated.IsZero() {
+		updated := i.Updated.UTC()
+		out.Updated = &updated
 	}
 	if !i.Since.IsZero() {
 		since, seconds := i.Since.UTC(), max(0, now.Sub(i.Since).Seconds())

@@ -178,5 +178,7 @@ func TestAttention(t *testing.T) {
 	assert.Empty(t, get200[AttentionList](t, a, "/api/v1/attention?kind=straggler").Items)
 	assert.Equal(t, 1, get200[AttentionList](t, a, "/api/v1/attention?kind=straggler").Counts.LostGPUs)
 	a.o.Store.PutEpisode(&fleetstate.Episode{ID: "e", Subject: fleetstate.SubjectNode, Cluster: "c1", Node: "n1", Since: t0, Updated: t0, Confidence: new(0.7)})
-	assert.InDelta(t, 0.7, *get200[AttentionList](t, a, "/api/v1/attention?kind=straggler").Items[0].Confidence, 0)
+	slow := get200[AttentionList](t, a, "/api/v1/attention?kind=straggler").Items[0]
+	assert.InDelta(t, 0.7, *slow.Confidence, 0)
+	assert.Equal(t, t0.UTC(), slow.Updated.UTC())
 }

@@ -230,6 +230,9 @@ type AttentionItem struct {
 	// SinceBefore It began at that time or earlier
 	SinceBefore *bool `json:"since_before,omitempty"`
 
+	// Updated When a verdict's figures were taken; absent where they are of now
+	Updated *time.Time `json:"updated,omitempty"`
+
 	// What What is wrong, a sentence
 	What string `json:"what"`
 

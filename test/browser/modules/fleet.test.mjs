@@ -11,7 +11,7 @@ const { brief, omit, shared, sharedOf } = await load('names.js');
 const { TERMS } = await load('glossary.js');
 const { HEALTH, modes } = await load('colours.js');
 const { columns } = await load('gpus.js');
-const { cost, KINDS, LEVELS, levelsOf, part, since, sorted } = await load('attention.js');
+const { cost, KINDS, LEVELS, levelsOf, part, since, sorted, sure } = await load('attention.js');
 const { facts } = await load('panel.js');
 const { inSteps, titles } = await load('titles.js');
 
@@ -74,6 +74,8 @@ test('a throughput of steps is shown as the seconds of a step, beside those of t
 
 test('an item says where it is, since when, and what it costs', () => {
   assert.deepEqual([{ node: 'n', part: 'rank 3 (GPU 5)', gpus: [{ uuid: 'a', index: 5 }] }, { node: 'n', gpus: [{ uuid: 'a', index: 5 }, { uuid: 'GPU-b' }] }, { node_count: 7 }, { nodes: ['n'], node_count: 1 }].map(part), ['rank 3 (GPU 5)', 'GPU 5, GPU-b', '7 nodes', 'n']);
+  assert.match(sure({ confidence: 0.67, updated: new Date().toISOString() }), /^confidence 67 %, as of \d\d:\d\d:\d\d$/);
+  assert.equal(sure({}), '');
   assert.equal(cost({ gpu_hours_lost_per_hour: 8, gpu_hours_lost_at_most: true }), 'costs up to 8 GPU-h/h');
   assert.equal(cost({}), '');
   assert.match(since({ since: new Date().toISOString(), since_before: true, duration_seconds: 61.2 }), /^since [\d:]+ or earlier \(1 min 1 s\)$/);

@@ -30,7 +30,8 @@ export const part = (i) => (i.part ? [i.part] : i.node ? (i.gpus ?? []).map((g) 
 // cost says what an item takes from its job.
 export const cost = (i) => (i.gpu_hours_lost_per_hour === undefined ? '' : `costs ${i.gpu_hours_lost_at_most ? 'up to ' : ''}${num(i.gpu_hours_lost_per_hour)} GPU-h/h`);
 
-const sure = (i) => (i.confidence === undefined ? '' : `confidence ${percent(i.confidence)}`);
+// sure says how sure a verdict is, and of when its figures are.
+export const sure = (i) => [i.confidence !== undefined && `confidence ${percent(i.confidence)}`, i.updated && `as of ${clock(i.updated)}`].filter(Boolean).join(', ');
 
 // since says when an item began, and how long that is.
 export function since(i) {
