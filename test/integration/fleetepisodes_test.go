@@ -48,7 +48,8 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	assert.Equal(t,
 		[]string{"node", "view", "job/worker", "n5", "throughput", "major", "hw_thermal", "check_cooling", "GPU-5-0"},
 		[]string{ep.Subject, ep.Cluster, ep.Group, ep.Node, ep.Signal, ep.Severity, ep.Reason, ep.Action, ep.GPU})
-	assert.WithinRange(t, ep.Since, began.Add(-time.Second), time.Now())
+	// It is the last tick, of a second each, at which nothing was lost yet, in whole seconds.
+	assert.WithinRange(t, ep.Since, began.Truncate(time.Second).Add(-time.Second), time.Now())
 	assert.Greater(t, *ep.Confidence, 0.6)
 	assert.InDelta(t, 0.2, *ep.Gap, 0.05)
 	assert.InDelta(t, 0.2*64, *ep.LostGPUHours, 0.05*64)
