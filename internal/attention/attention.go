@@ -62,8 +62,8 @@ type Item struct {
 	// Part names what of the node is meant, such as `rank 3 (GPU 5)`; empty for all of it.
 	Part string
 	GPUs []GPU
-	// What is wrong, why, and what to do next, a sentence each; Why is empty where
-	// What says all. Reason and Action are their names for programs.
+	// A sentence says what is wrong, one why, and one what to do next. Why may be empty.
+	// Reason and Action are the names of the last two for programs.
 	What, Why, Next, Reason, Action string
 	// Since is zero where it is unknown. SinceBefore says that it began at that time or
 	// earlier.

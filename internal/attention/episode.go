@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 )
 
-// episodes makes the items of open episodes, of groups that say of themselves that many of
-// their nodes are slow, and of slow nodes of which nothing else is known.
+// episodes makes the items of open episodes, of groups that report many slow nodes, and of
+// slow nodes without a record.
 func (c *collector) episodes(f *Filter, now time.Time) {
 	open := true
 	own := map[fleetstate.Key]*fleetstate.Episode{}
@@ -102,8 +102,8 @@ func whom(e *fleetstate.Episode) nodesignal.Subject {
 	return of
 }
 
-// fault is of many nodes that are slow at once. Who is worse than it or has another
-// reason keeps its own item; the others are told of here.
+// fault tells of many nodes that are slow at once. A node that is worse, or slow for another
+// reason, keeps its own item.
 func (c *collector) fault(k fleetstate.GroupKey, e *fleetstate.Episode, own map[fleetstate.Key]*fleetstate.Episode) {
 	i := item(e, GroupFault)
 	i.ID, i.NodeCount = idOf(GroupFault, k.Cluster, "", k.Group), e.NodeCount

@@ -115,8 +115,7 @@ func times(query url.Values, names []string, sent map[string]string, now time.Ti
 	return errs
 }
 
-// unknownCluster is the error of a request about clusters of which one is not known; nil
-// for none. The history knows clusters that the view has forgotten.
+// unknownCluster is the error of a request that names an unknown cluster; nil for none. The history knows clusters that the view has forgotten.
 func (a *API) unknownCluster(ctx huma.Context, clusters []string) error {
 	if len(clusters) == 0 || !slices.Contains(ctx.Operation().Tags, tagFleet) {
 		return nil

@@ -24,7 +24,7 @@ func lists() (early, full *fleetclient.AttentionList) {
 	full = &fleetclient.AttentionList{Counts: early.Counts}
 	for _, f := range faults {
 		it := fleetclient.AttentionItem{
-			ID: string(f.kind) + f.node, Kind: f.kind, Cluster: f.cluster, Node: new(f.node), What: "What.", Why: new("Why."), Next: "Next.",
+			ID: string(f.kind) + f.node, EpisodeID: new("e"), Kind: f.kind, Cluster: f.cluster, Node: new(f.node), What: "What.", Why: new("Why."), Next: "Next.",
 		}
 		if f.node == "" {
 			it.Node, it.Nodes, it.Group = nil, &[]string{"rack3-node1", "rack3-node2"}, new("g/h")
@@ -46,7 +46,9 @@ func TestScreen(t *testing.T) {
 	for at := range 1000 {
 		s.progress(time.Duration(at) * time.Second / 2)
 	}
-	s.show(early, time.Second)
+	for range settled {
+		s.show(early, time.Second)
+	}
 	assert.LessOrEqual(t, strings.Count(out.String(), "\n"), 10)
 	assert.NotContains(t, out.String(), "Slower.", "its record was on its way")
 	out.Reset()

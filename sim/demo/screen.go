@@ -40,8 +40,8 @@ type said struct {
 	told  bool
 }
 
-// settled is how often an item says the same before it is told: a record may be on its way,
-// and more nodes of a rack.
+// settled is how often an item says the same before it is told: more nodes of a rack may be
+// on their way.
 const settled = 6
 
 // begin says what is to be seen.
@@ -59,6 +59,9 @@ func (s *screen) show(l *fleetclient.AttentionList, elapsed time.Duration) {
 	s.nodes = l.Counts.Nodes
 	for i := range l.Items {
 		it := &l.Items[i]
+		if it.EpisodeID == nil && (it.Kind == fleetclient.AttentionItemKindStraggler || it.Kind == fleetclient.AttentionItemKindGroupFault) {
+			continue // its record is on its way, and says since when and why
+		}
 		as := s.told[it.ID]
 		if as.times++; as.what != it.What {
 			as.what, as.times = it.What, 1
