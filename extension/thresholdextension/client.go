@@ -153,7 +153,7 @@ func (e *thresholdExtension) ask() *wire.Claim {
 }
 
 func (e *thresholdExtension) claimHeaders(c *wire.Claim) []wire.Header {
-	headers := make([]wire.Header, 0, 4)
+	headers := make([]wire.Header, 0, 5)
 	if wire.ValidName(c.Cluster) {
 		headers = append(headers, wire.Header{Name: e.names.Cluster, Value: c.Cluster})
 	}
@@ -162,6 +162,9 @@ func (e *thresholdExtension) claimHeaders(c *wire.Claim) []wire.Header {
 	}
 	if c.Tier {
 		headers = append(headers, wire.Header{Name: e.names.Tier, Value: "true"})
+	}
+	if c.Standing {
+		headers = append(headers, wire.Header{Name: e.names.Standing, Value: wire.Yes})
 	}
 	// The names are checked one by one, so that marshalling cannot fail.
 	if list, err := wire.EncodeGroups(c.Groups); err == nil && list != "" {
@@ -183,7 +186,7 @@ func (e *thresholdExtension) hear(ctx context.Context, transport string, claim *
 		if outcome, err = e.read(claim.Cluster, node, values); err != nil {
 			e.warn("the gateway's threshold was ignored in part or whole", err)
 		}
-		if err = e.readState(ctx, claim.Cluster, node, values); err != nil {
+		if err = e.readState(ctx, claim, node, values); err != nil {
 			outcome = outcomeInvalid
 			e.warn("the next hop's word on its state was ignored in part or whole", err)
 		}
@@ -236,8 +239,14 @@ func (e *thresholdExtension) read(cluster, node string, values func(string) []st
 
 // readState finds out from an answer whether the next hop lacks state, and
 // hands on whose.
-func (e *thresholdExtension) readState(ctx context.Context, cluster, node string, values func(string) []string) error {
+func (e *thresholdExtension) readState(ctx context.Context, claim *wire.Claim, node string, values func(string) []string) error {
+	cluster := claim.Cluster
 	var errs []error
+	if claim.Standing {
+		standing, err := threshold.ParseStanding(values(e.names.Standing))
+		errs = append(errs, err)
+		e.last.Store(&threshold.Answer{Epoch: len(values(e.names.Epoch)) > 0, Standing: standing})
+	}
 	if h := values(e.names.Epoch); len(h) > 0 {
 		if !resync.ValidEpoch(h[0]) {
 			errs = append(errs, fmt.Errorf("epoch of %d bytes, must be 1 to %d printable ASCII characters", len(h[0]), resync.MaxEpochLength))

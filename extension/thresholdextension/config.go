@@ -72,6 +72,7 @@ func createDefaultConfig() component.Config {
 			Verdict:   gpusemconv.HeaderVerdict,
 			Epoch:     gpusemconv.HeaderEpoch,
 			Resync:    gpusemconv.HeaderResync,
+			Standing:  gpusemconv.HeaderStanding,
 		},
 		ConsistentHash: hashNone,
 		ReceivedTTL:    50 * time.Second,

@@ -34,6 +34,7 @@ var (
 	_ extensionmiddleware.GRPCClient = (*thresholdExtension)(nil)
 	_ threshold.Publisher            = (*thresholdExtension)(nil)
 	_ threshold.Source               = (*thresholdExtension)(nil)
+	_ threshold.Teller               = (*thresholdExtension)(nil)
 	_ resync.Source                  = (*thresholdExtension)(nil)
 
 	_ extensioncapabilities.PipelineWatcher = (*thresholdExtension)(nil)
@@ -59,6 +60,7 @@ type thresholdExtension struct {
 	claim     atomic.Pointer[wire.Claim]
 	rotation  atomic.Uint32
 	reachable atomic.Bool
+	last      atomic.Pointer[threshold.Answer]
 	warned    atomic.Int64 // Unix seconds of the last warning
 	ready     chan struct{}
 	once      sync.Once // closes ready
@@ -169,6 +171,14 @@ func (e *thresholdExtension) renewEpoch() {
 // Subscribe implements resync.Source.
 func (e *thresholdExtension) Subscribe(fn func(resync.Request)) (cancel func()) {
 	return e.subscribers.Subscribe(fn)
+}
+
+// Answer implements threshold.Teller.
+func (e *thresholdExtension) Answer() threshold.Answer {
+	if a := e.last.Load(); a != nil {
+		return *a
+	}
+	return threshold.Answer{}
 }
 
 // Reachable implements threshold.Source.

@@ -599,6 +599,16 @@ func TestNodeIsBoundToTheCredentials(t *testing.T) {
 	assert.Empty(t, e.node(as("mine"), "victim"))
 	assert.Empty(t, e.node(t.Context(), "victim"))
 
+	e.Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Minute, Standing: func(cluster, node string) threshold.Standing {
+		return threshold.Standing{Node: node, Group: cluster}
+	}})
+	answer := httptest.NewRecorder()
+	asks := httptest.NewRequest(http.MethodPost, metricsPath, http.NoBody).WithContext(as("mine/n7"))
+	asks.Header = http.Header{"Gpu-Cluster": {"other"}, "Gpu-Node": {"victim"}, "Gpu-Standing": {"?1"}}
+	handlerOf(t, e, http.NotFoundHandler()).ServeHTTP(answer, asks)
+	assert.Contains(t, answer.Header().Get("Gpu-Standing"), `"n7";g="mine"`, "it asks for itself alone")
+	publish(t, e, "mine", 0.9)
+
 	e.wanted.Add(resync.Request{Node: "victim"})
 	_, asked := resync.ContextWithAnswer(as("mine/n7"))
 	e.state(as("mine/n7"), asked, "mine", e.node(as("mine/n7"), "victim"))

@@ -62,6 +62,9 @@ func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 			for _, h := range headers {
 				w.Header().Set(h.Name, h.Value)
 			}
+			for _, h := range e.standing(r.Header.Get(e.names.Standing), caller.Cluster, &node) {
+				w.Header().Set(h.Name, h.Value)
+			}
 			ctx, asked := resync.ContextWithAnswer(wire.ContextWithCaller(r.Context(), sender(caller, r.Header.Get(e.names.Tier))))
 			aw := &answerWriter{ResponseWriter: w, state: func() []wire.Header {
 				return e.state(ctx, asked, caller.Cluster, node)
@@ -98,6 +101,9 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 			caller, headers := e.answer(ctx, "grpc", first(md.Get(e.names.Cluster)), node, md.Get(e.names.Group))
 			out := make(metadata.MD, len(headers))
 			for _, h := range headers {
+				out.Set(h.Name, h.Value)
+			}
+			for _, h := range e.standing(first(md.Get(e.names.Standing)), caller.Cluster, &node) {
 				out.Set(h.Name, h.Value)
 			}
 			// Fails only when the headers are on their way already; the client
@@ -220,6 +226,23 @@ func (e *thresholdExtension) answer(ctx context.Context, transport, claimed, nod
 	e.telemetry.ExtensionStragglerThresholdRequests.Add(ctx, 1,
 		metric.WithAttributeSet(outcomeSet(transport, outcome)))
 	return caller, headers
+}
+
+// standing tells a node that asks how it stands. A push that asks brings no state and takes
+// none of the node's: what is wanted of the node stays for its agent, so that the push is
+// nobody's from here on.
+func (e *thresholdExtension) standing(asked, cluster string, node *string) []wire.Header {
+	if asked != wire.Yes {
+		return nil
+	}
+	name := *node
+	*node = ""
+	snap := e.published.Snapshot(e.now())
+	if snap == nil || snap.Standing == nil || cluster == "" || name == "" {
+		return nil
+	}
+	s := snap.Standing(cluster, name)
+	return []wire.Header{{Name: e.names.Standing, Value: s.Encode()}}
 }
 
 // lookup returns what is known of a cluster: computed here, or heard from the

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,6 +24,8 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -320,4 +323,34 @@ func TestAnAnswerWriterKeepsWhatTheWriterCan(t *testing.T) {
 	assert.Equal(t, "true", rec.Header().Get("known"))
 	require.NoError(t, http.NewResponseController(w).Flush())
 	assert.True(t, rec.Flushed)
+}
+
+// TestANodeAsksHowItStands: the gateway tells it, a shard does not, and what is wanted of the
+// node stays for its agent.
+func TestANodeAsksHowItStands(t *testing.T) {
+	for _, transport := range []string{"grpc", "http"} {
+		t.Run(transport, func(t *testing.T) {
+			gw, _ := newTestExtension(t, nil)
+			node, _ := newTestExtension(t, nil)
+			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1", Standing: true})
+			push := pusher(t, node, transport, serve(t, gw, &gateway{}, transport))
+			gw.wanted.Add(resync.Request{Cluster: "prod", Node: "n1"})
+			require.NoError(t, push())
+			assert.Equal(t, threshold.Answer{Epoch: true}, node.Answer(), "no gateway has published: as at a shard")
+
+			known := threshold.Standing{Node: "n1", Group: "g", Active: 2, Needed: 3, Why: unjudged.FewPeers, At: time.UnixMilli(1790000000000)}
+			gw.Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Minute, Standing: func(cluster, node string) threshold.Standing {
+				if cluster == "prod" && node == "n1" {
+					return known
+				}
+				return threshold.Standing{}
+			}})
+			require.NoError(t, push())
+			assert.Equal(t, &known, node.Answer().Standing)
+			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n2", Standing: true})
+			require.NoError(t, push())
+			assert.Equal(t, &threshold.Standing{}, node.Answer().Standing, "the gateway does not know it")
+			assert.True(t, gw.wanted.Take("prod", "n1"), "nobody took the request")
+		})
+	}
 }

@@ -333,6 +333,8 @@ const (
 	HeaderEpoch = "gpu-state-epoch"
 	// HeaderResync lists the nodes whose whole state is wanted.
 	HeaderResync = "gpu-resync"
+	// HeaderStanding asks how a node stands among its peers, and has the answer.
+	HeaderStanding = "gpu-standing"
 )
 
 // Reserved are the beginnings of the names under which a gateway says what it found.

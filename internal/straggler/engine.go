@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/peergroup"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
 // Engine compares the nodes of clusters with their peers, for one goroutine at a time.
@@ -229,6 +230,21 @@ func (e *Engine) kept(cluster, node string) *node {
 		return c.nodes[node]
 	}
 	return nil
+}
+
+// Standing is how a node stood at the last tick: in its group, the active nodes there, and
+// why there is no verdict on it. It reports false for a node that is not kept.
+func (e *Engine) Standing(cluster, node string) (group string, active int, why unjudged.Reason, known bool) {
+	n := e.kept(cluster, node)
+	if n == nil {
+		return "", 0, unjudged.Judged, false
+	}
+	m := &n.group.members[n.slot]
+	why = m.why
+	if why == unjudged.Judged && m.state == nodesignal.StateCalibrating && !n.ranks.Judged {
+		why = unjudged.Calibrating // it has come since
+	}
+	return n.group.name, n.group.counts[nodesignal.StateActive], why, true
 }
 
 // Nodes returns the number of nodes kept, missing ones included.

@@ -15,6 +15,8 @@ type Snapshot struct {
 	// stopped computing must not hand out old thresholds as new.
 	TTL      time.Duration
 	Clusters map[string]*Cluster
+	// Standing is asked for one node, known or not, and may wait for a tick.
+	Standing func(cluster, node string) Standing
 }
 
 // Cluster holds the thresholds of one cluster. The cluster-wide value is nil

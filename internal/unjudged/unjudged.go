@@ -61,6 +61,16 @@ func (r Reason) Sentence() string {
 	return ""
 }
 
+// Parse is the reason of a name, Judged for none.
+func Parse(name string) (Reason, bool) {
+	for r := range Count {
+		if words[r].name == name {
+			return r, true
+		}
+	}
+	return Judged, false
+}
+
 // Legend lists the sentences by their numbers.
 func Legend() string {
 	var list []string

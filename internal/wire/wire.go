@@ -30,6 +30,7 @@ type Names struct {
 	Verdict   string `mapstructure:"verdict"`
 	Epoch     string `mapstructure:"epoch"`
 	Resync    string `mapstructure:"resync"`
+	Standing  string `mapstructure:"standing"`
 }
 
 // Header is one response header.
@@ -44,7 +45,12 @@ type Claim struct {
 	Groups []string
 	// Tier is set when the push is of others, as those of a tier in between.
 	Tier bool
+	// Standing is set when the node asks how it stands.
+	Standing bool
 }
+
+// Yes is true as a boolean of RFC 9651.
+const Yes = "?1"
 
 // Caller is the client behind a push, as far as the server side can tell.
 type Caller struct {

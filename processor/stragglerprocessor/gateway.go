@@ -188,6 +188,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	took := time.Since(began)
 
 	snap := snapshot(report, g.cfg)
+	snap.Standing = g.standing
 	metrics := g.reporter.metrics(report)
 	g.warn(report)
 	for i := range found {
@@ -200,6 +201,17 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 		g.publisher.Publish(snap)
 	}
 	return metrics
+}
+
+// standing looks one node up, for the extension that was asked.
+func (g *gateway) standing(cluster, node string) threshold.Standing {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	group, active, why, known := g.engine.Standing(cluster, node)
+	if !known {
+		return threshold.Standing{}
+	}
+	return threshold.Standing{Node: node, Group: group, Active: active, Needed: g.cfg.Gateway.MinPeers, Why: why, At: g.clock.Now()}
 }
 
 // announce tells of one event: in the log, and in the logs pipelines.

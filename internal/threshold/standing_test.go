@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package threshold
+
+import (
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
+)
+
+func TestStandingCrossesTheWire(t *testing.T) {
+	s := Standing{Node: `odd "name"`, Group: `a \ b`, Active: 2, Needed: 3, Why: unjudged.FewPeers, At: time.UnixMilli(1790000000123)}
+	for why := range unjudged.Count {
+		s.Why = why
+		text := s.Encode()
+		got, err := ParseStanding([]string{text})
+		require.NoError(t, err)
+		assert.Equal(t, &s, got)
+		list, err := httpsfv.UnmarshalList([]string{text})
+		require.NoError(t, err)
+		again, err := httpsfv.Marshal(list)
+		require.NoError(t, err)
+		assert.Equal(t, again, text, "RFC 9651's canonical form")
+	}
+	got, err := ParseStanding([]string{(&Standing{}).Encode()})
+	require.NoError(t, err)
+	assert.Equal(t, &Standing{}, got, "a node that the gateway does not know")
+	got, err = ParseStanding(nil)
+	require.NoError(t, err)
+	assert.Nil(t, got, "the next hop does not tell")
+}
+
+func FuzzParseStanding(f *testing.F) {
+	f.Add(`"n";g="a";n=2;need=3;t=1790000000000;why=too_few_peers`)
+	f.Add(`"n";g="a";n=-2;need=3;t=1;why=unheard_of`)
+	f.Add(`("n" "m");g=1`)
+	f.Add("")
+	f.Fuzz(func(t *testing.T, header string) {
+		s, err := ParseStanding([]string{header})
+		if err != nil || s.Node == "" {
+			return
+		}
+		assert.GreaterOrEqual(t, min(s.Active, s.Needed), 0)
+		again, err := ParseStanding([]string{s.Encode()})
+		require.NoError(t, err)
+		assert.Equal(t, s.Node, again.Node)
+	})
+}
