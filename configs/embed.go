@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package configs has what the demo needs of this folder in the binary.
+// Package configs has what commands need of this folder in the binary.
 package configs // import "github.com/gpu-collector/gpu-collector/configs"
 
 import _ "embed" // for go:embed
@@ -14,3 +14,8 @@ var Demo string
 //
 //go:embed demo/step-times-AR.csv
 var DemoRecording []byte
+
+// Agent is the agent's configuration, for `check` on a machine without a file of it.
+//
+//go:embed agent.yaml
+var Agent string

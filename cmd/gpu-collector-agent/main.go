@@ -8,11 +8,12 @@ import (
 	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
 	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
 
+	"github.com/gpu-collector/gpu-collector/internal/check/gather"
 	"github.com/gpu-collector/gpu-collector/internal/distro"
 )
 
 func main() {
 	distro.SaveMemory()
-	distro.Main("gpu-collector-agent", "OpenTelemetry Collector agent for GPU nodes", components, nil,
+	distro.Main("gpu-collector-agent", "OpenTelemetry Collector agent for GPU nodes", components, []distro.Command{gather.Command},
 		envprovider.NewFactory(), fileprovider.NewFactory(), yamlprovider.NewFactory())
 }

@@ -12,13 +12,14 @@ import (
 	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
 	"go.opentelemetry.io/collector/otelcol"
 
+	"github.com/gpu-collector/gpu-collector/internal/check/gather"
 	"github.com/gpu-collector/gpu-collector/internal/distro"
 	"github.com/gpu-collector/gpu-collector/internal/fleettop"
 	"github.com/gpu-collector/gpu-collector/sim/demo"
 )
 
 func main() {
-	distro.Main("gpu-collector", "OpenTelemetry Collector distribution for GPU fleets", components, []distro.Command{top, demo.Command},
+	distro.Main("gpu-collector", "OpenTelemetry Collector distribution for GPU fleets", components, []distro.Command{gather.Command, top, demo.Command},
 		envprovider.NewFactory(), fileprovider.NewFactory(), httpprovider.NewFactory(),
 		httpsprovider.NewFactory(), yamlprovider.NewFactory())
 }

@@ -43,13 +43,24 @@ func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 	}
 	used := usedComponents(conf, factories)
 	memoryWarning(used, c.to)
-	errs := []error{telemetryAddresses(conf)}
-	for _, u := range used {
-		if u.section == "receivers" || u.section == "extensions" || u.id.Type().String() == "prometheus" {
-			errs = append(errs, addresses(u.section+confmap.KeyDelimiter+u.id.String(), u.settings))
-		}
+	var errs []error
+	for _, l := range listened(conf, used) {
+		errs = append(errs, keyed(l.Key, listenaddress.Check(l.Address)))
 	}
 	return errors.Join(errs...)
+}
+
+// Listen is an address that a configuration listens on, and its key.
+type Listen struct{ Key, Address string }
+
+func listened(conf *confmap.Conf, used []usedComponent) []Listen {
+	all := telemetryAddresses(conf)
+	for _, u := range used {
+		if u.section == "receivers" || u.section == "extensions" || u.id.Type().String() == "prometheus" {
+			all = append(all, addresses(u.section+confmap.KeyDelimiter+u.id.String(), u.settings)...)
+		}
+	}
+	return all
 }
 
 func usedComponents(conf *confmap.Conf, factories otelcol.Factories) []usedComponent {
@@ -91,38 +102,38 @@ func usedComponents(conf *confmap.Conf, factories otelcol.Factories) []usedCompo
 	return used
 }
 
-// addresses checks the endpoints in a component's settings, wherever they are: those of
+// addresses are the endpoints in a component's settings, wherever they are: those of
 // receivers and extensions are listened on, but for URLs.
-func addresses(path string, settings map[string]any) error {
-	var errs []error
+func addresses(path string, settings map[string]any) (all []Listen) {
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
 		at := path + confmap.KeyDelimiter + key
 		switch v := settings[key].(type) {
 		case map[string]any:
-			errs = append(errs, addresses(at, v))
+			all = append(all, addresses(at, v)...)
 		case string:
 			transport, other := settings["transport"].(string)
 			if key == "endpoint" && !strings.Contains(v, "://") && (!other || strings.HasPrefix(transport, "tcp")) {
-				errs = append(errs, keyed(at, listenaddress.Check(v)))
+				all = append(all, Listen{at, v})
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return all
 }
 
-// telemetryAddresses checks where the collector's own metrics are served.
-func telemetryAddresses(conf *confmap.Conf) error {
+// telemetryAddresses are where the collector's own metrics are served.
+func telemetryAddresses(conf *confmap.Conf) (all []Listen) {
 	readers, _ := conf.Get("service::telemetry::metrics::readers").([]any)
-	var errs []error
 	for i, reader := range readers {
 		settings, _ := reader.(map[string]any)
 		server, err := confmap.NewFromStringMap(settings).Sub("pull::exporter::prometheus")
 		if err == nil && server.IsSet("port") && server.IsSet("host") {
-			errs = append(errs, keyed(fmt.Sprintf("service::telemetry::metrics::readers::%d::pull::exporter::prometheus", i),
-				listenaddress.Check(net.JoinHostPort(fmt.Sprint(server.Get("host")), fmt.Sprint(server.Get("port"))))))
+			all = append(all, Listen{
+				fmt.Sprintf("service::telemetry::metrics::readers::%d::pull::exporter::prometheus", i),
+				net.JoinHostPort(fmt.Sprint(server.Get("host")), fmt.Sprint(server.Get("port"))),
+			})
 		}
 	}
-	return errors.Join(errs...)
+	return all
 }
 
 func keyed(key string, err error) error {

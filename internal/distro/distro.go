@@ -5,6 +5,7 @@
 package distro // import "github.com/gpu-collector/gpu-collector/internal/distro"
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -80,9 +81,16 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 	}
 	// Cobra has printed the error.
 	if err := cmd.Execute(); err != nil {
-		os.Exit(1)
+		status := ExitStatus(1)
+		_ = errors.As(err, &status)
+		os.Exit(int(status))
 	}
 }
+
+// ExitStatus is the error of a command that ends with a status of its own, and has said why.
+type ExitStatus int
+
+func (s ExitStatus) Error() string { return fmt.Sprintf("status %d", int(s)) }
 
 // versionText is what --version prints: one line for scripts, and one for
 // whoever asks what it was built from.

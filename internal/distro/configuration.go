@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package distro
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/otelcol"
+)
+
+// Configuration is what a command reads of one that `validate` takes.
+type Configuration struct {
+	Factories otelcol.Factories
+	Listens   []Listen
+	used      []usedComponent
+}
+
+// Setup is a component that the service names, with the settings as written.
+type Setup struct {
+	ID       component.ID
+	Settings map[string]any
+}
+
+// Read resolves and validates the configuration of the URIs, by the Collector's own means.
+func Read(ctx context.Context, set otelcol.CollectorSettings, uris []string) (*Configuration, error) {
+	c := &Configuration{}
+	resolver := &set.ConfigProviderSettings.ResolverSettings
+	resolver.URIs, resolver.DefaultScheme = uris, cmp.Or(resolver.DefaultScheme, "env")
+	resolver.ConverterFactories = append(slices.Clone(resolver.ConverterFactories),
+		confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return c }))
+	var err error
+	if c.Factories, err = set.Factories(); err != nil {
+		return nil, err
+	}
+	collector, err := otelcol.NewCollector(set)
+	if err != nil {
+		return nil, err
+	}
+	if err := collector.DryRun(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Convert implements confmap.Converter, the last of all: it changes nothing.
+func (c *Configuration) Convert(_ context.Context, conf *confmap.Conf) error {
+	c.used = usedComponents(conf, c.Factories)
+	c.Listens = listened(conf, c.used)
+	return nil
+}
+
+// Section lists the components of a section, such as `exporters`, in the order of their names.
+func (c *Configuration) Section(section string) (all []Setup) {
+	for _, u := range c.used {
+		if u.section == section {
+			all = append(all, Setup{u.id, u.settings})
+		}
+	}
+	slices.SortFunc(all, func(a, b Setup) int { return cmp.Compare(a.ID.String(), b.ID.String()) })
+	return all
+}
+
+// Config is a component's, with these settings over the written ones.
+func (s *Setup) Config(factory component.Factory, over map[string]any) (component.Config, error) {
+	config, settings := factory.CreateDefaultConfig(), confmap.NewFromStringMap(s.Settings)
+	if err := settings.Merge(confmap.NewFromStringMap(over)); err != nil {
+		return nil, err
+	}
+	if err := settings.Unmarshal(config); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.ID, err)
+	}
+	return config, nil
+}
