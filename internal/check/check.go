@@ -55,8 +55,10 @@ type GPUs struct {
 	// answered within Waited.
 	Absent, Late bool
 	Waited       time.Duration
-	// Trouble is what the receiver says of NVML, Silent whom it waits for.
-	Trouble string
+	// Trouble is what the receiver says of NVML, Silent whom it waits for. NoLibrary: there is
+	// no NVML to ask.
+	Trouble   string
+	NoLibrary bool
 	Silent  []string
 	// Unread says why what the agent remembers of GPUs could not be read.
 	Unread                string
@@ -209,11 +211,15 @@ func (g *GPUs) findings() []Finding {
 	case g.Late:
 		return []Finding{{"driver", Fail, fmt.Sprintf("NVML has not answered within %v.", g.Waited.Round(time.Millisecond)),
 			"Look at the kernel's log (dmesg). Without persistence mode the first contact takes long: try --timeout 60s."}}
-	case g.Expected == 0 && len(g.List) == 0:
-		return []Finding{{"driver", Unknown, "The node has no NVIDIA GPU. " + g.Trouble,
+	case g.Expected == 0 && len(g.List) == 0 && (g.NoLibrary || g.Trouble == ""):
+		return []Finding{{"driver", Unknown, strings.TrimSpace("No NVIDIA GPU is seen. " + g.Trouble),
 			"Run it on a GPU node; a container needs the driver's library and the host's /sys."}}
 	case g.Trouble != "":
-		return []Finding{{"driver", Fail, g.Trouble, "nvidia-smi and the kernel's log (dmesg) say more."}, g.count()}
+		all := []Finding{{"driver", Fail, g.Trouble, "nvidia-smi and the kernel's log (dmesg) say more."}}
+		if g.Expected > 0 {
+			all = append(all, g.count())
+		}
+		return all
 	}
 	all := []Finding{{"driver", OK, "NVIDIA's driver " + g.Driver + " answers.", ""}, g.count()}
 	all = append(all, g.health()...)
@@ -231,7 +237,7 @@ func (g *GPUs) count() Finding {
 		}
 	}
 	if len(g.Silent) > 0 {
-		f.Text += " Silent since the start: " + strings.Join(g.Silent, "; ") + "."
+		f.Text += " Not heard of: " + strings.Join(g.Silent, "; ") + "."
 	}
 	if g.Unread != "" {
 		f.Text += " Nobody knows of GPUs lost earlier: " + g.Unread + "."

@@ -289,7 +289,11 @@ func short(err error) string {
 	case errors.As(err, &cert):
 		return cert.Error()
 	}
-	if s, ok := status.FromError(err); ok && s.Code() != codes.Unknown {
+	if inner, ok := errors.AsType[interface {
+		error
+		GRPCStatus() *status.Status
+	}](err); ok {
+		s := inner.GRPCStatus()
 		return s.Code().String() + ": " + s.Message()
 	}
 	return err.Error()

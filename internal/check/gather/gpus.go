@@ -178,17 +178,22 @@ func gpus(ctx context.Context, c *distro.Configuration, set receiver.Settings, d
 func hear(g *check.GPUs, logs []observer.LoggedEntry) {
 	for _, l := range logs {
 		fields := l.ContextMap()
+		_, named := fields["gpu"]
 		why, failed := fields["error"]
-		_, one := fields["gpu"]
-		switch {
-		case fields["known"] != nil:
-			for _, name := range fields["known"].([]any) {
-				g.Silent = append(g.Silent, fmt.Sprint(name))
-			}
-		case l.Level >= zap.WarnLevel && failed && !one && (strings.Contains(l.Message, "NVML") || strings.Contains(l.Message, "GPU metrics")):
-			g.Trouble = fmt.Sprintf("%s: %v", l.Message, why)
-		case fields["release_file"] != nil:
-			g.Trouble = l.Message + ": " + fmt.Sprint(fields["release_file"])
+		known, _ := fields["known"].([]any)
+		for _, name := range known {
+			g.Silent = append(g.Silent, fmt.Sprint(name))
+		}
+		switch index, one := fields["index"]; {
+		case named || !failed:
+		case one:
+			g.Silent = append(g.Silent, fmt.Sprintf("index %v: %v", index, why))
+		case strings.Contains(l.Message, "NVML") || strings.Contains(l.Message, "GPU metrics"):
+			g.Trouble = fmt.Sprintf("The receiver says: %s: %v.", l.Message, why)
+			g.NoLibrary = !strings.HasPrefix(l.Message, "NVML")
+		}
+		if file, ok := fields["release_file"]; ok {
+			g.Trouble, g.NoLibrary = fmt.Sprintf("NVML is released while %v is there.", file), true
 		}
 	}
 }
