@@ -424,11 +424,11 @@ func (g *Gateway) findings() []Finding {
 	}
 	switch {
 	case s == nil:
-		return append(all, Finding{"peers", Unknown, "The next hop does not tell them: it is a shard, or a gateway without verdicts.", "Ask the gateway: /api/v1/nodes/" + g.Node + "."})
+		return append(all, Finding{"peers", Unknown, "The next hop does not tell them: it is a shard, or a gateway that has just started.", "Ask the gateway: /api/v1/nodes/" + g.Node + "."})
 	case s.Node == "":
 		return append(all, Finding{"peers", Warn, "The gateway does not know a node " + g.Node + ".", "Start the agent; it is known after its first push. Cluster and name have to be the agent's."})
 	}
-	peers := Finding{"peers", OK, fmt.Sprintf("%d of %d nodes that it takes are active in group %s.", s.Active, s.Needed, s.Group), ""}
+	peers := Finding{"peers", OK, fmt.Sprintf("%d active of %d needed nodes, in group %s.", s.Active, s.Needed, s.Group), ""}
 	if s.Active < s.Needed {
 		peers.Status, peers.Next = Warn, "Compare more nodes: `group_by` makes the groups."
 	}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
+)
+
+func TestHowANodeStands(t *testing.T) {
+	f := newFleet(t, func(c *Config) { plain(c); c.Quorum = 3 })
+	stands := func(node string) (int, unjudged.Reason) {
+		group, active, why, known := f.e.Standing("c", node)
+		assert.True(t, known)
+		assert.Equal(t, f.e.clusters["c"].nodes[node].group.name, group)
+		return active, why
+	}
+	f.round(0.9, 0.9)
+	active, why := stands(nodeName("n", 1))
+	assert.Equal(t, 2, active)
+	assert.Equal(t, unjudged.FewPeers, why)
+	f.push(nodeName("n", 2), nil, nodesignal.StateActive, 0.9)
+	_, why = stands(nodeName("n", 2))
+	assert.Equal(t, unjudged.Calibrating, why, "nobody has compared it yet")
+	f.round(0.9, 0.9, 0.9)
+	active, why = stands(nodeName("n", 2))
+	assert.Equal(t, 3, active)
+	assert.Equal(t, unjudged.Judged, why)
+	_, _, _, known := f.e.Standing("c", "stranger") //nolint:dogsled // who it is counts
+	assert.False(t, known)
+	_, _, _, known = f.e.Standing("elsewhere", nodeName("n", 1)) //nolint:dogsled // who it is counts
+	assert.False(t, known)
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
+)
+
+type checkup struct {
+	Node, Gateway string
+	Exit          int
+	Checks        []struct{ Check, Status, Text, Next string }
+}
+
+// of returns the first finding of a check that is not well, else the first.
+func (c *checkup) of(check string) string {
+	first := ""
+	for _, f := range c.Checks {
+		switch said := f.Status + ": " + f.Text; {
+		case f.Check != check:
+		case f.Status != "ok":
+			return said
+		case first == "":
+			first = said
+		}
+	}
+	return first
+}
+
+// gpuHost is a node with GPUs, an agent's configuration and no agent.
+type gpuHost struct {
+	t         *testing.T
+	state     *fakenvml.State
+	stateFile string
+	memory    string // the agent's state directory
+	config    string
+	env       []string
+}
+
+func newGPUHost(t *testing.T, gateway string) *gpuHost {
+	t.Helper()
+	h := &gpuHost{t: t, state: fakenvml.NewH100(gpus), stateFile: filepath.Join(t.TempDir(), "state"), memory: t.TempDir()}
+	h.config = fmt.Sprintf(`
+receivers:
+  nvml: {library_path: %q, node_name: n0, sys_path: /nonexistent}
+  otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
+exporters: {otlp_grpc: {endpoint: %q}}
+extensions: {healthcheckv2: {http: {endpoint: %q}}}
+`, fakenvml.Library(t), loopback.FreeAddr(t), loopback.FreeAddr(t), gateway, loopback.FreeAddr(t))
+	h.env = []string{
+		"PATH=" + os.Getenv("PATH"), fakenvml.StateEnv + "=" + h.stateFile, "STATE_DIRECTORY=" + h.memory, "TMPDIR=" + t.TempDir(),
+		"GPU_COLLECTOR_CLUSTER=lab", "GPU_COLLECTOR_INSECURE=true",
+	}
+	return h
+}
+
+// check has time enough for any machine, unless args say otherwise.
+func (h *gpuHost) check(over string, args ...string) *checkup {
+	h.t.Helper()
+	require.NoError(h.t, h.state.Write(h.stateFile))
+	all := append([]string{"check", "--json", "--timeout", "60s", "--config", "configs/agent.yaml", "--config", "yaml:" + h.config}, args...)
+	if over != "" {
+		all = append(all, "--config", "yaml:"+over)
+	}
+	cmd := exec.CommandContext(h.t.Context(), collectorBinary, all...)
+	cmd.Dir, cmd.Env = root, h.env
+	text, err := cmd.Output()
+	out := &checkup{}
+	require.NoError(h.t, json.Unmarshal(text, out), "%s %v", text, err)
+	status := 0
+	if failed := (*exec.ExitError)(nil); errors.As(err, &failed) {
+		status = failed.ExitCode()
+	}
+	assert.Equal(h.t, out.Exit, status)
+	return out
+}
+
+// TestCheckAsksTheGateway for what it says of the node, while the node has one peer, and two.
+func TestCheckAsksTheGateway(t *testing.T) {
+	t.Parallel()
+	gp := newGatewayPorts(t)
+	start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t)}})
+	h, client := newGPUHost(t, gp.grpc), grpcClient(t, gp.grpc)
+	var c *checkup
+	eventually(t, "the gateway has compared once, and does not know the node", func() bool {
+		c = h.check("")
+		return c.of("peers") == "warn: The gateway does not know a node n0."
+	})
+	assert.Zero(t, c.Exit)
+	assert.Equal(t, []string{"n0", gp.grpc}, []string{c.Node, c.Gateway})
+	assert.Equal(t, "ok: NVIDIA's driver 570.86.15 answers.", c.of("driver"))
+	assert.Equal(t, "ok: 8 of 8 GPUs answer.", c.of("gpus"))
+
+	for _, want := range []struct {
+		nodes          int
+		peers, verdict string
+	}{
+		{2, "warn: 2 active of 3 needed nodes, in group job.", "warn: There is no verdict: too_few_peers."},
+		{3, "ok: 3 active of 3 needed nodes, in group job.", "ok: The node is compared, and is no straggler."},
+	} {
+		eventually(t, want.peers+" "+want.verdict, func() bool {
+			md := pmetric.NewMetrics()
+			for i := range want.nodes {
+				metrics := node(md, fmt.Sprintf("n%d", i), map[string]string{"k8s.cluster.name": "lab", "gpu.job.id": "job"})
+				gauge(metrics, "gpu.node.health_score", "1", 1).Attributes().PutStr("gpu.node.state", "active")
+				gauge(metrics, "gpu.node.signal", "1", 1+0.001*float64(i)).Attributes().PutStr("gpu.signal", "throughput")
+			}
+			_, err := client.Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))
+			require.NoError(t, err)
+			c = h.check("")
+			return c.of("peers") == want.peers && strings.HasPrefix(c.of("verdict"), want.verdict)
+		})
+		assert.Zero(t, c.Exit)
+		assert.Contains(t, c.of("clock"), "It is within 2s of the gateway's.")
+	}
+	left, err := os.ReadDir(h.memory)
+	require.NoError(t, err)
+	assert.Empty(t, left, "it writes nothing that is the agent's")
+}
+
+// TestCheckNamesTheLayer at which the way to the gateway ends.
+func TestCheckNamesTheLayer(t *testing.T) {
+	t.Parallel()
+	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
+	secure.EnableHTTP2 = true
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	authority := filepath.Join(t.TempDir(), "ca.crt")
+	require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
+	for _, tt := range []struct{ name, endpoint, tls, want string }{
+		{"nobody", loopback.FreeAddr(t), "insecure: true", "nobody answers at that port"},
+		{"no name", "nosuch.invalid:4317", "insecure: true", "the name has no address"},
+		{"TLS here alone", plain.Listener.Addr().String(), "insecure: false", "it speaks no TLS, and the agent does"},
+		{"TLS there alone", secure.Listener.Addr().String(), "insecure: true", "it speaks TLS, and the agent does not"},
+		{"unknown authority", secure.Listener.Addr().String(), "insecure: false", "TLS fails. tls: failed to verify certificate: x509: certificate signed by unknown authority"},
+		{"wrong name", secure.Listener.Addr().String(), "insecure: false, server_name_override: gw, ca_file: " + authority, "TLS fails. x509: certificate is valid for example.com"},
+		{"no OTLP", secure.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "takes no OTLP metrics"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := newGPUHost(t, tt.endpoint).check("exporters: {otlp_grpc: {tls: {" + tt.tls + "}}}")
+			assert.Equal(t, 1, c.Exit)
+			assert.Contains(t, c.of("gateway"), "fail: The gateway "+tt.endpoint)
+			assert.Contains(t, c.of("gateway"), tt.want)
+		})
+	}
+}
+
+// TestCheckIsAGate: with --gpus the status is that of the GPUs, wherever the gateway is.
+func TestCheckIsAGate(t *testing.T) {
+	t.Parallel()
+	h := newGPUHost(t, loopback.FreeAddr(t))
+	assert.Zero(t, h.check("", "--gpus").Exit)
+	h.state.SetGPU(2, "ecc.uncorrected.volatile", 7).SetGPU(3, "throttle", "0x40")
+	c := h.check("", "--gpus")
+	assert.Equal(t, 1, c.Exit)
+	assert.Equal(t, "fail: GPU 2 (00000000:3B:00.0) is unhealthy: ecc_uncorrected.", c.of("health"))
+	assert.Contains(t, c.of("throttling"), "GPU 3 (00000000:4B:00.0): hw_thermal.")
+
+	h.state = fakenvml.NewH100(gpus).Set("hang", "nvmlInit_v2")
+	c = h.check("", "--gpus", "--timeout", "2s")
+	assert.Equal(t, 1, c.Exit)
+	assert.Contains(t, c.of("driver"), "not")
+	h.state = fakenvml.NewH100(gpus)
+	assert.Equal(t, 2, h.check("receivers: {nvml: {library_path: /nonexistent}}", "--gpus").Exit, "it saw no GPU: that is no pass")
+	c = h.check("receivers: {nvml: {deadlin: 3s}}")
+	assert.Equal(t, 2, c.Exit)
+	assert.Contains(t, c.of("configuration"), "deadlin")
+
+	taken := httptest.NewServer(http.NotFoundHandler())
+	defer taken.Close()
+	c = h.check(fmt.Sprintf("receivers: {otlp: {protocols: {grpc: {endpoint: %q}}}}", taken.Listener.Addr()))
+	assert.Contains(t, c.of("ports"), "fail: "+taken.Listener.Addr().String()+" is taken by integration.te")
+}
+
+// TestCheckKnowsWhatTheAgentRemembers: the driver no longer lists a GPU that the agent saw.
+func TestCheckKnowsWhatTheAgentRemembers(t *testing.T) {
+	t.Parallel()
+	agent, err := agentBinary()
+	require.NoError(t, err)
+	h := newGPUHost(t, loopback.FreeAddr(t))
+	require.NoError(t, h.state.Write(h.stateFile))
+	a := start(t, options{binary: agent, configs: []string{"configs/agent.yaml", h.config, "\nservice: {telemetry: {metrics: {level: none}}}\n"}, env: h.env})
+	remembered := filepath.Join(h.memory, "nvml.state")
+	eventually(t, "the agent remembers its GPUs", func() bool { _, err := os.Stat(remembered); return err == nil })
+	c := h.check("")
+	assert.Contains(t, c.of("ports"), "ok: A collector listens on ", "the agent runs")
+	a.stop()
+	before, err := os.ReadFile(remembered)
+	require.NoError(t, err)
+	h.state.Set("count", gpus-1)
+	c = h.check("", "--gpus")
+	assert.Equal(t, 1, c.Exit)
+	assert.Contains(t, c.of("gpus"), "fail: 7 of 8 GPUs answer.")
+	after, err := os.ReadFile(remembered)
+	require.NoError(t, err)
+	assert.Equal(t, before, after)
+
+	cmd := exec.CommandContext(t.Context(), agent, "check", "--gpus", "--bogus")
+	text, err := cmd.CombinedOutput()
+	failed := (*exec.ExitError)(nil)
+	require.ErrorAs(t, err, &failed)
+	assert.Equal(t, 2, failed.ExitCode(), "%s", text)
+}
