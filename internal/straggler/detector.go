@@ -189,8 +189,8 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 			if t := &tracks[i]; l.Lacks > e.cfg.TTL.Seconds() {
 				t.Flagged = false
 				g.members[i].flags |= flagFewPeers
-			} else {
-				e.stands(g, int(i), s) // one late push is no news
+			} else if e.stands(g, int(i), s); g.members[i].flags&flagJudged == 0 { // one late push is no news
+				g.members[i].flags |= flagFewPeers
 			}
 		}
 		return

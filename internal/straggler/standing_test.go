@@ -35,3 +35,18 @@ func TestHowANodeStands(t *testing.T) {
 	_, _, _, known = f.e.Standing("elsewhere", nodeName("n", 1)) //nolint:dogsled // who it is counts
 	assert.False(t, known)
 }
+
+// TestTwoOfThreeSayWhy from the first: their signal is told, and only too few tell it.
+func TestTwoOfThreeSayWhy(t *testing.T) {
+	f := newFleet(t, nil)
+	var why unjudged.Reason
+	for range 12 {
+		for i := range 2 {
+			f.observe(Observation{Cluster: "c", Node: nodeName("n", i), State: nodesignal.StateActive, HasState: true, Values: throughput(1)})
+		}
+		f.tick()
+		_, _, why, _ = f.e.Standing("c", nodeName("n", 0)) //nolint:dogsled // why counts
+		assert.Contains(t, []unjudged.Reason{unjudged.Calibrating, unjudged.FewPeers}, why)
+	}
+	assert.Equal(t, unjudged.FewPeers, why)
+}
