@@ -100,6 +100,14 @@ func TestObjectsAreValid(t *testing.T) {
 	}
 }
 
+// TestTheGateIsValid: the example beside the chart, with an init container that checks GPUs.
+func TestTheGateIsValid(t *testing.T) {
+	pod, err := os.ReadFile(root + "/packaging/kubernetes/gate.yaml")
+	require.NoError(t, err)
+	text, err := kubeconform(t, string(pod))
+	require.NoError(t, err, text)
+}
+
 func kubeconform(t *testing.T, objects string) (string, error) {
 	t.Helper()
 	return run(t, objects, "kubeconform", "-strict", "-schema-location", "schemas/{{.ResourceKind}}{{.KindSuffix}}.json")

@@ -86,6 +86,14 @@ validate "epilog.sh"
 GPU_COLLECTOR_JOB_FILE=/nonexistent/job.yaml SLURM_JOB_ID=1 "$slurm/prolog.sh" 2>/dev/null || fail "prolog.sh fails, which drains the node"
 [ "$(SLURM_JOB_ID=7 OTEL_RESOURCE_ATTRIBUTES=a=b "$slurm/task-prolog.sh")" = 'export OTEL_RESOURCE_ATTRIBUTES=a=b,gpu.job.id=7' ] || fail "task-prolog.sh"
 [ "$(SLURM_JOB_ID=8 SLURM_HET_JOB_ID=7 "$slurm/task-prolog.sh")" = 'export OTEL_RESOURCE_ATTRIBUTES=gpu.job.id=7' ] || fail "task-prolog.sh of a heterogeneous job"
+for status in 0 1 2 127; do
+	printf '#!/bin/sh\n[ "$*" = "check --gpus --timeout 30s" ] || exit 99\nexit %s\n' "$status" >"$root/bin/gpu-collector-agent"
+	printf '#!/bin/sh\ncat >/dev/null\n' >"$root/bin/logger"
+	chmod +x "$root/bin/gpu-collector-agent" "$root/bin/logger"
+	got=0
+	PATH=$root/bin:$PATH "$slurm/gate.sh" || got=$?
+	[ $got = $((status == 1)) ] || fail "gate.sh ends with $got where check ends with $status"
+done
 nccl=$root/nccl
 mkdir "$nccl"
 task() { env -u NCCL_PROFILER_PLUGIN SLURM_JOB_ID=7 GPU_COLLECTOR_NCCL_DIR="$nccl" "$@" "$slurm/task-prolog.sh" | tail -n +2; }

@@ -31,8 +31,10 @@ import (
 )
 
 const (
-	// packaged and settings are where the agent's package has its configuration.
+	// packaged and settings are where the agent's package has its configuration, and image
+	// where its image has.
 	packaged = "/etc/gpu-collector/agent.yaml"
+	image    = "/etc/gpu-collector/config.yaml"
 	settings = "/etc/default/gpu-collector-agent"
 	state    = "/var/lib/gpu-collector-agent"
 	// gpusFlag is for the process of our own that reads the GPUs.
@@ -54,7 +56,8 @@ running agent: it reads the agent's configuration, asks each part once, and chan
   verdict            whether the node is compared, and why not
 
 Without --config it reads ` + packaged + ` with the variables and options of
-` + settings + `, else the agent.yaml inside the binary.
+` + settings + `, else
+` + image + `, else the agent.yaml inside the binary.
 
 With --gpus it asks neither ports nor gateway: a gate for Slurm's prolog or an init container.
 
@@ -130,7 +133,7 @@ func run(cmd *cobra.Command, set otelcol.CollectorSettings, o *options) error {
 		parts.Go(func() { facts.GPUs = elsewhere(ctx, c, uris, budget) })
 		if !o.gpus {
 			facts.Clock = clock()
-			facts.Ports = ports(ctx, c.Listens)
+			parts.Go(func() { facts.Ports = ports(ctx, c.Listens) })
 			parts.Go(func() {
 				facts.Gateway = gateway(ctx, c, exporter.Settings{TelemetrySettings: nop, BuildInfo: set.BuildInfo}, budget)
 			})
@@ -174,6 +177,9 @@ func tell(to io.Writer, facts *check.Facts, asJSON bool) error {
 // this process lacks them, so that a shell sees what systemd gives the agent.
 func defaults() []string {
 	if _, err := os.Stat(packaged); err != nil {
+		if _, err := os.Stat(image); err == nil {
+			return []string{image}
+		}
 		return []string{"yaml:" + configs.Agent}
 	}
 	uris := []string{packaged}

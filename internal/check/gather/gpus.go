@@ -45,12 +45,8 @@ func elsewhere(ctx context.Context, c *distro.Configuration, uris []string, budg
 	if err != nil {
 		return &check.GPUs{Trouble: err.Error()}
 	}
-	directory, err := os.MkdirTemp("", "gpu-collector-check-")
-	if err != nil {
-		return &check.GPUs{Trouble: err.Error()}
-	}
+	directory, unread := copyState(setup.Settings["state_directory"])
 	defer func() { _ = os.RemoveAll(directory) }()
-	unread := copyState(setup.Settings["state_directory"], directory)
 
 	args := []string{"check", "--" + gpusFlag, directory, "--timeout", budget.String()}
 	for _, uri := range uris {
@@ -89,17 +85,20 @@ func elsewhere(ctx context.Context, c *distro.Configuration, uris []string, budg
 	}
 }
 
-// copyState copies what the agent remembers of its GPUs, since the receiver writes what it
-// reads. It says why it could not.
-func copyState(from any, to string) string {
+// copyState copies what the agent remembers of its GPUs to a directory of ours, since the
+// receiver writes what it reads. It says why it could not; without a memory there is none.
+func copyState(from any) (to, unread string) {
 	directory, _ := from.(string)
 	if directory == "" {
-		return ""
+		return "", ""
 	}
 	entries, err := os.ReadDir(directory)
+	if err == nil && len(entries) > 0 {
+		to, err = os.MkdirTemp("", "gpu-collector-check-")
+	}
 	for _, e := range entries {
 		info, statErr := e.Info()
-		if !strings.HasSuffix(e.Name(), ".state") || statErr != nil || info.Size() > maxStateBytes {
+		if to == "" || !strings.HasSuffix(e.Name(), ".state") || statErr != nil || info.Size() > maxStateBytes {
 			continue
 		}
 		data, readErr := os.ReadFile(filepath.Join(directory, e.Name())) //nolint:gosec // G304: of the configuration
@@ -109,9 +108,9 @@ func copyState(from any, to string) string {
 		err = errors.Join(err, readErr)
 	}
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return ""
+		return to, ""
 	}
-	return err.Error()
+	return to, err.Error()
 }
 
 func nvml(c *distro.Configuration) (distro.Setup, bool) {

@@ -20,9 +20,11 @@ import (
 
 // ports tries to listen on each address, for a moment, and takes no connection.
 func ports(ctx context.Context, listens []distro.Listen) []check.Port {
-	var all []check.Port
-	for _, l := range listens {
-		p := check.Port{Key: l.Key, Address: l.Address}
+	all := make([]check.Port, len(listens))
+	held := map[string]*check.Port{} // by socket
+	for i, l := range listens {
+		p := &all[i]
+		p.Key, p.Address = l.Key, l.Address
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", l.Address)
 		switch {
 		case err == nil:
@@ -30,55 +32,62 @@ func ports(ctx context.Context, listens []distro.Listen) []check.Port {
 			_ = listener.Close()
 		case errors.Is(err, syscall.EADDRINUSE):
 			p.Held = true
-			p.Holder, p.Own = holder(l.Address)
+			for _, socket := range sockets(l.Address) {
+				held[socket] = p
+			}
 		default:
 			p.Error = err.Error()
 			if errno, ok := errors.AsType[syscall.Errno](err); ok {
 				p.Error = errno.Error()
 			}
 		}
-		all = append(all, p)
+	}
+	if len(held) > 0 {
+		holders(ctx, held)
 	}
 	return all
 }
 
-// holder names the process that listens on the port of an address, as far as this user may see
-// it, and reports whether it is a collector.
-func holder(address string) (name string, own bool) {
-	_, text, err := net.SplitHostPort(address)
+// sockets are those that listen on an address, or in its way, as /proc names them.
+func sockets(address string) (names []string) {
+	at, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
-		return "", false
-	}
-	port, err := net.LookupPort("tcp", text)
-	if err != nil {
-		return "", false
+		return nil
 	}
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
-		return "", false
+		return nil
 	}
 	const listening = 0x0a
-	sockets := map[string]bool{}
 	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} {
 		lines, _ := read()
 		for _, line := range lines {
-			if line.St == listening && line.LocalPort == uint64(port) { //nolint:gosec // G115: a port
-				sockets[fmt.Sprintf("socket:[%d]", line.Inode)] = true
+			anyAddress := line.LocalAddr.IsUnspecified() || len(at.IP) == 0 || at.IP.IsUnspecified()
+			if line.St == listening && line.LocalPort == uint64(at.Port) && (anyAddress || line.LocalAddr.Equal(at.IP)) { //nolint:gosec // G115: a port
+				names = append(names, fmt.Sprintf("socket:[%d]", line.Inode))
 			}
 		}
 	}
-	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
-	for _, link := range links {
-		if to, err := os.Readlink(link); err != nil || !sockets[to] {
-			continue
+	return names
+}
+
+// holders names the processes that hold sockets, as far as this user may see them.
+func holders(ctx context.Context, held map[string]*check.Port) {
+	processes, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range processes {
+		links, _ := os.ReadDir(filepath.Join(process, "fd"))
+		for _, link := range links {
+			to, err := os.Readlink(filepath.Join(process, "fd", link.Name()))
+			p := held[to]
+			if err != nil || p == nil {
+				continue
+			}
+			comm, _ := os.ReadFile(filepath.Join(process, "comm")) //nolint:gosec // G304: of a process
+			name := strings.TrimSpace(string(comm))
+			p.Holder, p.Own = name+" (process "+filepath.Base(process)+")", strings.HasPrefix(name, "gpu-collector")
 		}
-		process := filepath.Dir(filepath.Dir(link))
-		comm, err := os.ReadFile(filepath.Join(process, "comm")) //nolint:gosec // G304: of a process
-		if err != nil {
-			continue
+		if ctx.Err() != nil {
+			return
 		}
-		name := strings.TrimSpace(string(comm))
-		return name + " (process " + filepath.Base(process) + ")", strings.HasPrefix(name, "gpu-collector")
 	}
-	return "", false
 }
