@@ -59,7 +59,7 @@ type GPUs struct {
 	// no NVML to ask.
 	Trouble   string
 	NoLibrary bool
-	Silent  []string
+	Silent    []string
 	// Unread says why what the agent remembers of GPUs could not be read.
 	Unread                string
 	Driver                string
@@ -101,11 +101,11 @@ type Port struct {
 // Gateway is the next hop, and its answer to an empty push.
 type Gateway struct {
 	// Absent: no exporter of the configuration asks for thresholds.
-	Absent bool
+	Absent                   bool
 	Exporter, Endpoint, Node string
-	Failure                        Failure
-	Error                          string
-	Answer                         threshold.Answer
+	Failure                  Failure
+	Error                    string
+	Answer                   threshold.Answer
 	// Skew is its clock less the node's, where it told it.
 	Skew time.Duration
 	// Threshold is of the node's group, else of its cluster; nil where none came.
@@ -209,11 +209,15 @@ func (g *GPUs) findings() []Finding {
 	case g.Absent:
 		return []Finding{{"driver", Unknown, "The configuration has no nvml receiver.", "Give the agent's with --config."}}
 	case g.Late:
-		return []Finding{{"driver", Fail, fmt.Sprintf("NVML has not answered within %v.", g.Waited.Round(time.Millisecond)),
-			"Look at the kernel's log (dmesg). Without persistence mode the first contact takes long: try --timeout 60s."}}
+		return []Finding{{
+			"driver", Fail, fmt.Sprintf("NVML has not answered within %v.", g.Waited.Round(time.Millisecond)),
+			"Look at the kernel's log (dmesg). Without persistence mode the first contact takes long: try --timeout 60s.",
+		}}
 	case g.Expected == 0 && len(g.List) == 0 && (g.NoLibrary || g.Trouble == ""):
-		return []Finding{{"driver", Unknown, strings.TrimSpace("No NVIDIA GPU is seen. " + g.Trouble),
-			"Run it on a GPU node; a container needs the driver's library and the host's /sys."}}
+		return []Finding{{
+			"driver", Unknown, strings.TrimSpace("No NVIDIA GPU is seen. " + g.Trouble),
+			"Run it on a GPU node; a container needs the driver's library and the host's /sys.",
+		}}
 	case g.Trouble != "":
 		all := []Finding{{"driver", Fail, g.Trouble, "nvidia-smi and the kernel's log (dmesg) say more."}}
 		if g.Expected > 0 {
@@ -418,7 +422,7 @@ func (g *Gateway) findings() []Finding {
 	case !g.Answer.Epoch:
 		return append(all, Finding{"threshold", Warn, "Who answers is no gateway of thresholds.", "Give its OTLP receiver the middleware `straggler_threshold`."})
 	case g.Threshold != nil && g.Threshold.QuorumMet:
-		all = append(all, Finding{"threshold", OK, fmt.Sprintf("A threshold of %.3g comes back.", g.Threshold.Threshold), ""})
+		all = append(all, Finding{"threshold", OK, fmt.Sprintf("A threshold comes back: %.3g for %s.", g.Threshold.Threshold, cmp.Or(g.Threshold.Group, "the whole cluster")), ""})
 	default:
 		all = append(all, Finding{"threshold", Warn, "The answer has no threshold with a quorum.", "It comes once enough peers work: see `peers`."})
 	}

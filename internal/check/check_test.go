@@ -27,7 +27,7 @@ func well() *Facts {
 		Ports: []Port{{Key: "receivers::otlp", Address: "127.0.0.1:4317", Free: true}, {Address: "127.0.0.1:4318", Held: true, Own: true}},
 		Gateway: &Gateway{
 			Endpoint: "gw:4317", Exporter: "exporters::otlp_grpc", Node: "n1", Answer: threshold.Answer{Epoch: true, Standing: standing},
-			Threshold: &threshold.Received{Value: threshold.Value{Threshold: 0.9, QuorumMet: true, All: true}},
+			Threshold: &threshold.Received{Value: threshold.Value{Group: "g", Threshold: 0.9, QuorumMet: true, All: true}},
 		},
 	}
 }
@@ -43,7 +43,7 @@ ok       throttling     No clock is held down.
 ok       clock          The clock is synchronised. It is within 2s of the gateway's.
 ok       ports          A collector listens on 127.0.0.1:4318. Free: 127.0.0.1:4317.
 ok       gateway        The gateway gw:4317 takes pushes.
-ok       threshold      A threshold of 0.9 comes back.
+ok       threshold      A threshold comes back: 0.9 for g.
 ok       peers          4 active of 3 needed nodes, in group g.
 ok       verdict        The node is compared, and is no straggler.
 All is well.

@@ -211,7 +211,11 @@ func (g *gateway) standing(cluster, node string) threshold.Standing {
 	if !known {
 		return threshold.Standing{}
 	}
-	return threshold.Standing{Node: node, Group: group, Active: active, Needed: g.cfg.Gateway.MinPeers, Why: why, At: g.clock.Now()}
+	needed := g.cfg.Gateway.MinPeers
+	if g.decision == straggler.DecisionThreshold {
+		needed = g.cfg.Gateway.Quorum
+	}
+	return threshold.Standing{Node: node, Group: group, Active: active, Needed: needed, Why: why, At: g.clock.Now()}
 }
 
 // announce tells of one event: in the log, and in the logs pipelines.

@@ -31,6 +31,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -485,5 +486,19 @@ func TestStartErrorsSayWhatToConfigure(t *testing.T) {
 		r := newGatewayRig(t, nil, nil)
 		require.EqualError(t, r.g.Start(t.Context(), h), want)
 		require.NoError(t, r.g.Shutdown(t.Context()))
+	}
+}
+
+// TestHowManyItTakes depends on what nodes are judged by.
+func TestHowManyItTakes(t *testing.T) {
+	for decision, needed := range map[string]int{"deviation": 3, "threshold": 5} {
+		r := newGatewayRig(t, func(c *Config) { c.Decision = decision }, nil)
+		r.push(fleet(1, 1))
+		r.tick()
+		s := r.g.standing("prod", "n1")
+		assert.WithinDuration(t, time.Now(), s.At, time.Minute)
+		s.At = time.Time{}
+		assert.Equal(t, threshold.Standing{Node: "n1", Group: "J/stage-0", Active: 2, Needed: needed, Why: unjudged.FewPeers}, s, decision)
+		assert.Zero(t, r.g.standing("prod", "n9"))
 	}
 }

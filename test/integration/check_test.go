@@ -97,7 +97,7 @@ func (h *gpuHost) check(over string, args ...string) *checkup {
 func TestCheckAsksTheGateway(t *testing.T) {
 	t.Parallel()
 	gp := newGatewayPorts(t)
-	start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t)}})
+	start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), "\nprocessors: {straggler: {gateway: {quorum: 3}}}\n"}})
 	h, client := newGPUHost(t, gp.grpc), grpcClient(t, gp.grpc)
 	var c *checkup
 	eventually(t, "the gateway has compared once, and does not know the node", func() bool {
@@ -131,6 +131,7 @@ func TestCheckAsksTheGateway(t *testing.T) {
 		assert.Zero(t, c.Exit)
 		assert.Contains(t, c.of("clock"), "It is within 2s of the gateway's.")
 	}
+	assert.Regexp(t, `^ok: A threshold comes back: [\d.]+ for job\.$`, c.of("threshold"))
 	left, err := os.ReadDir(h.memory)
 	require.NoError(t, err)
 	assert.Empty(t, left, "it writes nothing that is the agent's")
@@ -143,6 +144,10 @@ func TestCheckNamesTheLayer(t *testing.T) {
 	secure.EnableHTTP2 = true
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
+	locked := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	locked.EnableHTTP2 = true
+	locked.StartTLS()
+	t.Cleanup(locked.Close)
 	plain := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(plain.Close)
 	authority := filepath.Join(t.TempDir(), "ca.crt")
@@ -154,6 +159,7 @@ func TestCheckNamesTheLayer(t *testing.T) {
 		{"TLS there alone", secure.Listener.Addr().String(), "insecure: true", "it speaks TLS, and the agent does not"},
 		{"unknown authority", secure.Listener.Addr().String(), "insecure: false", "TLS fails. tls: failed to verify certificate: x509: certificate signed by unknown authority"},
 		{"wrong name", secure.Listener.Addr().String(), "insecure: false, server_name_override: gw, ca_file: " + authority, "TLS fails. x509: certificate is valid for example.com"},
+		{"no password", locked.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "it does not accept who the agent is"},
 		{"no OTLP", secure.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "takes no OTLP metrics"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

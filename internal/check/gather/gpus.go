@@ -103,7 +103,7 @@ func copyState(from any) (to, unread string) {
 		}
 		data, readErr := os.ReadFile(filepath.Join(directory, e.Name())) //nolint:gosec // G304: of the configuration
 		if readErr == nil {
-			readErr = os.WriteFile(filepath.Join(to, e.Name()), data, 0o600)
+			readErr = os.WriteFile(filepath.Join(to, e.Name()), data, 0o600) //nolint:gosec // G703: a name of a directory's entry
 		}
 		err = errors.Join(err, readErr)
 	}

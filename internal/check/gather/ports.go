@@ -59,11 +59,11 @@ func sockets(address string) (names []string) {
 		return nil
 	}
 	const listening = 0x0a
-	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} {
+	for _, read := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} { //nolint:staticcheck // SA1019: netlink would be one more dependency
 		lines, _ := read()
 		for _, line := range lines {
 			anyAddress := line.LocalAddr.IsUnspecified() || len(at.IP) == 0 || at.IP.IsUnspecified()
-			if line.St == listening && line.LocalPort == uint64(at.Port) && (anyAddress || line.LocalAddr.Equal(at.IP)) { //nolint:gosec // G115: a port
+			if line.St == listening && line.LocalPort == uint64(at.Port) && (anyAddress || line.LocalAddr.Equal(at.IP)) {
 				names = append(names, fmt.Sprintf("socket:[%d]", line.Inode))
 			}
 		}
