@@ -204,6 +204,8 @@ func Text(all []Finding) string {
 	return b.String()
 }
 
+const slowOrBroken = "Look at the kernel's log (dmesg). Without persistence mode the first contact takes long: try --timeout 60s."
+
 func (g *GPUs) findings() []Finding {
 	switch {
 	case g.Absent:
@@ -211,7 +213,7 @@ func (g *GPUs) findings() []Finding {
 	case g.Late:
 		return []Finding{{
 			"driver", Fail, fmt.Sprintf("NVML has not answered within %v.", g.Waited.Round(time.Millisecond)),
-			"Look at the kernel's log (dmesg). Without persistence mode the first contact takes long: try --timeout 60s.",
+			slowOrBroken,
 		}}
 	case g.Expected == 0 && len(g.List) == 0 && (g.NoLibrary || g.Trouble == ""):
 		return []Finding{{
@@ -219,7 +221,7 @@ func (g *GPUs) findings() []Finding {
 			"Run it on a GPU node; a container needs the driver's library and the host's /sys.",
 		}}
 	case g.Trouble != "":
-		all := []Finding{{"driver", Fail, g.Trouble, "nvidia-smi and the kernel's log (dmesg) say more."}}
+		all := []Finding{{"driver", Fail, g.Trouble, slowOrBroken}}
 		if g.Expected > 0 {
 			all = append(all, g.count())
 		}

@@ -131,7 +131,7 @@ func gpus(ctx context.Context, c *distro.Configuration, set receiver.Settings, d
 	on := map[string]any{"enabled": true}
 	over := map[string]any{
 		"state_directory": directory, "acknowledge_file": "", "detail": "full", "initial_delay": "0s", "timeout": "0s",
-		"collection_interval": "1h", "deadline": min(budget*3/5, time.Hour).String(),
+		"collection_interval": "1h", "deadline": min(budget*4/5, time.Hour).String(),
 		"metrics": map[string]any{
 			gpusemconv.MetricGPUInfo: on, gpusemconv.MetricGPUUp: on, gpusemconv.MetricGPUDevices: on, gpusemconv.MetricGPUHealthState: on,
 			gpusemconv.MetricGPUHealthReason: on, gpusemconv.MetricGPUThrottleActive: on, gpusemconv.MetricGPUNVLinkLinks: on,
