@@ -40,7 +40,6 @@ type Finding struct {
 
 // Facts are what was gathered. What is nil was not asked for.
 type Facts struct {
-	Now time.Time
 	// Configuration says why it cannot be used; the other facts are then absent.
 	Configuration error
 	GPUs          *GPUs
@@ -61,10 +60,10 @@ type GPUs struct {
 	NoLibrary bool
 	Silent    []string
 	// Unread says why what the agent remembers of GPUs could not be read.
-	Unread                string
-	Driver                string
-	Expected, Found, Lost int
-	List                  []GPU // whole ones
+	Unread          string
+	Driver          string
+	Expected, Found int
+	List            []GPU // whole ones
 }
 
 // GPU is one of them.
@@ -434,8 +433,9 @@ func (g *Gateway) findings() []Finding {
 	case s.Node == "":
 		return append(all, Finding{"peers", Warn, "The gateway does not know a node " + g.Node + ".", "Start the agent; it is known after its first push. Cluster and name have to be the agent's."})
 	}
-	peers := Finding{"peers", OK, fmt.Sprintf("%d active of %d needed nodes, in group %s.", s.Active, s.Needed, s.Group), ""}
+	peers := Finding{"peers", OK, fmt.Sprintf("%d peers work in group %s, %d are needed.", s.Active, s.Group, s.Needed), ""}
 	if s.Active < s.Needed {
+		peers.Text = fmt.Sprintf("%d of %d peers: so many nodes work in group %s, this one included.", s.Active, s.Needed, s.Group)
 		peers.Status, peers.Next = Warn, "Compare more nodes: `group_by` makes the groups."
 	}
 	verdict := Finding{"verdict", OK, "The node is compared, and is no straggler.", ""}

@@ -44,7 +44,7 @@ ok       clock          The clock is synchronised. It is within 2s of the gatewa
 ok       ports          A collector listens on 127.0.0.1:4318. Free: 127.0.0.1:4317.
 ok       gateway        The gateway gw:4317 takes pushes.
 ok       threshold      A threshold comes back: 0.9 for g.
-ok       peers          4 active of 3 needed nodes, in group g.
+ok       peers          4 peers work in group g, 3 are needed.
 ok       verdict        The node is compared, and is no straggler.
 All is well.
 `, Text(found))
@@ -88,7 +88,7 @@ func TestWhatIsWrong(t *testing.T) {
 		{"no quorum", func(f *Facts) { f.Gateway.Threshold.QuorumMet = false }, 0, "threshold", Warn, "no threshold with a quorum", "`peers`"},
 		{"behind a shard", func(f *Facts) { f.Gateway.Answer.Standing = nil }, 0, "peers", Unknown, "does not tell", "/api/v1/nodes/n1"},
 		{"not known", func(f *Facts) { f.Gateway.Answer.Standing = &threshold.Standing{} }, 0, "peers", Warn, "does not know a node n1", "Start the agent"},
-		{"two of three", func(f *Facts) { f.Gateway.Answer.Standing.Active = 2 }, 0, "peers", Warn, "2 active of 3 needed", "group_by"},
+		{"two of three", func(f *Facts) { f.Gateway.Answer.Standing.Active = 2 }, 0, "peers", Warn, "2 of 3 peers", "group_by"},
 		{"silent for a reason", func(f *Facts) { f.Gateway.Answer.Standing.Why = unjudged.Lockstep }, 0, "verdict", Warn, "There is no verdict: lockstep. All wait", "`lockstep`"},
 		{"silent for now", func(f *Facts) { f.Gateway.Answer.Standing.Why = unjudged.Idle }, 0, "verdict", OK, "There is no verdict: idle.", ""},
 		{"a straggler", func(f *Facts) {

@@ -113,8 +113,8 @@ func TestCheckAsksTheGateway(t *testing.T) {
 		nodes          int
 		peers, verdict string
 	}{
-		{2, "warn: 2 active of 3 needed nodes, in group job.", "warn: There is no verdict: too_few_peers."},
-		{3, "ok: 3 active of 3 needed nodes, in group job.", "ok: The node is compared, and is no straggler."},
+		{2, "warn: 2 of 3 peers: so many nodes work in group job, this one included.", "warn: There is no verdict: too_few_peers."},
+		{3, "ok: 3 peers work in group job, 3 are needed.", "ok: The node is compared, and is no straggler."},
 	} {
 		eventually(t, want.peers+" "+want.verdict, func() bool {
 			md := pmetric.NewMetrics()

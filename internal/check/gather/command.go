@@ -116,7 +116,7 @@ func run(cmd *cobra.Command, set otelcol.CollectorSettings, o *options) error {
 	nop := component.TelemetrySettings{
 		Logger: zap.NewNop(), TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(), Resource: pcommon.NewResource(),
 	}
-	facts := check.Facts{Now: time.Now()}
+	facts := check.Facts{}
 	c, err := distro.Read(ctx, set, uris)
 	switch {
 	case err != nil:

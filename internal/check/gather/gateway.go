@@ -101,7 +101,7 @@ func gateway(ctx context.Context, c *distro.Configuration, set exporter.Settings
 	}
 	limited, cancel := context.WithTimeout(ctx, budget*3/5) // the rest finds out why it failed
 	defer cancel()
-	h, err := extensions(limited, c, set, id, refs.Auth.Authenticator, refs)
+	h, err := extensions(limited, c, set, &refs)
 	if err != nil {
 		return failed(check.Other, err)
 	}
@@ -147,17 +147,10 @@ func gateway(ctx context.Context, c *distro.Configuration, set exporter.Settings
 
 // extensions are those that the exporter refers to. Of the thresholds' only the client side is
 // wanted: its start would open the API's port.
-func extensions(ctx context.Context, c *distro.Configuration, set exporter.Settings, ids ...any) (host, error) {
-	wanted := map[component.ID]bool{}
-	for _, id := range ids {
-		switch v := id.(type) {
-		case component.ID:
-			wanted[v] = true
-		case references:
-			for _, m := range v.Middlewares {
-				wanted[m.ID] = true
-			}
-		}
+func extensions(ctx context.Context, c *distro.Configuration, set exporter.Settings, refs *references) (host, error) {
+	wanted := map[component.ID]bool{refs.Auth.Authenticator: true}
+	for _, m := range refs.Middlewares {
+		wanted[m.ID] = true
 	}
 	h := host{}
 	for _, setup := range c.Section("extensions") {

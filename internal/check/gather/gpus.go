@@ -215,8 +215,6 @@ func report(md pmetric.Metrics) *check.GPUs {
 				g.Expected = n
 			case "found":
 				g.Found = n
-			case "lost":
-				g.Lost = n
 			}
 			return
 		}
