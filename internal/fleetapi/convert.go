@@ -162,6 +162,7 @@ func (c *converter) gpu(g *fleetstate.GPU) GPU {
 	if g.Index >= 0 {
 		out.Index = &g.Index
 	}
+	out.Allocations = allocations(g.Holders)
 	for i, r := range g.Reasons {
 		out.Reasons[i] = HealthReason(r)
 	}
@@ -169,6 +170,13 @@ func (c *converter) gpu(g *fleetstate.GPU) GPU {
 		out.Xids[i] = Xid(x)
 	}
 	return out
+}
+
+func allocations(holders []reading.Holder) (list []Allocation) {
+	for _, h := range holders {
+		list = append(list, Allocation{Job: h.Job, Pod: h.Pod, Namespace: h.Namespace, Container: h.Container})
+	}
+	return list
 }
 
 func (c *converter) groupView(g *fleetstate.Group) Group {
@@ -219,6 +227,7 @@ func (c *converter) episode(e *fleetstate.Episode) Episode {
 		ended := e.Ended.UTC()
 		out.Ended, out.Duration = &ended, max(0, e.Ended.Sub(e.Since).Seconds())
 	}
+	out.Allocations = allocations(e.Holders)
 	for _, ev := range e.Evidence {
 		out.Evidence = append(out.Evidence, Evidence(ev))
 	}

@@ -7,7 +7,9 @@
 package fleetstate // import "github.com/gpu-collector/gpu-collector/internal/fleetstate"
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -69,6 +71,7 @@ type GPU struct {
 	Reasons   []Reason
 	Throttles []string // active reasons, sorted
 	Xids      []Xid
+	Holders   []reading.Holder // sorted
 	Numbers[ofGPU]
 	// seen is when a point of it last came, Unix milliseconds. It goes on in all
 	// views of the GPU, so that a report without news makes no new view.
@@ -99,6 +102,11 @@ func (g *GPU) Lost() bool { return g.badness() == lost }
 
 // Sick reports whether the GPU answers and its health is degraded or worse.
 func (g *GPU) Sick() bool { return g.badness() == sick }
+
+// HeldBy reports whether one of the jobs or pods holds the GPU.
+func (g *GPU) HeldBy(jobs []string) bool {
+	return slices.ContainsFunc(g.Holders, func(h reading.Holder) bool { return slices.Contains(jobs, cmp.Or(h.Job, h.Pod)) })
+}
 
 // noteBad notes when the GPU became sick or lost.
 func (g *GPU) noteBad(at int64) {
@@ -139,7 +147,7 @@ type Xid struct {
 // empty reports whether nothing is known of the GPU but its name.
 func (g *GPU) empty() bool {
 	return g.known == 0 && g.Health == HealthUnknown && g.UpReason == "" &&
-		len(g.Reasons) == 0 && len(g.Throttles) == 0 && len(g.Xids) == 0
+		len(g.Reasons) == 0 && len(g.Throttles) == 0 && len(g.Xids) == 0 && len(g.Holders) == 0
 }
 
 // Health is the state of a GPU's health; a greater one is worse.

@@ -38,6 +38,9 @@ func size(n *Node) int {
 		for _, t := range g.Throttles {
 			bytes += 2*int(unsafe.Sizeof(t)) + text(t)
 		}
+		for _, h := range g.Holders {
+			bytes += 2*int(unsafe.Sizeof(h)) + text(h.Job, h.Pod, h.Namespace, h.Container)
+		}
 		for _, x := range g.Xids {
 			bytes += 2*int(unsafe.Sizeof(x)) + text(x.Class)
 		}

@@ -389,6 +389,28 @@ func (u *Update) SetReason(i int, reason Reason, on bool) {
 	}
 }
 
+// SetHolder says whether a container or job holds the GPU.
+func (u *Update) SetHolder(i int, h reading.Holder, on bool) {
+	list := u.view.GPUs[i].Holders
+	// The end of one that was told before an agent's restart never comes.
+	if on && slices.ContainsFunc(list, h.Ousts) {
+		list = slices.DeleteFunc(slices.Clone(list), h.Ousts)
+		u.gpus()[i].Holders = list
+	}
+	at, found := slices.BinarySearchFunc(list, h, reading.Holder.Compare)
+	if found == on || !h.Named() {
+		return
+	}
+	for _, s := range []string{h.Job, h.Pod, h.Namespace, h.Container} {
+		if !u.text(s) {
+			return
+		}
+	}
+	if next, ok := edit(u, list, at, on, reading.MaxHolders, h, ""); ok {
+		u.gpus()[i].Holders = next
+	}
+}
+
 // SetXid gives the count of an Xid. NaN ends it.
 func (u *Update) SetXid(i int, x Xid) {
 	list := u.view.GPUs[i].Xids

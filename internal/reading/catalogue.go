@@ -144,7 +144,7 @@ var catalogue = []Metric{
 		Fold: grows, For: onBoth,
 	},
 	{Name: semconv.MetricGPUActivity, Unit: "1", About: "Fraction of cycles a unit of the GPU was active.", Range: activity, Low: true, Keys: key(semconv.AttrActivityUnit), Entries: gpu(is("tensor", TensorActivity), is("sm", SMActivity)), Fold: levels, For: Score | View},
-	{Name: semconv.MetricGPUAllocation, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "dashboards, joined"},
+	{Name: semconv.MetricGPUAllocation, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(Allocation)), Fold: states, For: onBoth},
 	{Name: semconv.MetricGPUClock, Unit: "Hz", Integer: true, About: "Clock frequency.", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClock)), Fold: worst, For: all},
 	{Name: semconv.MetricGPUClockLimit, Unit: "Hz", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClockLimit)), Fold: worst, For: all},
 	{Name: semconv.MetricGPUDevices, Unit: "{gpu}", Integer: true, Range: few, Keys: key(semconv.AttrState), Entries: of(Node, is("expected", GPUsExpected), is("found", GPUsFound), is("lost", GPUsLost), is("pending", GPUsPending)), Fold: last, For: onBoth},

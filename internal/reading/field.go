@@ -62,6 +62,7 @@ const (
 	HealthReason
 	RecoveryAction
 	Xid
+	Allocation
 	MemoryTemperature
 	TemperatureLimit
 	TemperatureMargin
