@@ -119,7 +119,7 @@ func (c *converter) peers(n *fleetstate.Node) *fleetstate.Group {
 func (c *converter) gpuList(n *fleetstate.Node) []GPU {
 	list := make([]GPU, len(n.GPUs))
 	for i := range n.GPUs {
-		list[i] = c.gpu(&n.GPUs[i])
+		list[i] = c.gpu(n, i)
 	}
 	slices.SortStableFunc(list, func(a, b GPU) int {
 		return cmp.Or(cmp.Compare(index(a), index(b)), cmp.Compare(a.UUID, b.UUID))
@@ -134,10 +134,12 @@ func index(g GPU) int {
 	return *g.Index
 }
 
-func (c *converter) gpu(g *fleetstate.GPU) GPU {
+func (c *converter) gpu(n *fleetstate.Node, i int) GPU {
+	g := &n.GPUs[i]
 	out := GPU{
 		LastReported: g.Reported().UTC(), ReportedAgeSeconds: c.age(g.Reported()),
-		UUID: g.UUID, Parent: g.Parent, Model: g.Model, Serial: g.Serial, Driver: g.Driver, BusID: g.BusID,
+		Allocations: allocations(n.Holders(g.UUID)),
+		UUID:        g.UUID, Parent: g.Parent, Model: g.Model, Serial: g.Serial, Driver: g.Driver, BusID: g.BusID,
 		Up: flag(g.Get(reading.Up)), UpReason: g.UpReason,
 		Health: g.Health.String(), HealthScore: g.Get(reading.Health), Action: g.Action,
 		Reasons: make([]HealthReason, len(g.Reasons)), Xids: make([]Xid, len(g.Xids)),
@@ -162,7 +164,6 @@ func (c *converter) gpu(g *fleetstate.GPU) GPU {
 	if g.Index >= 0 {
 		out.Index = &g.Index
 	}
-	out.Allocations = allocations(g.Holders)
 	for i, r := range g.Reasons {
 		out.Reasons[i] = HealthReason(r)
 	}

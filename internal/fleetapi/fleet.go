@@ -166,14 +166,14 @@ func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 		}
 		for i := range v.GPUs {
 			g := &v.GPUs[i]
-			if len(in.Health) > 0 && !health[g.Health] || len(in.Job) > 0 && !g.HeldBy(in.Job) {
+			if len(in.Health) > 0 && !health[g.Health] || len(in.Job) > 0 && !v.Runs(in.Job, g.UUID) {
 				continue
 			}
 			if u := g.Get(reading.Utilization); in.MinUsage > 0 && (u == nil || *u < in.MinUsage) {
 				continue
 			}
 			if total >= in.offset() && len(out.GPUs) < in.Limit {
-				out.GPUs = append(out.GPUs, NodeGPU{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPU: c.gpu(g)})
+				out.GPUs = append(out.GPUs, NodeGPU{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPU: c.gpu(v.Node, i)})
 			}
 			total++
 		}

@@ -83,7 +83,7 @@ func (f *Filter) matchNode(v *View) bool {
 	return (len(f.Groups) == 0 || slices.Contains(f.Groups, v.Group)) &&
 		(f.Straggler == nil || *f.Straggler == v.Straggler()) &&
 		(f.MinUsage <= 0 || v.State != gpusemconv.StateMissing && v.Usage >= f.MinUsage) && // not while it is unknown, NaN
-		(len(f.Jobs) == 0 || slices.Contains(f.Jobs, v.JobID) || slices.ContainsFunc(v.GPUs, func(g GPU) bool { return g.HeldBy(f.Jobs) })) &&
+		(len(f.Jobs) == 0 || v.Runs(f.Jobs, "")) &&
 		(len(f.Health) == 0 || slices.Contains(f.Health, v.Health)) &&
 		(len(f.States) == 0 || slices.Contains(f.States, v.State))
 }

@@ -37,6 +37,7 @@ type Node struct {
 	// Culprit is the rank or GPU that holds the throughput down, empty for none.
 	Culprit nodesignal.Subject
 	GPUs    []GPU
+	Held    []Held // sorted; beside the GPUs, where a list for each would take much more
 
 	// The fields below are derived from the GPUs.
 
@@ -71,7 +72,6 @@ type GPU struct {
 	Reasons   []Reason
 	Throttles []string // active reasons, sorted
 	Xids      []Xid
-	Holders   []reading.Holder // sorted
 	Numbers[ofGPU]
 	// seen is when a point of it last came, Unix milliseconds. It goes on in all
 	// views of the GPU, so that a report without news makes no new view.
@@ -103,9 +103,28 @@ func (g *GPU) Lost() bool { return g.badness() == lost }
 // Sick reports whether the GPU answers and its health is degraded or worse.
 func (g *GPU) Sick() bool { return g.badness() == sick }
 
-// HeldBy reports whether one of the jobs or pods holds the GPU.
-func (g *GPU) HeldBy(jobs []string) bool {
-	return slices.ContainsFunc(g.Holders, func(h reading.Holder) bool { return slices.Contains(jobs, cmp.Or(h.Job, h.Pod)) })
+// Held is a container or job and the UUIDs of its GPUs: most hold all of a node.
+type Held struct {
+	reading.Holder
+	GPUs []string
+}
+
+// Holders returns who holds a GPU.
+func (n *Node) Holders(uuid string) (list []reading.Holder) {
+	for i := range n.Held {
+		if slices.Contains(n.Held[i].GPUs, uuid) {
+			list = append(list, n.Held[i].Holder)
+		}
+	}
+	return list
+}
+
+// Runs reports whether the node runs one of the jobs or pods. Of a GPU that is named, it is
+// the GPU alone that counts.
+func (n *Node) Runs(jobs []string, uuid string) bool {
+	return uuid == "" && slices.Contains(jobs, n.JobID) || slices.ContainsFunc(n.Held, func(h Held) bool {
+		return slices.Contains(jobs, cmp.Or(h.Job, h.Pod)) && (uuid == "" || slices.Contains(h.GPUs, uuid))
+	})
 }
 
 // noteBad notes when the GPU became sick or lost.
@@ -147,7 +166,7 @@ type Xid struct {
 // empty reports whether nothing is known of the GPU but its name.
 func (g *GPU) empty() bool {
 	return g.known == 0 && g.Health == HealthUnknown && g.UpReason == "" &&
-		len(g.Reasons) == 0 && len(g.Throttles) == 0 && len(g.Xids) == 0 && len(g.Holders) == 0
+		len(g.Reasons) == 0 && len(g.Throttles) == 0 && len(g.Xids) == 0
 }
 
 // Health is the state of a GPU's health; a greater one is worse.

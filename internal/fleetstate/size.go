@@ -38,12 +38,13 @@ func size(n *Node) int {
 		for _, t := range g.Throttles {
 			bytes += 2*int(unsafe.Sizeof(t)) + text(t)
 		}
-		for _, h := range g.Holders {
-			bytes += 2*int(unsafe.Sizeof(h)) + text(h.Job, h.Pod, h.Namespace, h.Container)
-		}
 		for _, x := range g.Xids {
 			bytes += 2*int(unsafe.Sizeof(x)) + text(x.Class)
 		}
+	}
+	for i := range n.Held {
+		h := &n.Held[i]
+		bytes += 2*(int(unsafe.Sizeof(*h))+len(h.GPUs)*int(unsafe.Sizeof(""))) + text(h.Job, h.Pod, h.Namespace, h.Container)
 	}
 	return max((bytes+sizeStep-1)/sizeStep*sizeStep, leastNode)
 }

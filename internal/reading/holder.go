@@ -14,8 +14,8 @@ type Holder struct {
 	Shared bool
 }
 
-// MaxHolders bounds those of a GPU that are kept: time-slicing and MPS have up to 48.
-const MaxHolders = 64
+// MaxHolders bounds those of a node that are kept.
+const MaxHolders = 128
 
 // Named reports whether it says who it is.
 func (h Holder) Named() bool { return h.Job != "" || h.Pod != "" }
