@@ -4,6 +4,7 @@ package reason
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -55,7 +56,7 @@ func TestHolders(t *testing.T) {
 	assert.Equal(t, []string{"job=job-383"}, of("GPU-a"))
 	assert.Less(t, n.bytes-at, 40, "jobs that went are not paid for")
 	for i := range reading.MaxHolders {
-		err = n.SetHolder(b, reading.Holder{Pod: fmt.Sprint(i), Shared: true}, true)
+		err = n.SetHolder(b, reading.Holder{Pod: strconv.Itoa(i), Shared: true}, true)
 	}
 	require.ErrorIs(t, err, ErrTooManyDevices)
 	assert.Greater(t, n.bytes, empty)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,14 +21,16 @@ func TestJobsOfGPUs(t *testing.T) {
 	t.Parallel()
 	const pid = 4_100_000 // more than Linux gives
 	proc, jobs := t.TempDir(), t.TempDir()
-	of := filepath.Join(proc, fmt.Sprint(pid))
-	require.NoError(t, os.Mkdir(of, 0o755)) //nolint:gosec // as in /proc
+	of := filepath.Join(proc, strconv.Itoa(pid))
+	require.NoError(t, os.Mkdir(of, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(of, "cgroup"), []byte("0::/system.slice/slurmstepd.scope/job_1234/step_0/user/task_0\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(jobs, "1"), []byte("1235\n"), 0o600))
 	n := startGPUNode(t, collectorBinary, fakenvml.Library(t), oftener, fmt.Sprintf("receivers: {nvml: {proc_path: %q, job_mapping_directory: %q}}\n", proc, jobs))
 	n.state.SetGPU(0, "processes.first", pid).SetGPU(0, "processes.compute", 1)
 	require.NoError(t, n.state.Write(n.stateFile))
-	held := func(gpu int, job string) labels { return labels{"hw_id": fakenvml.UUID(gpu), "gpu_job_id": job, "shared": "false"} }
+	held := func(gpu int, job string) labels {
+		return labels{"hw_id": fakenvml.UUID(gpu), "gpu_job_id": job, "shared": "false"}
+	}
 	n.await("both jobs", func(s scraped) bool {
 		return s.is(1, "hw_gpu_allocation_ratio", held(0, "1234")) && s.is(1, "hw_gpu_allocation_ratio", held(1, "1235"))
 	})
