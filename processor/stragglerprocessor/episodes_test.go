@@ -51,6 +51,7 @@ func hardware(n int, hot string) pmetric.Metrics {
 			temperature, throttled := 60.0, 0.0
 			if name == hot && j == 0 {
 				temperature, throttled = 91, 1
+				gauge(rm, gpusemconv.MetricGPUAllocation, 1, "hw.id", id, gpusemconv.AttrJobID, "12", gpusemconv.AttrShared, "true")
 			}
 			gauge(rm, gpusemconv.MetricTemperature, temperature, "hw.id", id, "hw.sensor_location", "gpu")
 			gauge(rm, gpusemconv.MetricGPUThrottleActive, throttled, "hw.id", id, "reason", "hw_thermal")
@@ -104,7 +105,7 @@ func TestAnOnsetSaysAllThatIsKnown(t *testing.T) {
 	assert.Equal(t, map[string]any{
 		"gpu.straggler.episode.id": "e1", "gpu.straggler.phase": "onset", "gpu.straggler.subject": "node",
 		"gpu.straggler.severity": "major", "gpu.straggler.since": "2026-03-01T12:00:00.000Z",
-		"gpu.peer_group": "J/stage-0", "gpu.signal": "throughput", "gpu.straggler.gap": 0.125,
+		"gpu.peer_group": "J/stage-0", "gpu.signal": "throughput", "gpu.straggler.gap": 0.125, "gpu.straggler.allocations": []any{"job=12"},
 		"gpu.straggler.value": 8.75, "gpu.straggler.peers.median": 10.0, "gpu.straggler.peers.active": int64(8),
 		"gpu.straggler.rank": int64(1), "gpu.straggler.confidence": 0.75, "gpu.straggler.gpu_hours_lost_per_hour": 8.0,
 		"gpu.straggler.reason": "hw_thermal", "gpu.straggler.observation": false, "gpu.straggler.action": "check_cooling",
@@ -279,7 +280,6 @@ func TestEpisodesNameTheJobs(t *testing.T) {
 		}
 		o.observe(t.Context(), e, md, noon)
 	}
-	hold("GPU-2-0", "12", true)
 	hold("GPU-2-1", "13", true)
 	x := explainerOf(o)
 	told := func(ev episode.Event) any {
