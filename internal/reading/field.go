@@ -90,6 +90,7 @@ const (
 
 	// Of a rank of a job.
 	StepDuration
+	StepOwnDuration
 	StepRate
 	CollectiveTimeShare
 	CollectiveStalled
