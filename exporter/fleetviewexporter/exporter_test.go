@@ -392,7 +392,7 @@ func TestWhoHoldsAGPU(t *testing.T) {
 	pod := func(name string) []any {
 		return []any{gpusemconv.AttrNamespaceName, "ns", gpusemconv.AttrPodName, name, gpusemconv.AttrContainerName, "main"}
 	}
-	holders := func() []reading.Holder { v := e.view(t, "c", "n"); return v.Holders("g") }
+	holders := func() []reading.Holder { v := e.view(t, "c", "n"); return v.Held.Of("g") }
 	e.push(t, newReport("c", "n").point(gpusemconv.MetricGPUUp, 1, gpusemconv.AttrHWID, "g", gpusemconv.AttrReason, "ok"))
 	e.push(t, holds(holds(holds(newReport("c", "n"), 1, true, pod("one")...), 1, true, pod("two")...), 1, false, gpusemconv.AttrJobID, "12"))
 	assert.Equal(t, []reading.Holder{
@@ -403,13 +403,6 @@ func TestWhoHoldsAGPU(t *testing.T) {
 	e.push(t, holds(holds(holds(newReport("c", "n"), 1, false, pod("two")...), nil, true, pod("one")...), nil, true, pod("two")...))
 	e.push(t, holds(newReport("c", "n"), nil, false, gpusemconv.AttrJobID, "12"))
 	assert.Equal(t, []reading.Holder{{Pod: "two", Namespace: "ns", Container: "main"}}, holders())
-	// The end of a pod is lost while its agent restarts.
-	e.push(t, holds(newReport("c", "n"), 1, false, pod("three")...))
-	assert.Equal(t, []reading.Holder{{Pod: "three", Namespace: "ns", Container: "main"}}, holders())
-	for i := range 2 * reading.MaxHolders {
-		e.push(t, holds(newReport("c", "n"), 1, true, pod(strconv.Itoa(i))...))
-	}
-	assert.Len(t, holders(), reading.MaxHolders)
 	e.push(t, holds(newReport("c", "m"), nil, false, pod("one")...))
 	assert.Empty(t, e.view(t, "c", "m").GPUs, "an end makes no GPU")
 
@@ -421,7 +414,6 @@ func TestWhoHoldsAGPU(t *testing.T) {
 	}
 	list.AppendEmpty().SetStr("rubbish")
 	assert.Equal(t, want, readEpisode(lr, &sender{}, start).Holders)
-	assert.Equal(t, "job=a_b", reading.Holder{Job: "a b"}.String(), "it stays one word")
 }
 
 // A record of tomorrow is one of now: an episode from the future would never expire.

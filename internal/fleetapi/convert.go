@@ -138,7 +138,7 @@ func (c *converter) gpu(n *fleetstate.Node, i int) GPU {
 	g := &n.GPUs[i]
 	out := GPU{
 		LastReported: g.Reported().UTC(), ReportedAgeSeconds: c.age(g.Reported()),
-		Allocations: allocations(n.Holders(g.UUID)),
+		Allocations: allocations(n.Held.Of(g.UUID)),
 		UUID:        g.UUID, Parent: g.Parent, Model: g.Model, Serial: g.Serial, Driver: g.Driver, BusID: g.BusID,
 		Up: flag(g.Get(reading.Up)), UpReason: g.UpReason,
 		Health: g.Health.String(), HealthScore: g.Get(reading.Health), Action: g.Action,

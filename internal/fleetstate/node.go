@@ -37,7 +37,7 @@ type Node struct {
 	// Culprit is the rank or GPU that holds the throughput down, empty for none.
 	Culprit nodesignal.Subject
 	GPUs    []GPU
-	Held    []Held // sorted; beside the GPUs, where a list for each would take much more
+	Held    reading.Holdings // beside the GPUs, where a list for each would take much more
 
 	// The fields below are derived from the GPUs.
 
@@ -103,28 +103,11 @@ func (g *GPU) Lost() bool { return g.badness() == lost }
 // Sick reports whether the GPU answers and its health is degraded or worse.
 func (g *GPU) Sick() bool { return g.badness() == sick }
 
-// Held is a container or job and the UUIDs of its GPUs: most hold all of a node.
-type Held struct {
-	reading.Holder
-	GPUs []string
-}
-
-// Holders returns who holds a GPU.
-func (n *Node) Holders(uuid string) (list []reading.Holder) {
-	for i := range n.Held {
-		if slices.Contains(n.Held[i].GPUs, uuid) {
-			list = append(list, n.Held[i].Holder)
-		}
-	}
-	return list
-}
-
 // Runs reports whether the node runs one of the jobs or pods. Of a GPU that is named, it is
 // the GPU alone that counts.
 func (n *Node) Runs(jobs []string, uuid string) bool {
-	return uuid == "" && slices.Contains(jobs, n.JobID) || slices.ContainsFunc(n.Held, func(h Held) bool {
-		return slices.Contains(jobs, cmp.Or(h.Job, h.Pod)) && (uuid == "" || slices.Contains(h.GPUs, uuid))
-	})
+	return uuid == "" && slices.Contains(jobs, n.JobID) ||
+		slices.ContainsFunc(n.Held.Of(uuid), func(h reading.Holder) bool { return slices.Contains(jobs, cmp.Or(h.Job, h.Pod)) })
 }
 
 // noteBad notes when the GPU became sick or lost.

@@ -25,7 +25,7 @@ func size(n *Node) int {
 		}
 		return bytes
 	}
-	bytes := leastNode/2 + int(unsafe.Sizeof(*n)) +
+	bytes := leastNode/2 + int(unsafe.Sizeof(*n)) + n.Held.Bytes() +
 		text(n.Cluster, n.Node, n.Group, n.HostID, n.JobID, n.JobRole, n.State, n.Mode, n.Culprit.GPU)
 	// Room that a list of GPUs has grown beyond its length.
 	bytes += (cap(n.GPUs) - len(n.GPUs)) * int(unsafe.Sizeof(GPU{}))
@@ -41,10 +41,6 @@ func size(n *Node) int {
 		for _, x := range g.Xids {
 			bytes += 2*int(unsafe.Sizeof(x)) + text(x.Class)
 		}
-	}
-	for i := range n.Held {
-		h := &n.Held[i]
-		bytes += 2*(int(unsafe.Sizeof(*h))+len(h.GPUs)*int(unsafe.Sizeof(""))) + text(h.Job, h.Pod, h.Namespace, h.Container)
 	}
 	return max((bytes+sizeStep-1)/sizeStep*sizeStep, leastNode)
 }

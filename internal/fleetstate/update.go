@@ -134,9 +134,7 @@ func (u *Update) dropGPUs(drop func(*GPU) bool) {
 	for i := range u.view.GPUs {
 		if drop(&u.view.GPUs[i]) {
 			u.view.GPUs = slices.DeleteFunc(u.gpus(), func(g GPU) bool { return drop(&g) })
-			if len(u.view.Held) > 0 {
-				u.release(func(_ *Held, gpu string) bool { return u.KnownGPU(gpu) < 0 })
-			}
+			u.view.Held = u.view.Held.Without(func(uuid string) bool { return u.KnownGPU(uuid) < 0 })
 			return
 		}
 	}
@@ -392,51 +390,11 @@ func (u *Update) SetReason(i int, reason Reason, on bool) {
 	}
 }
 
-// SetHolder says whether a container or job holds the GPU. One that holds it alone ends
-// others: the end of one that was told before an agent's restart never comes.
+// SetHolder says whether a container or job holds the GPU.
 func (u *Update) SetHolder(i int, of reading.Holder, on bool) {
-	uuid, same, news := u.view.GPUs[i].UUID, false, false
-	ends := func(h *Held) bool { return h.Holder == of && !on || on && of.Ousts(h.Holder) }
-	for i := range u.view.Held {
-		if h := &u.view.Held[i]; slices.Contains(h.GPUs, uuid) {
-			same, news = same || h.Holder == of, news || ends(h)
-		}
+	if next, news := u.view.Held.Set(u.view.GPUs[i].UUID, of, on); news {
+		u.node().Held = next
 	}
-	if !news && same == on || !of.Named() {
-		return
-	}
-	for _, s := range []string{of.Job, of.Pod, of.Namespace, of.Container} {
-		if !u.text(s) {
-			return
-		}
-	}
-	u.release(func(h *Held, gpu string) bool { return gpu == uuid && ends(h) })
-	list := u.view.Held
-	at, found := slices.BinarySearchFunc(list, of, func(h Held, of reading.Holder) int { return h.Compare(of) })
-	switch {
-	case !on || same:
-	case found:
-		list = slices.Clone(list)
-		list[at].GPUs = append(slices.Clone(list[at].GPUs), uuid)
-		u.node().Held = list
-	default:
-		if next, ok := edit(u, list, at, on, reading.MaxHolders, Held{of, []string{uuid}}, ""); ok {
-			u.node().Held = next
-		}
-	}
-}
-
-// release takes GPUs from their holders.
-func (u *Update) release(gone func(h *Held, gpu string) bool) {
-	var next []Held
-	for _, h := range u.view.Held {
-		gpus := h.GPUs
-		h.GPUs = slices.DeleteFunc(slices.Clone(gpus), func(gpu string) bool { return gone(&h, gpu) })
-		if len(h.GPUs) > 0 {
-			next = append(next, h)
-		}
-	}
-	u.node().Held = next
 }
 
 // SetXid gives the count of an Xid. NaN ends it.

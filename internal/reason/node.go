@@ -24,7 +24,7 @@ type Node struct {
 	adapters    []adapter
 	series      []series
 	moved       []history
-	holdings    []holding
+	holdings    reading.Holdings
 }
 
 // gpu holds the newest readings of a GPU or MIG slice.
@@ -351,7 +351,7 @@ func (n *Node) forget(sc scope, of int) {
 	n.series = slices.DeleteFunc(n.series, func(s series) bool { return gone(s.fact, s.of) })
 	n.moved = slices.DeleteFunc(n.moved, func(h history) bool { return gone(h.fact, h.of) })
 	if sc == ofGPU {
-		n.release(1<<of, reading.Holder.Named)
+		_ = n.setHoldings(n.holdings.Without(func(id string) bool { return id == n.gpus[of].id })) // which takes no more
 	}
 }
 
