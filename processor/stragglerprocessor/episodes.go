@@ -69,7 +69,7 @@ func (x *explainer) episodes(r *straggler.Report) []explained {
 		all[i] = explained{Event: &r.Events[i]}
 		ep := &all[i]
 		before, known := x.told[ep.ID]
-		if !known && ep.Node != "" && ep.Kind == episode.EventOnset {
+		if ep.Node != "" && ep.Kind == episode.EventOnset {
 			before.holders = x.facts.store.Holders(ep.Cluster, ep.Node, ep.Culprit.GPU, maxHolders)
 		}
 		ep.holders = before.holders

@@ -55,7 +55,7 @@ func (p *pods) ask(ctx context.Context) (answer func() []podresources.Allocation
 		r := <-results
 		if p.heard = p.heard || r.err == nil; !p.heard && errors.Is(r.err, fs.ErrNotExist) {
 			if !p.absent {
-				p.log.Info("hw.gpu.allocation names no pods: this node has no kubelet", zap.Error(r.err))
+				p.log.Info("hw.gpu.allocation names no pods: the kubelet has no socket here", zap.Error(r.err))
 			}
 			p.absent = true
 			return nil

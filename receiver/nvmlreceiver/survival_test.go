@@ -128,7 +128,7 @@ func TestAllocation(t *testing.T) {
 	assert.Empty(t, find(md, "hw.gpu.allocation", nil))
 	n.scrape()
 	n.shutdown()
-	assert.Equal(t, 1, n.logs.FilterMessage("hw.gpu.allocation names no pods: this node has no kubelet").Len())
+	assert.Equal(t, 1, n.logs.FilterMessage("hw.gpu.allocation names no pods: the kubelet has no socket here").Len())
 	const silent = "hw.gpu.allocation names no pods: the kubelet does not say which pods hold which GPU"
 	assert.Zero(t, n.logs.FilterMessage(silent).Len())
 
