@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,10 @@ type thresholdExtension struct {
 	rotation  atomic.Uint32
 	reachable atomic.Bool
 	warned    atomic.Int64 // Unix seconds of the last warning
+	// Whether the gateway's name has no address, and when that was looked up.
+	nameless atomic.Bool
+	lookedUp atomic.Int64
+	lookup   func(ctx context.Context, host string) ([]string, error)
 	ready     chan struct{}
 	once      sync.Once // closes ready
 
@@ -84,7 +89,7 @@ func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, err
 	}
 	e := &thresholdExtension{
 		cfg: cfg, names: cfg.names(), ingero: cfg.ingero(),
-		set: set.TelemetrySettings, telemetry: tb, now: time.Now, ready: make(chan struct{}),
+		set: set.TelemetrySettings, telemetry: tb, now: time.Now, lookup: net.DefaultResolver.LookupHost, ready: make(chan struct{}),
 	}
 	e.renewEpoch()
 	e.SetClaim(wire.Claim{Cluster: cfg.Cluster})
