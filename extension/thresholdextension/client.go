@@ -285,16 +285,17 @@ func (e *thresholdExtension) checkName(ctx context.Context, target string, unans
 		e.nameless.Store(false)
 		return
 	}
-	host, _, err := net.SplitHostPort(target[strings.LastIndexByte(target, '/')+1:]) // without gRPC's dns:///
+	target = target[strings.LastIndexByte(target, '/')+1:] // without gRPC's dns:///
+	host, _, err := net.SplitHostPort(target)
 	now, last := e.now().Unix(), e.lookedUp.Load()
 	if err != nil || now-last < int64(warnInterval/time.Second) || !e.lookedUp.CompareAndSwap(last, now) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
 	defer cancel()
-	_, err = e.lookup(ctx, host)
+	_, err = e.lookupHost(ctx, host)
 	if was := e.nameless.Swap(err != nil); err != nil && !was {
-		e.set.Logger.Warn("the gateway "+host+" has no address: set `endpoint` of the exporter (GPU_COLLECTOR_GATEWAY) to host:port of a gateway or shard", zap.Error(err))
+		e.set.Logger.Warn("the gateway "+target+" has no address: set `endpoint` of the exporter (GPU_COLLECTOR_GATEWAY) to host:port of a gateway or shard", zap.Error(err))
 	}
 }
 
