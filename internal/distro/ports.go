@@ -66,15 +66,25 @@ func movePorts(conf *confmap.Conf, names service, used []usedComponent, factorie
 			changes[key], moved[endpoint] = to, listener{u.id, to}
 		}
 	}
+	own := map[string][]string{} // keys of exporters by the endpoint
 	for _, u := range used {
 		if u.section != "exporters" || u.listens() {
 			continue
 		}
 		for key, endpoint := range endpoints("exporters"+confmap.KeyDelimiter+u.id.String(), u.settings) {
-			// Where the receiver feeds the exporter that would be a loop: it is another process's.
-			if l, own := moved[endpoint]; own && !names.feeds(l.id, u.id) {
-				changes[key] = l.to
+			l, listened := moved[endpoint]
+			if !listened {
+				continue
 			}
+			own[endpoint] = append(own[endpoint], key)
+			if names.feeds(l.id, u.id) { // That would be a loop: it is another process's.
+				delete(moved, endpoint)
+			}
+		}
+	}
+	for endpoint, l := range moved {
+		for _, key := range own[endpoint] {
+			changes[key] = l.to
 		}
 	}
 	if changes[readersKey], err = movedReaders(conf, factories, plus); err != nil {

@@ -32,8 +32,8 @@ var values = []string{
 }
 
 var (
-	invalidKeys = regexp.MustCompile(`'([^']*)' has invalid keys: (.+)$`)
-	quoted      = regexp.MustCompile(`"([^"\s]+)"`)
+	invalidKeys = regexp.MustCompile(`'([^'[]*)[^']*' has invalid keys: (.+)$`)
+	quoted      = regexp.MustCompile(`"([A-Za-z][\w/-]*)"`)
 	words       = regexp.MustCompile(`[A-Za-z][\w/-]*`)
 )
 
