@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"maps"
 	"net"
 	"reflect"
@@ -77,12 +76,9 @@ func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 		}
 	}
 	for _, u := range used {
-		at := u.section + confmap.KeyDelimiter + u.id.String()
-		errs = append(errs, misfits(at, reflect.TypeOf(u.config), u.settings, names.Service.Extensions))
+		errs = append(errs, misfits(u.key(), reflect.TypeOf(u.config), u.settings, names.Service.Extensions))
 		if u.listens() {
-			for key, endpoint := range endpoints(at, u.settings) {
-				errs = append(errs, keyed(key, listenaddress.Check(endpoint)))
-			}
+			endpoints(u.key(), u.settings, func(key, endpoint string) { errs = append(errs, keyed(key, listenaddress.Check(endpoint))) })
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -134,29 +130,25 @@ func usedComponents(conf *confmap.Conf, names service, kinds map[string]map[stri
 	return used
 }
 
+func (u usedComponent) key() string { return u.section + confmap.KeyDelimiter + u.id.String() }
+
 // listens tells whether the endpoints of the component are its own, and not where it connects to.
 func (u usedComponent) listens() bool {
 	return u.section == "receivers" || u.section == "extensions" || u.id.Type().String() == "prometheus"
 }
 
-// endpoints are the addresses in a component's settings by their keys, wherever they are, but
-// for URLs and sockets.
-func endpoints(path string, settings map[string]any) iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for _, key := range slices.Sorted(maps.Keys(settings)) {
-			at := path + confmap.KeyDelimiter + key
-			switch v := settings[key].(type) {
-			case map[string]any:
-				for key, endpoint := range endpoints(at, v) {
-					if !yield(key, endpoint) {
-						return
-					}
-				}
-			case string:
-				transport, other := settings["transport"].(string)
-				if key == "endpoint" && !strings.Contains(v, "://") && (!other || strings.HasPrefix(transport, "tcp")) && !yield(at, v) {
-					return
-				}
+// endpoints gives the addresses in a component's settings and their keys, wherever they are,
+// but for URLs and sockets.
+func endpoints(path string, settings map[string]any, give func(key, endpoint string)) {
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		at := path + confmap.KeyDelimiter + key
+		switch v := settings[key].(type) {
+		case map[string]any:
+			endpoints(at, v, give)
+		case string:
+			transport, other := settings["transport"].(string)
+			if key == "endpoint" && !strings.Contains(v, "://") && (!other || strings.HasPrefix(transport, "tcp")) {
+				give(at, v)
 			}
 		}
 	}

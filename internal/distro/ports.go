@@ -3,11 +3,14 @@
 package distro
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
@@ -17,108 +20,87 @@ import (
 // offsetVariable is added to each port that is listened on, for more than one collector on a machine.
 const offsetVariable = "GPU_COLLECTOR_PORT_OFFSET"
 
+// mover adds the offset to ports.
+type mover struct {
+	offset  int
+	changes map[string]any
+	errs    []error
+}
+
+func (m *mover) port(key string, port int) int {
+	if port == 0 { // any that is free
+		return 0
+	}
+	port += m.offset
+	if port < 1 || port > 65535 {
+		m.errs = append(m.errs, fmt.Errorf("%s is %d: the port of `%s` would be %d, and must be 1 to 65535", offsetVariable, m.offset, key, port))
+	}
+	return port
+}
+
 // movePorts adds the offset to the ports that the configuration listens on, defaults too. An
 // exporter stays at its address, unless that is a receiver of this very process.
 func movePorts(conf *confmap.Conf, names service, used []usedComponent, factories otelcol.Factories) error {
 	text := os.Getenv(offsetVariable)
-	if text == "" {
-		return nil
-	}
-	offset, err := strconv.Atoi(text)
+	offset, err := strconv.Atoi(cmp.Or(text, "0"))
 	if err != nil {
 		return fmt.Errorf("%s is %q: it must be a whole number, such as 100", offsetVariable, text)
 	}
-	plus := func(key string, port int) (int, error) {
-		if port == 0 { // any that is free
-			return 0, nil
-		}
-		if port += offset; port < 1 || port > 65535 {
-			return 0, fmt.Errorf("%s is %d: the port of `%s` would be %d, and must be 1 to 65535", offsetVariable, offset, key, port)
-		}
-		return port, nil
+	if offset == 0 {
+		return nil
 	}
-	type listener struct {
-		id component.ID
-		to string
-	}
-	changes, moved := map[string]any{}, map[string]listener{}
+	m := &mover{offset: offset, changes: map[string]any{}}
+	receivers, moved := map[string]component.ID{}, map[string]string{}
 	for _, u := range used {
-		if !u.listens() {
-			continue
-		}
 		whole := confmap.New()
-		if err := whole.Marshal(u.config); err != nil {
-			return fmt.Errorf("%s::%s: %w", u.section, u.id, err)
-		}
-		for key, endpoint := range endpoints(u.section+confmap.KeyDelimiter+u.id.String(), whole.ToStringMap()) {
-			host, service, err := net.SplitHostPort(endpoint)
-			if err != nil {
-				continue
-			}
-			port, err := net.LookupPort("tcp", service)
-			if err != nil {
-				continue
-			}
-			if port, err = plus(key, port); err != nil {
-				return err
-			}
-			to := net.JoinHostPort(host, strconv.Itoa(port))
-			changes[key], moved[endpoint] = to, listener{u.id, to}
-		}
-	}
-	own := map[string][]string{} // keys of exporters by the endpoint
-	for _, u := range used {
-		if u.section != "exporters" || u.listens() {
+		if !u.listens() || whole.Marshal(u.config) != nil {
 			continue
 		}
-		for key, endpoint := range endpoints("exporters"+confmap.KeyDelimiter+u.id.String(), u.settings) {
-			l, listened := moved[endpoint]
-			if !listened {
-				continue
+		endpoints(u.key(), whole.ToStringMap(), func(key, endpoint string) {
+			host, service, _ := net.SplitHostPort(endpoint) // checked before
+			if port, err := net.LookupPort("tcp", service); err == nil {
+				moved[endpoint] = net.JoinHostPort(host, strconv.Itoa(m.port(key, port)))
+				m.changes[key], receivers[endpoint] = moved[endpoint], u.id
 			}
-			own[endpoint] = append(own[endpoint], key)
-			if names.feeds(l.id, u.id) { // That would be a loop: it is another process's.
-				delete(moved, endpoint)
-			}
+		})
+	}
+	own := map[string]string{} // endpoints by keys of exporters
+	for _, u := range used {
+		if u.section == "exporters" && !u.listens() {
+			endpoints(u.key(), u.settings, func(key, endpoint string) {
+				own[key] = endpoint
+				if names.feeds(receivers[endpoint], u.id) { // That would be a loop: it is another process's.
+					delete(moved, endpoint)
+				}
+			})
 		}
 	}
-	for endpoint, l := range moved {
-		for _, key := range own[endpoint] {
-			changes[key] = l.to
+	for key, endpoint := range own {
+		if to, is := moved[endpoint]; is {
+			m.changes[key] = to
 		}
 	}
-	if changes[readersKey], err = movedReaders(conf, factories, plus); err != nil {
-		return err
+	telemetry := confmap.New()
+	if err := telemetry.Marshal(factories.Telemetry.CreateDefaultConfig()); err != nil {
+		return fmt.Errorf("`service::telemetry`: %w", err)
 	}
-	return conf.Merge(confmap.NewFromStringMap(changes))
+	m.readers(cmp.Or(conf.Get(readersKey), telemetry.Get("metrics::readers")))
+	return errors.Join(append(m.errs, conf.Merge(confmap.NewFromStringMap(m.changes)))...)
 }
 
-// movedReaders are where the collector's own metrics are served, by default too.
-func movedReaders(conf *confmap.Conf, factories otelcol.Factories, plus func(string, int) (int, error)) ([]any, error) {
-	own := confmap.New()
-	if err := own.Marshal(map[string]any{"service": map[string]any{"telemetry": factories.Telemetry.CreateDefaultConfig()}}); err != nil {
-		return nil, fmt.Errorf("`%s`: %w", readersKey, err)
-	}
-	if conf.IsSet(readersKey) {
-		own = conf
-	}
-	readers, _ := own.Get(readersKey).([]any)
+// readers moves where the collector's own metrics are served.
+func (m *mover) readers(all any) {
+	readers, _ := all.([]any)
 	for i, reader := range readers {
 		settings, _ := reader.(map[string]any)
-		changed := confmap.NewFromStringMap(settings)
-		port, err := strconv.Atoi(fmt.Sprint(changed.Get(serverKey + "::port")))
-		if err != nil {
-			continue // it pushes
+		for key := range strings.SplitSeq(serverKey, confmap.KeyDelimiter) {
+			settings, _ = settings[key].(map[string]any)
 		}
-		if port, err = plus(fmt.Sprintf("%s::%d::%s::port", readersKey, i, serverKey), port); err != nil {
-			return nil, err
+		if port, err := strconv.Atoi(fmt.Sprint(settings["port"])); err == nil { // the others push
+			settings["port"] = m.port(fmt.Sprintf("%s::%d::%s::port", readersKey, i, serverKey), port)
 		}
-		if err := changed.Merge(confmap.NewFromStringMap(map[string]any{serverKey + "::port": port})); err != nil {
-			return nil, err
-		}
-		readers[i] = changed.ToStringMap()
 	}
-	return readers, nil
+	m.changes[readersKey] = readers
 }
 
 // feeds tells whether what a receiver takes gets to an exporter, through connectors too.

@@ -39,7 +39,7 @@ func TestSpeak(t *testing.T) {
 	root.SetArgs([]string{"sub"})
 	err := root.Execute()
 	require.ErrorIs(t, err, cause)
-	assert.EqualError(t, err, cause.Error()+": did you mean nvml?")
+	require.EqualError(t, err, cause.Error()+": did you mean nvml?")
 	root.SetArgs([]string{"sub", "--hepl"})
 	assert.EqualError(t, root.Execute(), "unknown flag: --hepl: did you mean --help?")
 }

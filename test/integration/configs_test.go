@@ -169,7 +169,7 @@ func TestValidateSaysWhatWouldBeRight(t *testing.T) {
 		`exporters: {otlp_grpc: {sending_queue: {num_consumer: 1}, tls: {insecur: t}}}`: "has invalid keys: num_consumer: did you mean num_consumers?",
 		`proccessors: {}`:         "has invalid keys: proccessors: did you mean processors?",
 		`service: {pipeline: {}}`: "has invalid keys: pipeline: did you mean pipelines?",
-		`service: {pipelines: {metrics: {reciever: [nvml]}}}`:                     "has invalid keys: reciever: did you mean receivers?",
+		`service: {pipelines: {metrics: {receivrs: [nvml]}}}`:                     "has invalid keys: receivrs: did you mean receivers?",
 		`service: {telemetry: {metrics: {levl: none}}}`:                           "has invalid keys: levl: did you mean level?",
 		`service: {telemetry: {logs: {level: inof}}}`:                             `"inof": did you mean info?`,
 		`processors: {stragler/a: {}}`:                                            ": did you mean straggler?",
