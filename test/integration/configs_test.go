@@ -195,18 +195,21 @@ func TestValidateSaysWhatWouldBeRight(t *testing.T) {
 	assert.Contains(t, string(said), "did you mean admission?")
 }
 
+// shippedPorts are those of agent.yaml and gateway.yaml.
+var shippedPorts = []int{4317, 4318, 8085, 8086, 8888, 9464, 13133}
+
+func portOffset(n int) string { return "GPU_COLLECTOR_PORT_OFFSET=" + strconv.Itoa(n) }
+
 // TestCollectorsOfOneMachine: two agents and their gateway, as they ship, differ in one
 // variable. An exporter stays where it is, unless that is in its own process.
 func TestCollectorsOfOneMachine(t *testing.T) {
 	t.Parallel()
-	offset := func(n int) string { return "GPU_COLLECTOR_PORT_OFFSET=" + strconv.Itoa(n) }
-	ports := []int{4317, 4318, 8085, 8086, 8888, 9464, 13133}
-	gateway := loopback.FreeOffset(t, ports...)
-	start(t, options{configs: []string{"configs/gateway.yaml"}, env: []string{offset(gateway), "GPU_COLLECTOR_LISTEN=127.0.0.1"}})
+	gateway := loopback.FreeOffset(t, shippedPorts...)
+	start(t, options{configs: []string{"configs/gateway.yaml"}, env: []string{portOffset(gateway), "GPU_COLLECTOR_LISTEN=127.0.0.1"}})
 	for range 2 {
-		agent := loopback.FreeOffset(t, ports...)
+		agent := loopback.FreeOffset(t, shippedPorts...)
 		start(t, options{configs: []string{"configs/agent.yaml"}, env: []string{
-			offset(agent), fmt.Sprintf("GPU_COLLECTOR_GATEWAY=127.0.0.1:%d", 4317+gateway), "GPU_COLLECTOR_INSECURE=true",
+			portOffset(agent), fmt.Sprintf("GPU_COLLECTOR_GATEWAY=127.0.0.1:%d", 4317+gateway), "GPU_COLLECTOR_INSECURE=true",
 		}})
 		scrape(t, fmt.Sprintf("127.0.0.1:%d", 8888+agent))
 		assert.Equal(t, http.StatusOK, get(t, fmt.Sprintf("http://127.0.0.1:%d/status", 13133+agent)).status)
@@ -220,8 +223,8 @@ func TestCollectorsOfOneMachine(t *testing.T) {
 		require.NoError(t, err, string(text))
 		return string(text)
 	}
-	assert.Equal(t, 2, strings.Count(printed("configs/all-in-one.yaml", offset(100)), "endpoint: 127.0.0.1:14417\n"), "of the receiver and of the exporter")
-	agent := printed("configs/agent.yaml", offset(100), "GPU_COLLECTOR_GATEWAY=127.0.0.1:4317")
+	assert.Equal(t, 2, strings.Count(printed("configs/all-in-one.yaml", portOffset(100)), "endpoint: 127.0.0.1:14417\n"), "of the receiver and of the exporter")
+	agent := printed("configs/agent.yaml", portOffset(100), "GPU_COLLECTOR_GATEWAY=127.0.0.1:4317")
 	assert.Equal(t, 2, strings.Count(agent, "endpoint: 127.0.0.1:4317\n"), "of both exporters: the gateway is another process")
 	assert.Contains(t, agent, "port: 8988\n")
 	for value, says := range map[string]string{"a": "is \"a\": it must be a whole number", "64000": "must be 1 to 65535", "-5000": "must be 1 to 65535"} {
@@ -231,4 +234,16 @@ func TestCollectorsOfOneMachine(t *testing.T) {
 		require.Error(t, err, value)
 		assert.Contains(t, string(text), says)
 	}
+}
+
+// TestAnAgentNamesAGatewayWithoutAnAddress: once, however often it pushes, and it runs on.
+func TestAnAgentNamesAGatewayWithoutAnAddress(t *testing.T) {
+	t.Parallel()
+	c := start(t, options{
+		configs: []string{"configs/agent.yaml", "receivers: {nvml: {collection_interval: 200ms, deadline: 200ms}}\n"},
+		env:     []string{portOffset(loopback.FreeOffset(t, shippedPorts...)), "GPU_COLLECTOR_GATEWAY=gateway.invalid:4317"},
+	})
+	c.waitLog(3, "Exporting failed")
+	c.waitLog(1, "the gateway gateway.invalid:4317 has no address", "GPU_COLLECTOR_GATEWAY")
+	assert.Equal(t, 1, c.log.Count("has no address"))
 }
