@@ -20,6 +20,9 @@ type Configuration struct {
 	used      []usedComponent
 }
 
+// Listen is an address that a configuration listens on, and its key.
+type Listen struct{ Key, Address string }
+
 // Setup is a component that the service names, with the settings as written.
 type Setup struct {
 	ID       component.ID
@@ -42,15 +45,27 @@ func Read(ctx context.Context, set otelcol.CollectorSettings, uris []string) (*C
 		return nil, err
 	}
 	if err := collector.DryRun(ctx); err != nil {
-		return nil, err
+		return nil, suggested{err, (&known{factories: set.Factories}).suggest(err.Error())}
 	}
 	return c, nil
 }
 
 // Convert implements confmap.Converter, the last of all: it changes nothing.
 func (c *Configuration) Convert(_ context.Context, conf *confmap.Conf) error {
-	c.used = usedComponents(conf, c.Factories)
-	c.Listens = listened(conf, c.used)
+	var names struct {
+		Service service `mapstructure:"service"`
+	}
+	if conf.Unmarshal(&names, confmap.WithIgnoreUnused()) != nil {
+		return nil // the Collector tells
+	}
+	listen := func(key, endpoint string) { c.Listens = append(c.Listens, Listen{key, endpoint}) }
+	telemetryAddresses(conf, listen)
+	c.used = usedComponents(conf, names.Service, kindsOf(c.Factories))
+	for _, u := range c.used {
+		if u.listens() {
+			endpoints(u.key(), u.settings, listen)
+		}
+	}
 	return nil
 }
 
