@@ -59,7 +59,11 @@ func (c *Configuration) Convert(_ context.Context, conf *confmap.Conf) error {
 		return nil // the Collector tells
 	}
 	listen := func(key, endpoint string) { c.Listens = append(c.Listens, Listen{key, endpoint}) }
-	telemetryAddresses(conf, listen)
+	own, telemetry := conf, confmap.New()
+	if !conf.IsSet("service::telemetry::metrics") && telemetry.Marshal(c.Factories.Telemetry.CreateDefaultConfig()) == nil {
+		own = confmap.NewFromStringMap(map[string]any{"service": map[string]any{"telemetry": telemetry.ToStringMap()}})
+	}
+	telemetryAddresses(own, listen)
 	c.used = usedComponents(conf, names.Service, kindsOf(c.Factories))
 	for _, u := range c.used {
 		if u.listens() {

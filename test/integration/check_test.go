@@ -64,6 +64,7 @@ receivers:
   otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
 exporters: {otlp_grpc: {endpoint: %q}}
 extensions: {healthcheckv2: {http: {endpoint: %q}}}
+service: {telemetry: {metrics: {level: none}}}
 `, fakenvml.Library(t), loopback.FreeAddr(t), loopback.FreeAddr(t), gateway, loopback.FreeAddr(t))
 	h.env = []string{
 		"PATH=" + os.Getenv("PATH"), fakenvml.StateEnv + "=" + h.stateFile, "STATE_DIRECTORY=" + h.memory, "TMPDIR=" + t.TempDir(),
@@ -206,7 +207,7 @@ func TestCheckKnowsWhatTheAgentRemembers(t *testing.T) {
 	require.NoError(t, err)
 	h := newGPUHost(t, loopback.FreeAddr(t))
 	require.NoError(t, h.state.Write(h.stateFile))
-	a := start(t, options{binary: agent, configs: []string{"configs/agent.yaml", h.config, "\nservice: {telemetry: {metrics: {level: none}}}\n"}, env: h.env})
+	a := start(t, options{binary: agent, configs: []string{"configs/agent.yaml", h.config}, env: h.env})
 	remembered := filepath.Join(h.memory, "nvml.state")
 	eventually(t, "the agent remembers its GPUs", func() bool { _, err := os.Stat(remembered); return err == nil })
 	c := h.check("")
