@@ -197,6 +197,8 @@ func TestCheckIsAGate(t *testing.T) {
 	taken := httptest.NewServer(http.NotFoundHandler())
 	defer taken.Close()
 	c = h.check(fmt.Sprintf("receivers: {otlp: {protocols: {grpc: {endpoint: %q}}}}", taken.Listener.Addr()))
+	h.config = strings.Replace(h.config, "service: {telemetry: {metrics: {level: none}}}", "", 1)
+	assert.Contains(t, fmt.Sprint(h.check("").Checks), "localhost:8888", "the collector's own metrics, free or taken")
 	assert.Contains(t, c.of("ports"), "fail: "+taken.Listener.Addr().String()+" is taken by integration.te")
 }
 
