@@ -32,9 +32,16 @@ type dcgmGPU struct {
 // it. It takes some 500 bytes for a GPU while it does so.
 func (s *scrape) dcgm() error {
 	gpus, order := map[gpuAt]*dcgmGPU{}, []*dcgmGPU(nil)
-	byLabels := map[string]gpuAt{}
+	byLabels, addresses := map[string]gpuAt{}, map[gpuAt]string{}
 	s.points(gpusemconv.MetricGPUInfo, func(at gpuAt, attrs []Attr, _ float64) {
-		labels := s.dcgmLabels(at.node, attrs)
+		whole, address := at, textOf(attrs, "gpu.pci.bus_id")
+		if parent := textOf(attrs, gpusemconv.AttrHWParent); parent != "" {
+			whole.id = HashString(parent)
+		}
+		if address != "" {
+			addresses[whole] = address // a slice comes after its GPU, and tells none
+		}
+		labels := s.dcgmLabels(at.node, attrs, addresses[whole])
 		if labels == "" || gpus[at] != nil {
 			return
 		}
@@ -154,7 +161,7 @@ func (s *scrape) points(metric string, yield func(at gpuAt, attrs []Attr, value 
 
 // dcgmLabels are those of a GPU, empty where it cannot be told apart: a slice has its
 // GPU's, and the number of its GPU instance.
-func (s *scrape) dcgmLabels(node int32, attrs []Attr) string {
+func (s *scrape) dcgmLabels(node int32, attrs []Attr, address string) string {
 	v := &s.nodes[node]
 	index, id, model := textOf(attrs, gpusemconv.AttrGPUIndex), textOf(attrs, gpusemconv.AttrHWID), textOf(attrs, gpusemconv.AttrHWModel)
 	instance, profile := "", ""
@@ -169,7 +176,7 @@ func (s *scrape) dcgmLabels(node int32, attrs []Attr) string {
 	for _, label := range [...][2]string{
 		{"gpu", index},
 		{"UUID", id},
-		{"pci_bus_id", textOf(attrs, "gpu.pci.bus_id")},
+		{"pci_bus_id", address},
 		{"device", "nvidia" + index},
 		{"modelName", model},
 		{"GPU_I_PROFILE", profile},
