@@ -47,3 +47,4 @@ cp dashboards/prometheus/{alerts,rules}.yaml "$chart/prometheus/"
 go run ./tools/valuesdoc
 
 go run ./tools/configdoc docs/configuration.md
+go run ./tools/dcgmdoc docs/coming-from-dcgm-exporter.md

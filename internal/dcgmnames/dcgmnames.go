@@ -40,7 +40,7 @@ var factors = map[[2]string]float64{
 const (
 	ioRate = "hw.gpu.io.rate"
 	link   = "gpu.link"
-	hopper = "Hopper and newer"
+	hopper = "Hopper+"
 )
 
 // value is a name; attributes are keys and values in turn.
@@ -100,7 +100,7 @@ func linkErrors(dcgm, help, kind string) Name {
 var All = []Name{
 	clock("DCGM_FI_DEV_SM_CLOCK", "SM clock", "sm"),
 	clock("DCGM_FI_DEV_MEM_CLOCK", "Memory clock", "memory"),
-	value("DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature", "C", semconv.MetricTemperature, semconv.AttrSensorLocation, "memory").standard().note("absent, not 0, where untold"),
+	value("DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature", "C", semconv.MetricTemperature, semconv.AttrSensorLocation, "memory").standard().note("no 0 where untold"),
 	value("DCGM_FI_DEV_GPU_TEMP", "GPU temperature", "C", semconv.MetricTemperature, semconv.AttrSensorLocation, "gpu").standard(),
 	value("DCGM_FI_DEV_POWER_USAGE", "Power draw", "W", semconv.MetricPower).standard(),
 	value("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Energy since the driver was loaded", "mJ", semconv.MetricEnergy).standard(),
@@ -109,12 +109,12 @@ var All = []Name{
 	task("DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization", "memory"),
 	task("DCGM_FI_DEV_ENC_UTIL", "Encoder utilization", "encoder"),
 	task("DCGM_FI_DEV_DEC_UTIL", "Decoder utilization", "decoder"),
-	value("DCGM_FI_DEV_XID_ERRORS", "Code of the last Xid, 0 before the first", "code", "hw.gpu.xid.last").standard().note("since the agent's start"),
+	value("DCGM_FI_DEV_XID_ERRORS", "Code of the last Xid, 0 before the first", "code", "hw.gpu.xid.last").standard().note("since start"),
 	value("DCGM_FI_DEV_FB_FREE", "Free memory", "MiB", semconv.MetricGPUMemoryLimit).less(semconv.MetricGPUMemoryUsage, "hw.gpu.memory.reserved").standard(),
 	value("DCGM_FI_DEV_FB_USED", "Memory in use", "MiB", semconv.MetricGPUMemoryUsage).standard(),
 	value("DCGM_FI_DEV_FB_RESERVED", "Memory that the driver keeps", "MiB", "hw.gpu.memory.reserved").standard(),
 	value("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "Traffic of all NVLinks, both directions", "MB/s", ioRate, link, "nvlink").standard().note(hopper),
-	missing("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "guests of vGPU are not watched").standard(),
+	missing("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "not watched").standard(),
 	remapped("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Rows remapped for uncorrectable errors", "uncorrected"),
 	remapped("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Rows remapped for correctable errors", "corrected"),
 	value("DCGM_FI_DEV_ROW_REMAP_FAILURE", "Whether a row could not be remapped", "1", semconv.MetricGPURemapFailed).standard(),

@@ -196,7 +196,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUUp, Unit: "1", Integer: true, Range: flag, Low: true, Keys: key(semconv.AttrReason), Entries: gpu(each(Up)), Fold: states, For: onBoth},
 	{Name: semconv.MetricGPUUtilization, Unit: "1", About: "Fraction of time the GPU was busy with the task.", Range: share, Low: true, Keys: []Key{{Name: semconv.AttrGPUTask, Absent: "general"}}, Entries: gpu(is("general", Utilization)), Fold: levels, For: all},
 	{Name: semconv.MetricGPUXIDEvents, Unit: "{event}", Kind: Counter, Integer: true, About: "Xid events seen since the start.", Range: counts, Entries: gpu(each(Xid)), Fold: grows, For: onBoth},
-	{Name: "hw.gpu.xid.last", Unit: "1", Integer: true, Range: Range{-1, 1 << 53}, Entries: gpu(each(None)), Unread: "dashboards of dcgm-exporter"},
+	{Name: "hw.gpu.xid.last", Unit: "1", Integer: true, Range: Range{-1, 1 << 53}, Entries: gpu(each(None)), Unread: forLooks},
 	{Name: semconv.MetricHWNetworkBandwidth, Unit: "By/s", Kind: UpDownCounter, Range: link, Low: true, Entries: of(Network, each(NetworkBandwidth)), Fold: Folding{FoldSum, FoldLast, "a job uses all adapters of its node"}, For: Reasons},
 	{Name: semconv.MetricPower, Unit: "W", About: "Power draw.", Range: watts, Shared: true, Typed: true, Entries: gpu(each(Power)), Fold: total, For: all},
 	{Name: semconv.MetricHWStatus, Unit: "1", Kind: UpDownCounter, Integer: true, Range: flag, Shared: true, Typed: true, Keys: key(semconv.AttrHWState), Entries: gpu(each(HardwareState)), Unread: "nobody: hw.gpu.health.* say more"},
