@@ -67,7 +67,7 @@ const (
 	onBoth = Reasons | View
 	all    = Score | Reasons | View
 
-	byRubric = "the rubric, in the receiver"
+	byRubric = "the rubric"
 	forLooks = "people"
 )
 
