@@ -80,7 +80,7 @@ exporters:
 service:
   pipelines:
     metrics:
-      exporters: [otlp_http, prometheus]
+      exporters: [otlp_http, forward]
 `, p.http)
 			},
 			push: func(_ *testing.T, p agentPorts) func(context.Context, pmetric.Metrics) error {

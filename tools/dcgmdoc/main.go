@@ -63,8 +63,8 @@ func table() string {
 		if len(points) > 0 {
 			here = "`" + n.Metric + "{" + strings.Join(points, ",") + "}`"
 		}
-		for _, less := range n.Less {
-			here += "-`" + less + "`"
+		if len(n.Less) > 0 {
+			here += "-`" + strings.Join(n.Less, "`-`") + "`"
 		}
 		fmt.Fprintf(&out, "|%s|%s|%s|%s|%s|\n", name, n.Unit, here, factor(n.Factor), n.Note)
 	}
