@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
@@ -21,6 +22,7 @@ import (
 const (
 	maxEpisodeNodes  = 100
 	maxEvidence      = 32
+	maxHolders       = 16
 	maxSentenceBytes = 1024
 )
 
@@ -53,6 +55,11 @@ func readEpisode(lr plog.LogRecord, id *sender, now time.Time) *fleetstate.Episo
 	}
 	for _, v := range a.list(gpusemconv.AttrEpisodeNodes, maxEpisodeNodes) {
 		ep.Nodes = append(ep.Nodes, short(metricreading.Text(v), fleetstate.MaxName))
+	}
+	for _, v := range a.list(gpusemconv.AttrEpisodeAllocations, maxHolders) {
+		if h := reading.ParseHolder(short(metricreading.Text(v), maxSentenceBytes)); h.Named() {
+			ep.Holders = append(ep.Holders, h)
+		}
 	}
 	if lr.Body().Type() == pcommon.ValueTypeStr {
 		ep.Text = short(lr.Body().Str(), maxSentenceBytes)

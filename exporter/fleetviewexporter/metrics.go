@@ -117,6 +117,11 @@ var ownReaders = map[reading.Field]fieldReader{
 			u.SetReason(i, fleetstate.Reason{Reason: p.Texts[0], Action: attribute(p, gpusemconv.AttrAction)}, on(p))
 		}
 	},
+	reading.Allocation: func(u *fleetstate.Update, p *metricreading.Point) {
+		if i := gpu(u, p); i >= 0 {
+			u.SetHolder(i, p.Holder(), on(p))
+		}
+	},
 	reading.RecoveryAction: gpuState((*fleetstate.Update).SetAction),
 	reading.PowerBrake:     throttle, reading.HWThermal: throttle, reading.SWThermal: throttle,
 	reading.HWSlowdown: throttle, reading.PowerCap: throttle, reading.OtherThrottle: throttle,

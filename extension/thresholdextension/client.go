@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -44,6 +45,9 @@ const (
 // pause up to two minutes by default, and configgrpc has no key for it.
 const maxReconnectDelay = 5 * time.Second
 
+// lookupTimeout bounds how long a push that failed looks for the gateway's address.
+const lookupTimeout = 2 * time.Second
+
 // warnInterval is the least time between two warnings about one peer's headers.
 const warnInterval = time.Minute
 
@@ -73,6 +77,7 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(r)
 	if err != nil {
 		t.ext.hear(r.Context(), "http", claim, nil, false)
+		t.ext.checkName(r.Context(), r.URL.Host, true)
 		return resp, err
 	}
 	t.ext.hear(r.Context(), "http", claim, resp.Header.Values, t.ext.answered(resp))
@@ -120,6 +125,7 @@ func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialO
 			code := status.Code(err)
 			unanswered := len(md) == 0 && (code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled)
 			e.hear(ctx, "grpc", claim, md.Get, !unanswered)
+			e.checkName(ctx, cc.Target(), unanswered)
 			return err
 		},
 	)}
@@ -271,6 +277,28 @@ func (e *thresholdExtension) resync(ctx context.Context, r resync.Request, reaso
 }
 
 // warn logs at most once per warnInterval: a peer must not fill the log.
+// checkName tells once that the gateway's name has no address, and again after it had some:
+// what a transport says of that is in its own words, and in each push. A warnInterval has one
+// question.
+func (e *thresholdExtension) checkName(ctx context.Context, target string, unanswered bool) {
+	if !unanswered {
+		e.nameless.Store(false)
+		return
+	}
+	target = target[strings.LastIndexByte(target, '/')+1:] // without gRPC's dns:///
+	host, _, err := net.SplitHostPort(target)
+	now, last := e.now().Unix(), e.lookedUp.Load()
+	if err != nil || now-last < int64(warnInterval/time.Second) || !e.lookedUp.CompareAndSwap(last, now) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
+	defer cancel()
+	_, err = e.lookupHost(ctx, host)
+	if was := e.nameless.Swap(err != nil); err != nil && !was {
+		e.set.Logger.Warn("the gateway "+target+" has no address: set `endpoint` of the exporter (GPU_COLLECTOR_GATEWAY) to host:port of a gateway or shard", zap.Error(err))
+	}
+}
+
 func (e *thresholdExtension) warn(msg string, err error) {
 	now := e.now().Unix()
 	last := e.warned.Load()

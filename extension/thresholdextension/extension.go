@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -60,8 +61,12 @@ type thresholdExtension struct {
 	rotation  atomic.Uint32
 	reachable atomic.Bool
 	warned    atomic.Int64 // Unix seconds of the last warning
-	ready     chan struct{}
-	once      sync.Once // closes ready
+	// Whether the gateway's name has no address, and when that was looked up.
+	nameless   atomic.Bool
+	lookedUp   atomic.Int64
+	lookupHost func(ctx context.Context, host string) ([]string, error)
+	ready      chan struct{}
+	once       sync.Once // closes ready
 
 	// A middle tier is both: it asks above for what was asked of it, and asks
 	// below for what it was asked for.
@@ -84,7 +89,7 @@ func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, err
 	}
 	e := &thresholdExtension{
 		cfg: cfg, names: cfg.names(), ingero: cfg.ingero(),
-		set: set.TelemetrySettings, telemetry: tb, now: time.Now, ready: make(chan struct{}),
+		set: set.TelemetrySettings, telemetry: tb, now: time.Now, lookupHost: net.DefaultResolver.LookupHost, ready: make(chan struct{}),
 	}
 	e.renewEpoch()
 	e.SetClaim(wire.Claim{Cluster: cfg.Cluster})

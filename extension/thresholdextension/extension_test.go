@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -29,6 +30,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -705,4 +708,43 @@ func TestForeignNamesAreRefused(t *testing.T) {
 	e.now = func() time.Time { panic("what time is it?") }
 	assert.Equal(t, http.StatusInternalServerError, ask(http.MethodGet, "http://"+addr+thresholdsPath, ""))
 	metadatatest.AssertEqualExtensionStragglerThresholdPanics(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, metricdatatest.IgnoreTimestamp())
+}
+
+// TestAGatewayWithoutAnAddress is told once, and again after it had one; of a gateway that
+// answers nobody asks.
+func TestAGatewayWithoutAnAddress(t *testing.T) {
+	e, tel := newTestExtension(t, func(*Config) {})
+	core, logs := observer.New(zap.WarnLevel)
+	e.set = tel.NewTelemetrySettings()
+	e.set.Logger = zap.New(core)
+	now, asked, unknown := time.Unix(1e9, 0), 0, true
+	e.now = func() time.Time { return now }
+	e.lookupHost = func(_ context.Context, host string) ([]string, error) {
+		asked++
+		assert.Equal(t, "gatway", host)
+		if unknown {
+			return nil, errors.New("no such host")
+		}
+		return []string{"10.0.0.1"}, nil
+	}
+	pushes := func(told int, unanswered bool) {
+		t.Helper()
+		for range 100 {
+			now = now.Add(10 * time.Second)
+			e.checkName(t.Context(), "dns:///gatway:4317", unanswered)
+		}
+		assert.Equal(t, told, logs.FilterMessageSnippet("the gateway gatway:4317 has no address: set `endpoint` of the exporter (GPU_COLLECTOR_GATEWAY)").Len())
+	}
+	pushes(1, true)
+	assert.Equal(t, 17, asked, "one a minute")
+	unknown = false
+	pushes(1, true)
+	unknown = true
+	pushes(2, true)
+	asked = 0
+	pushes(2, false)
+	assert.Zero(t, asked)
+	e.checkName(t.Context(), "unix:///run/gateway.sock", true)
+	assert.Zero(t, asked)
+	pushes(3, true)
 }

@@ -60,6 +60,7 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 	dns.SetMinResolutionInterval(resolveAgain)
 	limitMemory()
 	factories = withLastUpload(factories)
+	names := &known{factories: factories}
 	set := otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
 		Factories: factories,
@@ -67,7 +68,7 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 			ResolverSettings: confmap.ResolverSettings{
 				ProviderFactories: withEnvironment(providers, os.Stderr),
 				ConverterFactories: []confmap.ConverterFactory{
-					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return checks{factories, os.Stderr} }),
+					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return checks{factories, os.Stderr, names} }),
 				},
 			},
 		},
@@ -78,6 +79,7 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 	for _, command := range commands {
 		cmd.AddCommand(command(set))
 	}
+	names.speak(cmd)
 	// Cobra has printed the error.
 	if err := cmd.Execute(); err != nil {
 		os.Exit(1)

@@ -98,6 +98,39 @@ func fleet(a *API) {
 	})
 }
 
+// Whoever looks after a job asks for its nodes and GPUs, and whether one is sick.
+func TestJobs(t *testing.T) {
+	a := newAPI(nil)
+	fleet(a)
+	put(a, "c1", "n1", t0, func(u *fleetstate.Update) {
+		u.SetHolder(u.GPU("GPU-b"), reading.Holder{Job: "12"}, true)
+		u.SetHolder(u.GPU("GPU-b"), reading.Holder{Pod: "p", Namespace: "ns", Container: "main"}, true)
+		u.SetHolder(u.GPU("GPU-a"), reading.Holder{Job: "13"}, true)
+	})
+	put(a, "c1", "n2", t0, func(u *fleetstate.Update) { u.SetFacts(fleetstate.Facts{JobID: "14"}) })
+	for query, want := range map[string][]string{"12": {"n1"}, "p": {"n1"}, "13,14": {"n1", "n2"}, "1": nil} {
+		var nodes []string
+		for _, n := range get200[NodePage](t, a, "/api/v1/nodes?job="+query).Nodes {
+			nodes = append(nodes, n.Node)
+		}
+		assert.Equal(t, want, nodes, query)
+	}
+	gpus := get200[GPUPage](t, a, "/api/v1/gpus?job=12").GPUs
+	require.Len(t, gpus, 1)
+	assert.Equal(t, "unhealthy", gpus[0].Health)
+	held := []Allocation{{Pod: "p", Namespace: "ns", Container: "main"}, {Job: "12"}}
+	assert.Equal(t, held, gpus[0].Allocations)
+
+	e1 := get200[Episode](t, a, "/api/v1/episodes/e1")
+	assert.Empty(t, e1.Allocations)
+	record := &fleetstate.Episode{ID: "e1", Subject: "node", Cluster: "c1", Node: "n1", Since: t0.Add(-time.Minute), Updated: t0, Holders: []reading.Holder{{Job: "12"}}}
+	a.o.Store.PutEpisode(record)
+	over := *record
+	over.Ended, over.Holders = t0, nil
+	a.o.Store.PutEpisode(&over)
+	assert.Equal(t, held[1:], get200[Episode](t, a, "/api/v1/episodes/e1").Allocations, "the end repeats the onset's")
+}
+
 // TestWhyThereIsNoVerdict: a node and a group say it in words, and a node until when.
 func TestWhyThereIsNoVerdict(t *testing.T) {
 	a := newAPI(nil)

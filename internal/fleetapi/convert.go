@@ -119,7 +119,7 @@ func (c *converter) peers(n *fleetstate.Node) *fleetstate.Group {
 func (c *converter) gpuList(n *fleetstate.Node) []GPU {
 	list := make([]GPU, len(n.GPUs))
 	for i := range n.GPUs {
-		list[i] = c.gpu(&n.GPUs[i])
+		list[i] = c.gpu(n, i)
 	}
 	slices.SortStableFunc(list, func(a, b GPU) int {
 		return cmp.Or(cmp.Compare(index(a), index(b)), cmp.Compare(a.UUID, b.UUID))
@@ -134,10 +134,12 @@ func index(g GPU) int {
 	return *g.Index
 }
 
-func (c *converter) gpu(g *fleetstate.GPU) GPU {
+func (c *converter) gpu(n *fleetstate.Node, i int) GPU {
+	g := &n.GPUs[i]
 	out := GPU{
 		LastReported: g.Reported().UTC(), ReportedAgeSeconds: c.age(g.Reported()),
-		UUID: g.UUID, Parent: g.Parent, Model: g.Model, Serial: g.Serial, Driver: g.Driver, BusID: g.BusID,
+		Allocations: allocations(n.Held.Of(g.UUID)),
+		UUID:        g.UUID, Parent: g.Parent, Model: g.Model, Serial: g.Serial, Driver: g.Driver, BusID: g.BusID,
 		Up: flag(g.Get(reading.Up)), UpReason: g.UpReason,
 		Health: g.Health.String(), HealthScore: g.Get(reading.Health), Action: g.Action,
 		Reasons: make([]HealthReason, len(g.Reasons)), Xids: make([]Xid, len(g.Xids)),
@@ -169,6 +171,13 @@ func (c *converter) gpu(g *fleetstate.GPU) GPU {
 		out.Xids[i] = Xid(x)
 	}
 	return out
+}
+
+func allocations(holders []reading.Holder) (list []Allocation) {
+	for _, h := range holders {
+		list = append(list, Allocation{Job: h.Job, Pod: h.Pod, Namespace: h.Namespace, Container: h.Container})
+	}
+	return list
 }
 
 func (c *converter) groupView(g *fleetstate.Group) Group {
@@ -219,6 +228,7 @@ func (c *converter) episode(e *fleetstate.Episode) Episode {
 		ended := e.Ended.UTC()
 		out.Ended, out.Duration = &ended, max(0, e.Ended.Sub(e.Since).Seconds())
 	}
+	out.Allocations = allocations(e.Holders)
 	for _, ev := range e.Evidence {
 		out.Evidence = append(out.Evidence, Evidence(ev))
 	}

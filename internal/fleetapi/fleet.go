@@ -144,6 +144,7 @@ type listGPUsInput struct {
 	Cluster  []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
 	Names    []string `query:"names,explode" maxItems:"1000" doc:"Only of nodes of these names; abc* stands for all names that begin with abc"`
 	Health   []string `query:"health,explode" enum:"unknown,healthy,degraded,unhealthy" doc:"Only GPUs in one of these states"`
+	Job      []string `query:"job,explode" maxItems:"100" doc:"Only GPUs that one of these jobs or pods holds"`
 	MinUsage float64  `query:"min_usage" minimum:"0" maximum:"1" doc:"Least utilisation"`
 	PageParams
 }
@@ -165,14 +166,14 @@ func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 		}
 		for i := range v.GPUs {
 			g := &v.GPUs[i]
-			if len(in.Health) > 0 && !health[g.Health] {
+			if len(in.Health) > 0 && !health[g.Health] || len(in.Job) > 0 && !v.Runs(in.Job, g.UUID) {
 				continue
 			}
 			if u := g.Get(reading.Utilization); in.MinUsage > 0 && (u == nil || *u < in.MinUsage) {
 				continue
 			}
 			if total >= in.offset() && len(out.GPUs) < in.Limit {
-				out.GPUs = append(out.GPUs, NodeGPU{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPU: c.gpu(g)})
+				out.GPUs = append(out.GPUs, NodeGPU{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPU: c.gpu(v.Node, i)})
 			}
 			total++
 		}

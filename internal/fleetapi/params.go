@@ -63,13 +63,14 @@ type NodeParams struct {
 	State     []string       `query:"state,explode" enum:"active,idle,calibrating,missing" doc:"Only nodes in one of these states"`
 	Health    []string       `query:"health,explode" enum:"unknown,healthy,degraded,unhealthy" doc:"Only nodes whose worst GPU is in one of these states"`
 	Straggler optional[bool] `query:"straggler" doc:"Only stragglers, or only others. A missing node is none, whatever it was"`
+	Job       []string       `query:"job,explode" maxItems:"100" doc:"Only nodes that run one of these jobs or pods"`
 	MinUsage  float64        `query:"min_usage" minimum:"0" maximum:"1" doc:"Least mean utilisation of the node's GPUs"`
 }
 
 func (p *NodeParams) filter() fleetstate.Filter {
 	f := fleetstate.Filter{
 		Clusters: p.Cluster, Names: p.Names, Groups: p.Group, States: p.State,
-		Straggler: p.Straggler.pointer(), MinUsage: p.MinUsage,
+		Straggler: p.Straggler.pointer(), Jobs: p.Job, MinUsage: p.MinUsage,
 	}
 	for _, name := range p.Health {
 		// The schema has checked the names.

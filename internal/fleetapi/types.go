@@ -102,6 +102,7 @@ type GPU struct {
 	Action      string         `json:"recovery_action,omitempty" doc:"The action that the driver asks for"`
 	Throttles   []string       `json:"throttle_reasons" doc:"The reasons that hold the clocks down"`
 	Xids        []Xid          `json:"xids"`
+	Allocations []Allocation   `json:"allocations,omitempty" doc:"The containers and jobs that hold the GPU"`
 
 	Temperature       *float64 `json:"temperature_celsius,omitempty"`
 	TemperatureLimit  *float64 `json:"temperature_limit_celsius,omitempty" doc:"Where the hardware slows down"`
@@ -150,6 +151,14 @@ type Xid struct {
 	Count float64 `json:"count"`
 }
 
+// Allocation is a container or a job that holds a GPU.
+type Allocation struct {
+	Job       string `json:"job,omitempty" doc:"As its scheduler names it; absent for a container"`
+	Pod       string `json:"pod,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Container string `json:"container,omitempty"`
+}
+
 // NodeGPU is a GPU and where it is.
 type NodeGPU struct {
 	Cluster string `json:"cluster"`
@@ -194,39 +203,40 @@ type GroupSignal struct {
 
 // Episode is a time in which a node or group stood out.
 type Episode struct {
-	ID           string     `json:"id" doc:"Of no other episode of the cluster"`
-	Subject      string     `json:"subject" doc:"node, group, missing, communicator or job"`
-	Cluster      string     `json:"cluster"`
-	Group        string     `json:"group,omitempty"`
-	Node         string     `json:"node,omitempty"`
-	Open         bool       `json:"open"`
-	Since        time.Time  `json:"since"`
-	SinceBefore  bool       `json:"since_before,omitempty" doc:"It began at that time or earlier"`
-	Updated      time.Time  `json:"updated"`
-	Ended        *time.Time `json:"ended,omitempty"`
-	AgeSeconds   float64    `json:"age_seconds" doc:"Since its last record"`
-	Duration     float64    `json:"duration_seconds" doc:"So far, for an open one"`
-	Signal       string     `json:"signal,omitempty"`
-	Severity     string     `json:"severity,omitempty" doc:"minor, major or critical"`
-	Confidence   *float64   `json:"confidence,omitempty" doc:"0 to 1"`
-	Gap          *float64   `json:"gap,omitempty" doc:"Share of the peers' level that is lost"`
-	Value        *float64   `json:"value,omitempty" doc:"In the signal's unit"`
-	Median       *float64   `json:"median,omitempty" doc:"The peers'"`
-	Rank         *int64     `json:"rank,omitempty"`
-	Active       *int64     `json:"active,omitempty" doc:"Active peers"`
-	LostGPUHours *float64   `json:"gpu_hours_lost_per_hour,omitempty"`
-	Nodes        []string   `json:"nodes,omitempty" doc:"Affected nodes of a group, at most 100"`
-	NodeCount    int64      `json:"node_count,omitempty"`
-	Cause        string     `json:"cause,omitempty" doc:"Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well"`
-	Reason       string     `json:"reason,omitempty"`
-	Action       string     `json:"action,omitempty"`
-	Observation  bool       `json:"observation,omitempty" doc:"The reason has no contrast with the peers: no proof"`
-	Job          string     `json:"job_id,omitempty" doc:"Of the ranks or the communicator that are meant"`
-	Communicator string     `json:"communicator,omitempty" doc:"Of one that is slow"`
-	GPU          string     `json:"gpu,omitempty" doc:"That the reason points at, else the culprit's"`
-	Culprit      *Culprit   `json:"culprit,omitempty" doc:"Rank of the node that stood out from its others"`
-	Evidence     []Evidence `json:"evidence,omitempty"`
-	Text         string     `json:"text,omitempty"`
+	ID           string       `json:"id" doc:"Of no other episode of the cluster"`
+	Subject      string       `json:"subject" doc:"node, group, missing, communicator or job"`
+	Cluster      string       `json:"cluster"`
+	Group        string       `json:"group,omitempty"`
+	Node         string       `json:"node,omitempty"`
+	Open         bool         `json:"open"`
+	Since        time.Time    `json:"since"`
+	SinceBefore  bool         `json:"since_before,omitempty" doc:"It began at that time or earlier"`
+	Updated      time.Time    `json:"updated"`
+	Ended        *time.Time   `json:"ended,omitempty"`
+	AgeSeconds   float64      `json:"age_seconds" doc:"Since its last record"`
+	Duration     float64      `json:"duration_seconds" doc:"So far, for an open one"`
+	Signal       string       `json:"signal,omitempty"`
+	Severity     string       `json:"severity,omitempty" doc:"minor, major or critical"`
+	Confidence   *float64     `json:"confidence,omitempty" doc:"0 to 1"`
+	Gap          *float64     `json:"gap,omitempty" doc:"Share of the peers' level that is lost"`
+	Value        *float64     `json:"value,omitempty" doc:"In the signal's unit"`
+	Median       *float64     `json:"median,omitempty" doc:"The peers'"`
+	Rank         *int64       `json:"rank,omitempty"`
+	Active       *int64       `json:"active,omitempty" doc:"Active peers"`
+	LostGPUHours *float64     `json:"gpu_hours_lost_per_hour,omitempty"`
+	Nodes        []string     `json:"nodes,omitempty" doc:"Affected nodes of a group, at most 100"`
+	NodeCount    int64        `json:"node_count,omitempty"`
+	Cause        string       `json:"cause,omitempty" doc:"Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well"`
+	Reason       string       `json:"reason,omitempty"`
+	Action       string       `json:"action,omitempty"`
+	Observation  bool         `json:"observation,omitempty" doc:"The reason has no contrast with the peers: no proof"`
+	Job          string       `json:"job_id,omitempty" doc:"Of the ranks or the communicator that are meant"`
+	Allocations  []Allocation `json:"allocations,omitempty" doc:"The containers and jobs that held the culprit's GPU at the onset, else those of the node, at most 16"`
+	Communicator string       `json:"communicator,omitempty" doc:"Of one that is slow"`
+	GPU          string       `json:"gpu,omitempty" doc:"That the reason points at, else the culprit's"`
+	Culprit      *Culprit     `json:"culprit,omitempty" doc:"Rank of the node that stood out from its others"`
+	Evidence     []Evidence   `json:"evidence,omitempty"`
+	Text         string       `json:"text,omitempty"`
 }
 
 // Evidence is a fact that speaks for an episode's reason.

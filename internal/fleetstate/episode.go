@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Episode is a time in which a node, a group or its absence stood out.
@@ -34,6 +35,8 @@ type Episode struct {
 	NodeCount int64
 	// Job is that of the ranks or of the communicator that are meant, where it has a name.
 	Job, Communicator string
+	// Holders are those of the culprit's GPU, else of the node, as of the onset.
+	Holders []reading.Holder
 	// Cause is why it ended, or what made a group's incident.
 	Cause          string
 	Reason, Action string
@@ -128,6 +131,9 @@ func (e *Episode) kibibytes() int {
 		len(e.Cause) + len(e.Reason) + len(e.Action) + len(e.GPU) + len(e.Text) + len(e.Culprit.GPU) + len(e.Job) + len(e.Communicator)
 	for _, name := range e.Nodes {
 		n += 16 + len(name)
+	}
+	for _, h := range e.Holders {
+		n += 72 + len(h.Job) + len(h.Pod) + len(h.Namespace) + len(h.Container)
 	}
 	for i := range e.Evidence {
 		ev := &e.Evidence[i]
@@ -294,6 +300,9 @@ func (e *Episode) after(old *Episode) *Episode {
 	if old.Since.Before(e.Since) {
 		// A record that does not say since when has its own time there.
 		next.Since, next.SinceBefore = old.Since, old.SinceBefore
+	}
+	if len(e.Holders) == 0 {
+		next.Holders = old.Holders
 	}
 	if !e.Open() && len(e.Evidence) == 0 {
 		// The end says only that it is over; the rest is known from before.

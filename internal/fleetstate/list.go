@@ -52,6 +52,8 @@ type Filter struct {
 	Health []Health
 	// Straggler selects by View.Straggler.
 	Straggler *bool
+	// Jobs selects nodes that run one of these, as their resource or one of their GPUs says.
+	Jobs []string
 	// MinUsage is the least mean utilisation of a node's GPUs, a fraction. No
 	// missing node has any.
 	MinUsage float64
@@ -59,7 +61,7 @@ type Filter struct {
 
 // fixed reports whether a node that is selected stays so.
 func (f *Filter) fixed() bool {
-	return len(f.Groups) == 0 && len(f.States) == 0 && len(f.Health) == 0 && f.Straggler == nil && f.MinUsage == 0
+	return len(f.Groups) == 0 && len(f.States) == 0 && len(f.Health) == 0 && f.Straggler == nil && len(f.Jobs) == 0 && f.MinUsage == 0
 }
 
 func (f *Filter) matchKey(k Key) bool {
@@ -81,6 +83,7 @@ func (f *Filter) matchNode(v *View) bool {
 	return (len(f.Groups) == 0 || slices.Contains(f.Groups, v.Group)) &&
 		(f.Straggler == nil || *f.Straggler == v.Straggler()) &&
 		(f.MinUsage <= 0 || v.State != gpusemconv.StateMissing && v.Usage >= f.MinUsage) && // not while it is unknown, NaN
+		(len(f.Jobs) == 0 || v.Runs(f.Jobs, "")) &&
 		(len(f.Health) == 0 || slices.Contains(f.Health, v.Health)) &&
 		(len(f.States) == 0 || slices.Contains(f.States, v.State))
 }

@@ -65,6 +65,9 @@ func TestBytesBoundTheMemory(t *testing.T) {
 				u.SetReason(at, Reason{text(d, 9), text(d, 9)}, true)
 				u.SetXid(at, Xid{Code: d, Class: text(d, 20), Count: 1})
 			}
+			for d := range 64 {
+				u.SetHolder(at, reading.Holder{Pod: text(d, 50), Namespace: text(d, 9), Container: text(d, 9), Shared: true}, true)
+			}
 			for d := range maxThrottles {
 				u.SetThrottle(at, text(d, 30), true)
 			}

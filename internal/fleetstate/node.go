@@ -7,7 +7,9 @@
 package fleetstate // import "github.com/gpu-collector/gpu-collector/internal/fleetstate"
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +37,7 @@ type Node struct {
 	// Culprit is the rank or GPU that holds the throughput down, empty for none.
 	Culprit nodesignal.Subject
 	GPUs    []GPU
+	Held    reading.Holdings // beside the GPUs, where a list for each would take much more
 
 	// The fields below are derived from the GPUs.
 
@@ -99,6 +102,13 @@ func (g *GPU) Lost() bool { return g.badness() == lost }
 
 // Sick reports whether the GPU answers and its health is degraded or worse.
 func (g *GPU) Sick() bool { return g.badness() == sick }
+
+// Runs reports whether the node runs one of the jobs or pods. Of a GPU that is named, it is
+// the GPU alone that counts.
+func (n *Node) Runs(jobs []string, uuid string) bool {
+	return uuid == "" && slices.Contains(jobs, n.JobID) ||
+		slices.ContainsFunc(n.Held.Of(uuid), func(h reading.Holder) bool { return slices.Contains(jobs, cmp.Or(h.Job, h.Pod)) })
+}
 
 // noteBad notes when the GPU became sick or lost.
 func (g *GPU) noteBad(at int64) {

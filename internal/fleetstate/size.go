@@ -25,7 +25,7 @@ func size(n *Node) int {
 		}
 		return bytes
 	}
-	bytes := leastNode/2 + int(unsafe.Sizeof(*n)) +
+	bytes := leastNode/2 + int(unsafe.Sizeof(*n)) + n.Held.Bytes() +
 		text(n.Cluster, n.Node, n.Group, n.HostID, n.JobID, n.JobRole, n.State, n.Mode, n.Culprit.GPU)
 	// Room that a list of GPUs has grown beyond its length.
 	bytes += (cap(n.GPUs) - len(n.GPUs)) * int(unsafe.Sizeof(GPU{}))

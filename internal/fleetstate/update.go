@@ -134,6 +134,7 @@ func (u *Update) dropGPUs(drop func(*GPU) bool) {
 	for i := range u.view.GPUs {
 		if drop(&u.view.GPUs[i]) {
 			u.view.GPUs = slices.DeleteFunc(u.gpus(), func(g GPU) bool { return drop(&g) })
+			u.view.Held = u.view.Held.Without(func(uuid string) bool { return u.KnownGPU(uuid) < 0 })
 			return
 		}
 	}
@@ -386,6 +387,13 @@ func (u *Update) SetReason(i int, reason Reason, on bool) {
 	}
 	if next, ok := edit(u, list, at, on, maxReasons, reason, reason.Reason+reason.Action); ok {
 		u.gpus()[i].Reasons = next
+	}
+}
+
+// SetHolder says whether a container or job holds the GPU.
+func (u *Update) SetHolder(i int, of reading.Holder, on bool) {
+	if next, news := u.view.Held.Set(u.view.GPUs[i].UUID, of, on); news {
+		u.node().Held = next
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
@@ -49,6 +50,7 @@ func (m Model) detailLines() []string {
 		for i := range *n.Gpus {
 			lines = append(lines, m.gpuLine(&(*n.Gpus)[i]))
 		}
+		lines = append(lines, m.holderLines(*n.Gpus)...)
 	}
 	return lines
 }
@@ -81,10 +83,6 @@ func culprit(c *fleetclient.Culprit) string {
 }
 
 func (m Model) gpuLine(g *fleetclient.GPU) string {
-	name := "-"
-	if g.Index != nil {
-		name = strconv.FormatInt(*g.Index, 10)
-	}
 	var why []string
 	if g.Up != nil && !*g.Up {
 		why = append(why, "does not answer: "+or(g.UpReason, ""))
@@ -104,8 +102,41 @@ func (m Model) gpuLine(g *fleetclient.GPU) string {
 	if used, limit := g.MemoryUsedBytes, g.MemoryLimitBytes; used != nil && limit != nil && *limit > 0 {
 		memory = fmt.Sprintf("%.0f%%", *used / *limit * 100)
 	}
-	return fmt.Sprintf("%3s %s %5s %5s %6s %5s %5s %5s  %s", name, m.paint(healthStyle(string(g.Health)), fmt.Sprintf("%-9s", string(g.Health))),
+	return fmt.Sprintf("%3s %s %5s %5s %6s %5s %5s %5s  %s", gpuName(g), m.paint(healthStyle(string(g.Health)), fmt.Sprintf("%-9s", string(g.Health))),
 		number(g.HealthScore, 0), number(g.TemperatureCelsius, 0), number(g.PowerWatts, 0), percent(g.Utilization), memory, clock, printable(strings.Join(why, ", ")))
+}
+
+// holderLines are the jobs and containers of a node's GPUs, each with those that it has.
+func (m Model) holderLines(gpus []fleetclient.GPU) (lines []string) {
+	var holders []string
+	held := map[string]string{}
+	for i := range gpus {
+		g := &gpus[i]
+		if g.Allocations == nil {
+			continue
+		}
+		for _, a := range *g.Allocations {
+			h := reading.Holder{Job: or(a.Job, ""), Namespace: or(a.Namespace, ""), Pod: or(a.Pod, ""), Container: or(a.Container, "")}.String()
+			if held[h] == "" {
+				holders = append(holders, h)
+			}
+			held[h] += " " + gpuName(g)
+		}
+	}
+	if len(holders) > 0 {
+		lines = append(lines, "", m.paint(bold, fmt.Sprintf("%-50s GPU", "HELD BY")))
+	}
+	for _, h := range holders {
+		lines = append(lines, fmt.Sprintf("%-50s%s", printable(h), held[h]))
+	}
+	return lines
+}
+
+func gpuName(g *fleetclient.GPU) string {
+	if g.Index == nil {
+		return "-"
+	}
+	return strconv.FormatInt(*g.Index, 10)
 }
 
 func significant(v *float64) string {

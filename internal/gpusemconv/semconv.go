@@ -81,7 +81,7 @@ var Descriptive = [...]string{
 	"gpu.cuda.version", "gpu.link.id", "gpu.pci.bus_id", "hw.driver_version", "hw.firmware_version", "hw.serial_number",
 	AttrCommunicatorID, AttrCommunicatorName, AttrCommunicatorRank, AttrCommunicatorSize, AttrCommunicatorNodes,
 	AttrCollectiveOperation, AttrCollectiveSize, AttrServerAddress, AttrProcessPID,
-	"k8s.container.name", "k8s.namespace.name", "k8s.pod.name", AttrPodUID,
+	AttrJobID, AttrContainerName, AttrNamespaceName, AttrPodName, AttrPodUID,
 }
 
 // Attributes of what a rank tells of its communicators, see MetricCollectiveTimeShare.
@@ -97,6 +97,15 @@ const (
 	AttrCollectiveSize      = "gpu.collective.message_size"
 	AttrServerAddress       = "server.address"
 	AttrPodUID              = "k8s.pod.uid"
+)
+
+// Attributes of MetricGPUAllocation, beside AttrJobID of a job: the container that holds
+// the GPU, and whether others hold it too.
+const (
+	AttrContainerName = "k8s.container.name"
+	AttrNamespaceName = "k8s.namespace.name"
+	AttrPodName       = "k8s.pod.name"
+	AttrShared        = "shared"
 )
 
 // Metrics of the nccl receiver: of a rank of a job, of its communicators, and of one that
@@ -221,6 +230,8 @@ const (
 	// AttrEpisodeShared of AttrEpisodeAsked nodes of an incident have the reason.
 	AttrEpisodeShared = "gpu.straggler.reason.nodes"
 	AttrEpisodeAsked  = "gpu.straggler.reason.nodes_asked"
+	// AttrEpisodeAllocations lists the containers and jobs that held the GPU at the onset.
+	AttrEpisodeAllocations = "gpu.straggler.allocations"
 	// AttrEpisodeEvidence is a list of sentences, AttrEpisodeAction what to do.
 	AttrEpisodeEvidence  = "gpu.straggler.evidence"
 	AttrEpisodeAction    = "gpu.straggler.action"
@@ -232,6 +243,9 @@ const (
 
 // Metrics that a training job may push to its node's agent.
 const (
+	// MetricAppStepOwnDuration is a rank's own time of one training step, without the wait for
+	// other ranks, gauge, seconds.
+	MetricAppStepOwnDuration = "gpu.app.step.own_duration"
 	// MetricAppStepDuration is the time of one training step, gauge, seconds.
 	MetricAppStepDuration = "gpu.app.step.duration"
 	// MetricAppStepRate is the number of training steps per second, gauge, "{step}/s".

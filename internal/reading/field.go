@@ -62,6 +62,7 @@ const (
 	HealthReason
 	RecoveryAction
 	Xid
+	Allocation
 	MemoryTemperature
 	TemperatureLimit
 	TemperatureMargin
@@ -89,6 +90,7 @@ const (
 
 	// Of a rank of a job.
 	StepDuration
+	StepOwnDuration
 	StepRate
 	CollectiveTimeShare
 	CollectiveStalled

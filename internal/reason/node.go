@@ -24,6 +24,7 @@ type Node struct {
 	adapters    []adapter
 	series      []series
 	moved       []history
+	holdings    reading.Holdings
 }
 
 // gpu holds the newest readings of a GPU or MIG slice.
@@ -349,6 +350,9 @@ func (n *Node) forget(sc scope, of int) {
 	gone := func(fact Fact, dev uint8) bool { return facts[fact].scope == sc && int(dev) == of }
 	n.series = slices.DeleteFunc(n.series, func(s series) bool { return gone(s.fact, s.of) })
 	n.moved = slices.DeleteFunc(n.moved, func(h history) bool { return gone(h.fact, h.of) })
+	if sc == ofGPU {
+		_ = n.setHoldings(n.holdings.Without(func(id string) bool { return id == n.gpus[of].id })) // which takes no more
+	}
 }
 
 // grown is what a counter has added since its last value. One that fell was

@@ -163,6 +163,16 @@ type AggregationList struct {
 	Until        time.Time     `json:"until"`
 }
 
+// Allocation defines model for Allocation.
+type Allocation struct {
+	Container *string `json:"container,omitempty"`
+
+	// Job As its scheduler names it; absent for a container
+	Job       *string `json:"job,omitempty"`
+	Namespace *string `json:"namespace,omitempty"`
+	Pod       *string `json:"pod,omitempty"`
+}
+
 // AttentionCounts defines model for AttentionCounts.
 type AttentionCounts struct {
 	// GroupFaults Open faults of groups, communicators and jobs
@@ -288,6 +298,9 @@ type Episode struct {
 	// AgeSeconds Since its last record
 	AgeSeconds float64 `json:"age_seconds"`
 
+	// Allocations The containers and jobs that held the culprit's GPU at the onset, else those of the node, at most 16
+	Allocations *[]Allocation `json:"allocations,omitempty"`
+
 	// Cause Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well
 	Cause   *string `json:"cause,omitempty"`
 	Cluster string  `json:"cluster"`
@@ -412,9 +425,11 @@ type Evidence struct {
 
 // GPU defines model for GPU.
 type GPU struct {
-	DriverVersion *string   `json:"driver_version,omitempty"`
-	EccErrors     ECC       `json:"ecc_errors"`
-	Health        GPUHealth `json:"health"`
+	// Allocations The containers and jobs that hold the GPU
+	Allocations   *[]Allocation `json:"allocations,omitempty"`
+	DriverVersion *string       `json:"driver_version,omitempty"`
+	EccErrors     ECC           `json:"ecc_errors"`
+	Health        GPUHealth     `json:"health"`
 
 	// HealthScore 0 to 100
 	HealthScore *float64 `json:"health_score,omitempty"`
@@ -733,7 +748,10 @@ type NodeUnjudged string
 // NodeGPU defines model for NodeGPU.
 type NodeGPU struct {
 	// AgeSeconds How long ago that was when this was answered
-	AgeSeconds    float64       `json:"age_seconds"`
+	AgeSeconds float64 `json:"age_seconds"`
+
+	// Allocations The containers and jobs that hold the GPU
+	Allocations   *[]Allocation `json:"allocations,omitempty"`
 	Cluster       string        `json:"cluster"`
 	DriverVersion *string       `json:"driver_version,omitempty"`
 	EccErrors     ECC           `json:"ecc_errors"`
@@ -1148,6 +1166,9 @@ type ListGpusParams struct {
 	// Health Only GPUs in one of these states
 	Health *[]ListGpusParamsHealth `form:"health,omitempty" json:"health,omitempty"`
 
+	// Job Only GPUs that one of these jobs or pods holds
+	Job *[]string `form:"job,omitempty" json:"job,omitempty"`
+
 	// MinUsage Least utilisation
 	MinUsage *float64 `form:"min_usage,omitempty" json:"min_usage,omitempty"`
 
@@ -1192,6 +1213,9 @@ type ListNodesParams struct {
 
 	// Straggler Only stragglers, or only others. A missing node is none, whatever it was
 	Straggler *bool `form:"straggler,omitempty" json:"straggler,omitempty"`
+
+	// Job Only nodes that run one of these jobs or pods
+	Job *[]string `form:"job,omitempty" json:"job,omitempty"`
 
 	// MinUsage Least mean utilisation of the node's GPUs
 	MinUsage *float64 `form:"min_usage,omitempty" json:"min_usage,omitempty"`
@@ -2029,6 +2053,22 @@ func NewListGpusRequest(server string, params *ListGpusParams) (*http.Request, e
 
 		}
 
+		if params.Job != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "job", runtime.ParamLocationQuery, *params.Job); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
 		if params.MinUsage != nil {
 
 			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "min_usage", runtime.ParamLocationQuery, *params.MinUsage); err != nil {
@@ -2301,6 +2341,22 @@ func NewListNodesRequest(server string, params *ListNodesParams) (*http.Request,
 		if params.Straggler != nil {
 
 			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "straggler", runtime.ParamLocationQuery, *params.Straggler); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.Job != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "job", runtime.ParamLocationQuery, *params.Job); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err

@@ -16,6 +16,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -27,6 +28,8 @@ type explained struct {
 	// finding is why the node is slow, at the end why it was; nil where that is
 	// not asked.
 	finding *reason.Finding
+	// holders are the containers and jobs of the culprit's GPU, else of the node, as of the onset.
+	holders []reading.Holder
 	// cost is what the gap takes from a synchronous job, in GPU-hours per hour;
 	// only read when hasCost.
 	cost    float64
@@ -39,12 +42,21 @@ type explainer struct {
 	groupBy []string
 	// told is what was said of the episodes that go on, by their ids: at the end
 	// the facts may be gone.
-	told map[string]reason.Finding
+	told map[string]said
 	most int // in told
 }
 
+// said is what the onset said of an episode, and its newest finding: nil of a silent node.
+type said struct {
+	finding *reason.Finding
+	holders []reading.Holder
+}
+
+// maxHolders bounds those that a record names.
+const maxHolders = 16
+
 func newExplainer(cfg *Config, facts *factReader) *explainer {
-	return &explainer{facts: facts, groupBy: cfg.GroupBy, told: make(map[string]reason.Finding), most: cfg.bounded().MaxNodes}
+	return &explainer{facts: facts, groupBy: cfg.GroupBy, told: make(map[string]said), most: cfg.bounded().MaxNodes}
 }
 
 // episodes completes the events of a report.
@@ -55,21 +67,29 @@ func (x *explainer) episodes(r *straggler.Report) []explained {
 	all := make([]explained, len(r.Events))
 	for i := range r.Events {
 		all[i] = explained{Event: &r.Events[i]}
-		switch ep := &all[i]; {
-		case ep.slow():
-			x.explain(ep, r)
+		ep := &all[i]
+		before, known := x.told[ep.ID]
+		if ep.Node != "" && ep.Kind == episode.EventOnset {
+			before.holders = x.facts.store.Holders(ep.Cluster, ep.Node, ep.Culprit.GPU, maxHolders)
+		}
+		ep.holders = before.holders
+		if ep.slow() {
+			before.finding = x.explain(ep, r)
+		}
+		switch {
 		case ep.Kind == episode.EventEnd:
-			if f, known := x.told[ep.ID]; known {
-				ep.finding = &f
-				delete(x.told, ep.ID)
-			}
+			ep.finding = before.finding
+			delete(x.told, ep.ID)
+		case known || len(x.told) < x.most:
+			x.told[ep.ID] = before
 		}
 	}
 	return all
 }
 
-// explain says why those whom ep is about are slow, and what it costs.
-func (x *explainer) explain(ep *explained, r *straggler.Report) {
+// explain says why those whom ep is about are slow, and what it costs. It returns what the
+// end repeats.
+func (x *explainer) explain(ep *explained, r *straggler.Report) *reason.Finding {
 	members := groupMembers(r.Nodes, ep.Cluster, ep.Group)
 	since := ep.Since
 	if !ep.sinceKnown() {
@@ -83,9 +103,7 @@ func (x *explainer) explain(ep *explained, r *straggler.Report) {
 	}
 	ep.finding = &f
 	ep.cost, ep.hasCost = cost(ep.Event, members, x.facts, x.groupBy)
-	if _, known := x.told[ep.ID]; known || len(x.told) < x.most {
-		x.told[ep.ID] = reason.Finding{Reason: f.Reason, Observation: f.Observation, GPU: f.GPU}
-	}
+	return &reason.Finding{Reason: f.Reason, Observation: f.Observation, GPU: f.GPU}
 }
 
 // slow reports whether the episode is about slowness that goes on. Its group and
@@ -123,7 +141,7 @@ func workers(nodes []straggler.NodeReport, healthy bool) iter.Seq[string] {
 // for the slowest (Greyhound, ATC '25). It is known when the nodes belong to a
 // job and all active ones have told their number of GPUs.
 func cost(ev *episode.Event, members []straggler.NodeReport, facts *factReader, groupBy []string) (float64, bool) {
-	if ev.Signal == nodesignal.Communication && ev.Ranks > 1 {
+	if ev.Subject == episode.SubjectNode && ev.Ranks > 1 {
 		return ev.Gap * float64(ev.Ranks-1), true // each has a GPU
 	}
 	job := slices.Index(groupBy, gpusemconv.AttrJobID)
@@ -205,6 +223,12 @@ func (ep *explained) fill(a pcommon.Map) {
 		list := a.PutEmptySlice(gpusemconv.AttrEpisodeNodes)
 		for _, n := range ep.Nodes {
 			list.AppendEmpty().SetStr(n)
+		}
+	}
+	if len(ep.holders) > 0 {
+		list := a.PutEmptySlice(gpusemconv.AttrEpisodeAllocations)
+		for _, h := range ep.holders {
+			list.AppendEmpty().SetStr(h.String())
 		}
 	}
 	switch ep.Subject {

@@ -51,6 +51,7 @@ func hardware(n int, hot string) pmetric.Metrics {
 			temperature, throttled := 60.0, 0.0
 			if name == hot && j == 0 {
 				temperature, throttled = 91, 1
+				gauge(rm, gpusemconv.MetricGPUAllocation, 1, "hw.id", id, gpusemconv.AttrJobID, "12", gpusemconv.AttrShared, "true")
 			}
 			gauge(rm, gpusemconv.MetricTemperature, temperature, "hw.id", id, "hw.sensor_location", "gpu")
 			gauge(rm, gpusemconv.MetricGPUThrottleActive, throttled, "hw.id", id, "reason", "hw_thermal")
@@ -104,7 +105,7 @@ func TestAnOnsetSaysAllThatIsKnown(t *testing.T) {
 	assert.Equal(t, map[string]any{
 		"gpu.straggler.episode.id": "e1", "gpu.straggler.phase": "onset", "gpu.straggler.subject": "node",
 		"gpu.straggler.severity": "major", "gpu.straggler.since": "2026-03-01T12:00:00.000Z",
-		"gpu.peer_group": "J/stage-0", "gpu.signal": "throughput", "gpu.straggler.gap": 0.125,
+		"gpu.peer_group": "J/stage-0", "gpu.signal": "throughput", "gpu.straggler.gap": 0.125, "gpu.straggler.allocations": []any{"job=12"},
 		"gpu.straggler.value": 8.75, "gpu.straggler.peers.median": 10.0, "gpu.straggler.peers.active": int64(8),
 		"gpu.straggler.rank": int64(1), "gpu.straggler.confidence": 0.75, "gpu.straggler.gpu_hours_lost_per_hour": 8.0,
 		"gpu.straggler.reason": "hw_thermal", "gpu.straggler.observation": false, "gpu.straggler.action": "check_cooling",
@@ -263,6 +264,44 @@ func TestOtherEpisodes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestEpisodesNameTheJobs of the GPU at fault, else of the node, as of the onset.
+func TestEpisodesNameTheJobs(t *testing.T) {
+	o, report := hotFleet(t)
+	e := straggler.New(createDefaultConfig().(*Config).engine())
+	hold := func(gpu, job string, on bool) {
+		md := pmetric.NewMetrics()
+		rm := resource(md, map[string]any{"host.name": "n2", "k8s.cluster.name": "prod"})
+		gauge(rm, gpusemconv.MetricGPUAllocation, 1, "hw.id", gpu, gpusemconv.AttrJobID, job, gpusemconv.AttrShared, "true")
+		if !on {
+			p := rm.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0)
+			p.SetFlags(p.Flags().WithNoRecordedValue(true))
+		}
+		o.observe(t.Context(), e, md, noon)
+	}
+	hold("GPU-2-1", "13", true)
+	x := explainerOf(o)
+	told := func(ev episode.Event) any {
+		report.Events = []episode.Event{ev}
+		return theRecord(x.episodes(report)[0].record(&o.ids, "v", ev.At).ResourceLogs().At(0)).Attributes().AsRaw()[gpusemconv.AttrEpisodeAllocations]
+	}
+	of := onset()
+	of.ID, of.Culprit = "e2", nodesignal.Subject{GPU: "GPU-2-1"}
+	silent := onset()
+	silent.ID, silent.Subject = "e3", episode.SubjectMissing
+	assert.Equal(t, []any{"job=12", "job=13"}, told(onset()))
+	assert.Equal(t, []any{"job=13"}, told(of))
+	assert.Equal(t, []any{"job=12", "job=13"}, told(silent))
+	hold("GPU-2-1", "13", false)
+	hold("GPU-2-1", "14", true)
+	for _, kind := range []episode.EventKind{episode.EventSeverity, episode.EventEnd} {
+		of.Kind, silent.Kind = kind, kind
+		assert.Equal(t, []any{"job=13"}, told(of), kind)
+	}
+	assert.Equal(t, []any{"job=12", "job=13"}, told(silent))
+	of.Kind = episode.EventOnset
+	assert.Equal(t, []any{"job=14"}, told(of))
 }
 
 // TestAnEndSaysWhy: the reason that was told last, though the facts are gone.

@@ -137,6 +137,8 @@ func put(n *reason.Node, p *metricreading.Point) error {
 	switch p.Field {
 	case reading.Up:
 		return putUp(n, p)
+	case reading.Allocation:
+		return putHolder(n, p)
 	case reading.Xid:
 		return putXid(n, p)
 	case reading.NetworkErrors:
@@ -183,6 +185,18 @@ func putUp(n *reason.Node, p *metricreading.Point) error {
 		n.PutUp(gpu, up)
 	}
 	return nil
+}
+
+func putHolder(n *reason.Node, p *metricreading.Point) error {
+	on := p.Value >= 1
+	if !on && !n.Has(p.ID) {
+		return nil
+	}
+	gpu, err := n.GPU(p.ID)
+	if err != nil {
+		return err
+	}
+	return n.SetHolder(gpu, p.Holder(), on)
 }
 
 func putXid(n *reason.Node, p *metricreading.Point) error {

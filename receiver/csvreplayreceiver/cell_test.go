@@ -21,6 +21,7 @@ func nvidiaSMI(t *testing.T) *Config {
 	t.Helper()
 	cfg := loadConfigOf(t, "../../configs/replay/nvidia-smi.yaml", "receivers::csv_replay/nvidia-smi")
 	cfg.Table.Resource["host.name"] = "n1"
+	cfg.Path = "testdata/nvidia-smi/driver-580.csv"
 	require.NoError(t, cfg.Validate())
 	return cfg
 }

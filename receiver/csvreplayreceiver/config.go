@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -117,11 +118,29 @@ func (c *Config) Validate() error {
 	var errs []error
 	check := checker(&errs)
 	check(c.Path == "", "`path` is empty: it must name a CSV file")
+	err := isRecording(c.Path)
+	check(c.Path != "" && err != nil, "`path` is %q: it must name a CSV file: %w", c.Path, err)
 	check(!(c.Speed > 0) || math.IsInf(c.Speed, 0), "`speed` is %v: it must be a number above 0, such as 1 for real time", c.Speed)
 	check(c.StepWindow < 0, "`step_window` is %v: it must not be negative", c.StepWindow)
 	_, ok := c.Table.Resource[semconv.AttrClusterName]
 	check(ok && c.Cluster != "", "`cluster` and `table::resource` both set %s: one of them must go", semconv.AttrClusterName)
 	return errors.Join(append(errs, c.Table.validate()...)...)
+}
+
+// isRecording checks what a replay can read: the start of a collector that reads its
+// configuration again would end it.
+func isRecording(path string) error {
+	// Stat, since to open a named pipe would block until someone writes.
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return err
+	case info.IsDir():
+		return errors.New("it is a directory")
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("it is no regular file (%v), and a replay must be able to start over", info.Mode().Type())
+	}
+	return nil
 }
 
 func (t *TableConfig) validate() []error {

@@ -34,7 +34,7 @@ func loadConfigOf(t *testing.T, file, key string) *Config {
 
 func TestLoadConfig(t *testing.T) {
 	table := createDefaultConfig().(*Config)
-	table.Path = "configs/demo/step-times-AR.csv"
+	table.Path = "../../configs/demo/step-times-AR.csv"
 	table.Speed = 46
 	table.Table = TableConfig{
 		Time: TimeConfig{Column: "time_s", Unit: "s"},

@@ -118,16 +118,6 @@ func (r *csvReplay) Shutdown(ctx context.Context) error {
 }
 
 func (r *csvReplay) open() (err error) {
-	// Stat first: to open a named pipe would block until someone writes.
-	info, err := os.Stat(r.cfg.Path)
-	switch {
-	case err != nil:
-		return err
-	case info.IsDir():
-		return errors.New("it is a directory, and must be a CSV file")
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("it is no regular file (%v), and a replay must be able to start over", info.Mode().Type())
-	}
 	if r.file, err = os.Open(r.cfg.Path); err != nil {
 		return err
 	}

@@ -241,21 +241,25 @@ func TestMalformedRowsAndCellsAreCountedAndNamedUpToACap(t *testing.T) {
 	assert.Equal(t, map[reason]int64{"field_count": 1, "bad_number": 50, "out_of_order": 1}, end[0].ContextMap()["skipped_by_reason"])
 }
 
-func TestStartErrors(t *testing.T) {
+// TestNoRecording: `validate` and `reload` say so, before a collector that runs is ended.
+func TestNoRecording(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	for path, want := range map[string]string{
 		filepath.Join(t.TempDir(), "gone.csv"): "no such file", t.TempDir(): "it is a directory", fifo: "it is no regular file",
 	} {
 		cfg := tableConfig(t, "t,host,v\n")
+		require.NoError(t, cfg.Validate())
 		cfg.Path = path
-		recv, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, nopConsumer(t))
-		require.NoError(t, err)
-		err = recv.Start(t.Context(), componenttest.NewNopHost())
-		require.ErrorContains(t, err, path)
-		require.ErrorContains(t, err, want)
-		assert.NoError(t, recv.Shutdown(t.Context()))
+		require.ErrorContains(t, cfg.Validate(), fmt.Sprintf("`path` is %q: it must name a CSV file: ", path))
+		require.ErrorContains(t, cfg.Validate(), want)
 	}
+	cfg := tableConfig(t, "t,host,v\n")
+	require.NoError(t, os.Remove(cfg.Path))
+	recv, err := NewFactory().CreateMetrics(t.Context(), receivertest.NewNopSettings(metadata.Type), cfg, nopConsumer(t))
+	require.NoError(t, err)
+	require.ErrorContains(t, recv.Start(t.Context(), componenttest.NewNopHost()), cfg.Path)
+	assert.NoError(t, recv.Shutdown(t.Context()))
 }
 
 func nopConsumer(t *testing.T) consumer.Metrics {

@@ -77,7 +77,7 @@ func (a *acknowledger) read() []acknowledgement {
 		return nil
 	}
 	a.done = info
-	text, err := a.text()
+	text, err := regularFile(a.path, maxAcknowledgeFile)
 	if err != nil {
 		a.log.Warn("the file of acknowledgements is not used", zap.Error(err))
 		return nil
@@ -98,9 +98,10 @@ func (a *acknowledger) read() []acknowledgement {
 	return acks
 }
 
-func (a *acknowledger) text() ([]byte, error) {
+// regularFile reads a file that others may write: at most so many bytes of it.
+func regularFile(path string, most int64) ([]byte, error) {
 	// It refuses links, and does not wait for the writer of a pipe.
-	file, err := os.OpenFile(a.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0) //nolint:gosec // G304: the configuration names the path
 	if err != nil {
 		return nil, err
 	}
@@ -109,11 +110,11 @@ func (a *acknowledger) text() ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file: %v", a.path, info.Mode())
-	case info.Size() > maxAcknowledgeFile:
-		return nil, fmt.Errorf("%s has %d bytes: it may have %d", a.path, info.Size(), maxAcknowledgeFile)
+		return nil, fmt.Errorf("%s is no regular file: %v", path, info.Mode())
+	case info.Size() > most:
+		return nil, fmt.Errorf("%s has %d bytes: it may have %d", path, info.Size(), most)
 	}
-	return io.ReadAll(io.LimitReader(file, maxAcknowledgeFile))
+	return io.ReadAll(io.LimitReader(file, most))
 }
 
 // parseAcknowledgements reads lines of a GPU's UUID, or `all`, and a Xid that

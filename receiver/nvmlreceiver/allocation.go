@@ -5,6 +5,8 @@ package nvmlreceiver
 import (
 	"cmp"
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,12 +28,15 @@ type pods struct {
 	log     *zap.Logger
 	failure func()
 	trouble bool
+	heard   bool // the kubelet has answered
+	absent  bool // its socket, from the start on, which was said
 	minors  minorFiles
 	strange bool // a device was of no GPU
 }
 
 // ask begins to ask. The function it returns waits for the answer, which comes
-// within the client's deadline; that there is none is logged once.
+// within the client's deadline. That there is none is logged once; a node that never had a
+// kubelet lacks nothing.
 func (p *pods) ask(ctx context.Context) (answer func() []podresources.Allocation) {
 	if p.client == nil {
 		return func() []podresources.Allocation { return nil }
@@ -48,13 +53,20 @@ func (p *pods) ask(ctx context.Context) (answer func() []podresources.Allocation
 	}()
 	return func() []podresources.Allocation {
 		r := <-results
+		if p.heard = p.heard || r.err == nil; !p.heard && errors.Is(r.err, fs.ErrNotExist) {
+			if !p.absent {
+				p.log.Info("hw.gpu.allocation names no pods: the kubelet has no socket here", zap.Error(r.err))
+			}
+			p.absent = true
+			return nil
+		}
 		if r.fresh && r.err != nil {
 			p.failure()
 		}
 		switch trouble := r.err != nil; {
 		case trouble == p.trouble:
 		case trouble:
-			p.log.Warn("no hw.gpu.allocation: the kubelet does not say which pods hold which GPU", zap.Error(r.err))
+			p.log.Warn("hw.gpu.allocation names no pods: the kubelet does not say which pods hold which GPU", zap.Error(r.err))
 		default:
 			p.log.Info("the kubelet says which pods hold which GPU")
 		}
@@ -110,7 +122,7 @@ func (p *pods) gpus(samples []gpuhealth.Sample, held []podresources.Allocation, 
 			continue // or its GPU may be one that has not answered yet
 		}
 		if strange = true; !p.strange {
-			p.log.Warn("no hw.gpu.allocation of a device: no GPU is known to have its minor number", zap.Int("minor", d.Minor))
+			p.log.Warn("hw.gpu.allocation lacks a device: no GPU is known to have its minor number", zap.Int("minor", d.Minor))
 			p.strange = true
 		}
 	}
@@ -167,43 +179,92 @@ func readMinors(proc string) map[string]int {
 	return minors
 }
 
-// holding is one container on one GPU or MIG slice.
+// holding is one container or one job on one GPU or MIG slice.
 type holding struct {
 	sample    *gpuhealth.Sample
-	container podresources.Container
+	container podresources.Container // none for a job
+	job       string
 }
 
-// recordAllocations adds a point for each container and the GPU that it holds.
-// A device that NVML does not know gets none.
-func recordAllocations(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, samples []gpuhealth.Sample, allocations []podresources.Allocation, byMinor map[int]string) {
-	holdings := make([]holding, 0, len(allocations))
-	seen := make(map[holding]bool, len(allocations))
-	holders := map[*gpuhealth.Sample]int{}
-	shared := map[*gpuhealth.Sample]bool{}
+// kind is what shares a GPU with its like: a job that runs in a container does not share it.
+type kind struct {
+	sample *gpuhealth.Sample
+	job    bool
+}
+
+// relation gathers who holds what, each once whoever tells of it.
+type relation struct {
+	holdings map[holding]struct{}
+	holders  map[kind]int
+	shared   map[*gpuhealth.Sample]bool
+}
+
+func newRelation() *relation {
+	return &relation{map[holding]struct{}{}, map[kind]int{}, map[*gpuhealth.Sample]bool{}}
+}
+
+func (r *relation) add(h holding) {
+	if _, known := r.holdings[h]; known { // a container may have several time slices of one GPU
+		return
+	}
+	r.holdings[h] = struct{}{}
+	r.holders[kind{h.sample, h.job != ""}]++
+}
+
+// containers adds those of the kubelet. A device that NVML does not know gets none.
+func (r *relation) containers(samples []gpuhealth.Sample, allocations []podresources.Allocation, byMinor map[int]string) {
 	for i := range allocations {
 		a := &allocations[i]
-		sample := deviceSample(samples, &a.Device, byMinor)
-		if sample == nil {
-			continue
-		}
-		if a.Device.Shared {
-			shared[sample] = true
-		}
-		// A container may have several time slices of one GPU.
-		if h := (holding{sample, a.Container}); !seen[h] {
-			seen[h] = true
-			holdings = append(holdings, h)
-			holders[sample]++
+		if sample := deviceSample(samples, &a.Device, byMinor); sample != nil {
+			r.shared[sample] = r.shared[sample] || a.Device.Shared
+			r.add(holding{sample: sample, container: a.Container})
 		}
 	}
-	for _, h := range holdings {
-		var options []metadata.MetricAttributeOption
-		if h.sample.Parent != "" {
-			options = append(options, metadata.WithHwParentMetricAttribute(h.sample.Parent))
-		}
-		mb.RecordHwGpuAllocationDataPoint(ts, 1, h.sample.UUID, h.container.Pod, h.container.Namespace, h.container.Name,
-			shared[h.sample] || holders[h.sample] > 1, options...)
+}
+
+// jobs adds those of a GPU or slice.
+func (r *relation) jobs(sample *gpuhealth.Sample, jobs ...string) {
+	for _, job := range jobs {
+		r.add(holding{sample: sample, job: job})
 	}
+}
+
+// allocation is a series of the relation.
+type allocation struct {
+	uuid, parent, job string
+	container         podresources.Container
+	shared            bool
+}
+
+// record adds a point for each, and ends those of before that are no more.
+func (r *relation) record(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, before map[allocation]struct{}) (now map[allocation]struct{}) {
+	now = make(map[allocation]struct{}, len(r.holdings))
+	for h := range r.holdings {
+		k := kind{h.sample, h.job != ""}
+		a := allocation{h.sample.UUID, h.sample.Parent, h.job, h.container, r.holders[k] > 1 || !k.job && r.shared[h.sample]}
+		now[a] = struct{}{}
+		delete(before, a)
+		a.record(mb, ts, 1)
+	}
+	for a := range before {
+		a.record(mb, ts, over)
+	}
+	return now
+}
+
+func (a *allocation) record(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, value int64) {
+	var options []metadata.MetricAttributeOption
+	option := func(known string, of func(string) metadata.MetricAttributeOption) {
+		if known != "" {
+			options = append(options, of(known))
+		}
+	}
+	option(a.parent, metadata.WithHwParentMetricAttribute)
+	option(a.job, metadata.WithGpuJobIDMetricAttribute)
+	option(a.container.Pod, metadata.WithK8sPodNameMetricAttribute)
+	option(a.container.Namespace, metadata.WithK8sNamespaceNameMetricAttribute)
+	option(a.container.Name, metadata.WithK8sContainerNameMetricAttribute)
+	mb.RecordHwGpuAllocationDataPoint(ts, value, a.uuid, a.shared, options...)
 }
 
 // deviceSample is the GPU or the slice that the kubelet means.

@@ -64,6 +64,9 @@ type Config struct {
 	SysPath  string `mapstructure:"sys_path"`
 	// PodResources says how to ask the kubelet for hw.gpu.allocation.
 	PodResources PodResourcesConfig `mapstructure:"pod_resources"`
+	// JobMappingDirectory is where a scheduler's prolog says which jobs run on each GPU, in
+	// files as dcgm-exporter reads them. Empty means nowhere.
+	JobMappingDirectory string `mapstructure:"job_mapping_directory"`
 	// Health changes the rubric that GPUs are judged by.
 	Health HealthConfig `mapstructure:"health"`
 
@@ -166,7 +169,7 @@ func (c *Config) Validate() error {
 		check(!filepath.IsAbs(path.value), "`%s` is %q: it has to be an absolute path", path.key, path.value)
 	}
 	for _, path := range []struct{ key, value string }{
-		{"release_file", c.ReleaseFile}, {"acknowledge_file", c.AcknowledgeFile}, {"state_directory", c.StateDirectory},
+		{"release_file", c.ReleaseFile}, {"acknowledge_file", c.AcknowledgeFile}, {"state_directory", c.StateDirectory}, {"job_mapping_directory", c.JobMappingDirectory},
 	} {
 		check(path.value != "" && !filepath.IsAbs(path.value), "`%s` is %q: it has to be an absolute path or empty", path.key, path.value)
 	}

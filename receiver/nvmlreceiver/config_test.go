@@ -80,7 +80,7 @@ func TestValidateReportsEveryMistake(t *testing.T) {
 	require.ErrorContains(t, loadConfig(t, "nvml/no_deadline").Validate(), "`deadline` is -1s: it has to be more than 0")
 
 	cfg := loadConfig(t, "nvml")
-	cfg.PodResources.ResourcePrefixes = nil
+	cfg.PodResources.ResourcePrefixes, cfg.Metrics.HwGpuAllocation.Enabled = nil, false
 	require.NoError(t, cfg.Validate(), "nobody asks the kubelet")
 	cfg.PodResources.ResourcePrefixes = []string{"nvidia.com/", ""}
 	require.ErrorContains(t, cfg.Validate(), "`pod_resources::resource_prefixes` has an empty prefix")

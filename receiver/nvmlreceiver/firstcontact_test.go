@@ -203,7 +203,7 @@ func TestAGPUWithoutAHandleIsNamed(t *testing.T) {
 // TestDevicesByMinorNumber: /dev/nvidia0 is NVML's GPU 1. NVML says so, or the kernel's
 // module does in procfs; else no GPU is named, unless it is the only one.
 func TestDevicesByMinorNumber(t *testing.T) {
-	const lines = "no hw.gpu.allocation of a device: no GPU is known to have its minor number"
+	const lines = "hw.gpu.allocation lacks a device: no GPU is known to have its minor number"
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	serveKubelet(t, socket, "nvidia0")
 	library := fakenvml.Library(t)
@@ -239,7 +239,7 @@ func TestDevicesByMinorNumber(t *testing.T) {
 			n := startNode(t, func(cfg *Config) {
 				cfg.LibraryPath, cfg.PodResources.Socket, cfg.PodResources.CacheDuration, cfg.PodResources.Timeout = library, socket, 0, time.Minute
 				cfg.ExpectedGPUs = tt.gpus + tt.more
-				cfg.ProcPath, cfg.Metrics.HwGpuAllocation.Enabled = proc, true
+				cfg.ProcPath = proc
 			})
 			var got []string
 			n.first()

@@ -298,10 +298,11 @@ func TestRecordAllocations(t *testing.T) {
 				})
 			}
 			cfg := metadata.NewDefaultMetricsBuilderConfig()
-			cfg.Metrics.HwGpuAllocation.Enabled = true
 			mb := metadata.NewMetricsBuilder(cfg, settings(t).Settings)
 			p := pods{log: zap.NewNop()}
-			recordAllocations(mb, 1, samples, allocations, p.gpus(samples, allocations, 3))
+			r := newRelation()
+			r.containers(samples, allocations, p.gpus(samples, allocations, 3))
+			r.record(mb, 1, nil)
 			var got []point
 			for _, p := range points(mb.Emit()) {
 				a := p.Attributes().AsRaw()

@@ -164,7 +164,8 @@ func end(md pmetric.Metrics) {
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, sm := range rm.ScopeMetrics().All() {
 			for i, n := 0, sm.Metrics().Len(); i < n; i++ {
-				if name := sm.Metrics().At(i).Name(); name == gpusemconv.MetricGPUUp || name == gpusemconv.MetricGPUHealthScore {
+				switch sm.Metrics().At(i).Name() {
+				case gpusemconv.MetricGPUUp, gpusemconv.MetricGPUHealthScore, gpusemconv.MetricGPUAllocation:
 					endSeries(sm.Metrics(), i)
 				}
 			}

@@ -60,7 +60,11 @@ type gpuScraper struct {
 	expected  int       // GPUs, as configured
 	warned    bool      // that nobody knows how many there were
 	pressure  cpuPressure
+	relates   bool // hw.gpu.allocation is on
 	pods      pods
+	groups    groupJobs
+	files     jobFiles
+	held      map[allocation]struct{} // at the last scrape
 
 	generation uint64
 	loads      driverLoads
@@ -96,7 +100,8 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 	s.recorder = recorder{mb: s.builder, full: cfg.Detail == DetailFull}
 	s.logs = logs{resource: s.resource, version: set.BuildInfo.Version, now: s.now}
 	s.pods = pods{log: set.Logger, minors: minorFiles{proc: cfg.ProcPath}, failure: func() { telemetry.ReceiverNvmlPodResourcesFailures.Add(context.Background(), 1) }}
-	if cfg.Metrics.HwGpuAllocation.Enabled {
+	s.groups, s.files = groupJobs{proc: cfg.ProcPath}, jobFiles{directory: cfg.JobMappingDirectory, log: set.Logger}
+	if s.relates = cfg.Metrics.HwGpuAllocation.Enabled; s.relates {
 		s.pods.client = podresources.New(podresources.Config{
 			Socket:    cfg.PodResources.Socket,
 			Resources: cfg.PodResources.ResourcePrefixes,
@@ -240,7 +245,9 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		s.builder.RecordHwGpuXidEventsDataPoint(ts, count, x.uuid, int64(x.code), string(s.rubric.Xid(x.code).Class), parent...)
 	}
 	count := s.count(samples, &report, now)
-	recordAllocations(s.builder, ts, samples, held, s.pods.gpus(samples, held, max(count.expected, report.Listed)))
+	if s.relates {
+		s.relate(samples, held, s.pods.gpus(samples, held, max(count.expected, report.Listed)), ts)
+	}
 	s.recordNode(ts, count, len(samples))
 	s.news.missing(count, &report, s.roster, after)
 
@@ -251,6 +258,18 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		return pmetric.NewMetrics(), nil
 	}
 	return metrics, nil
+}
+
+// relate records who holds the GPUs, by all who tell of it.
+func (s *gpuScraper) relate(samples []gpuhealth.Sample, held []podresources.Allocation, byMinor map[int]string, ts pcommon.Timestamp) {
+	r := newRelation()
+	r.containers(samples, held, byMinor)
+	running, mapped, names := s.groups.of(samples, holders(samples)), s.files.read(), fileNames(samples)
+	for i := range samples {
+		uuid := samples[i].UUID
+		r.jobs(&samples[i], append(running[uuid], mapped[names[uuid]]...)...)
+	}
+	s.held = r.record(s.builder, ts, s.held)
 }
 
 // holders are the processes of each GPU. One that is cut into slices has those of them.

@@ -119,7 +119,6 @@ func TestAllocation(t *testing.T) {
 	library := fakenvml.Library(t)
 	change := func(cfg *Config) {
 		cfg.LibraryPath, cfg.PodResources.Socket, cfg.PodResources.CacheDuration, cfg.PodResources.Timeout = library, socket, 0, time.Minute
-		cfg.Metrics.HwGpuAllocation.Enabled = true
 	}
 
 	// Without a kubelet everything else is there.
@@ -129,15 +128,21 @@ func TestAllocation(t *testing.T) {
 	assert.Empty(t, find(md, "hw.gpu.allocation", nil))
 	n.scrape()
 	n.shutdown()
-	assert.Equal(t, 1, n.logs.FilterMessage("no hw.gpu.allocation: the kubelet does not say which pods hold which GPU").Len())
-	failures, err := n.telemetry.GetMetric("otelcol_receiver_nvml_pod_resources_failures")
-	require.NoError(t, err)
-	assert.EqualValues(t, 2, sumOf(t, failures))
+	assert.Equal(t, 1, n.logs.FilterMessage("hw.gpu.allocation names no pods: the kubelet has no socket here").Len())
+	const silent = "hw.gpu.allocation names no pods: the kubelet does not say which pods hold which GPU"
+	assert.Zero(t, n.logs.FilterMessage(silent).Len())
 
 	serveKubelet(t, socket, fakenvml.UUID(1))
 	n = startNode(t, change)
 	md = n.first()
+	require.NoError(t, os.Remove(socket))
+	n.scrape()
+	n.scrape()
 	n.shutdown()
+	assert.Equal(t, 1, n.logs.FilterMessage(silent).Len(), "a kubelet that was there")
+	failures, err := n.telemetry.GetMetric("otelcol_receiver_nvml_pod_resources_failures")
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, sumOf(t, failures))
 	assert.Equal(t, map[string]any{
 		"hw.id": fakenvml.UUID(1), "k8s.pod.name": "train-0", "k8s.namespace.name": "ml", "k8s.container.name": "worker", "shared": false,
 	}, point(t, md, "hw.gpu.allocation", nil).Attributes().AsRaw())

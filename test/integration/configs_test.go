@@ -3,15 +3,20 @@
 package integration
 
 import (
+	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // agentBinary builds the lean distribution.
@@ -22,7 +27,7 @@ func validate(t *testing.T, binary string, configs ...string) (output string, er
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), binary, append([]string{"validate"}, configArgs(t, configs)...)...)
 	cmd.Dir = root
-	cmd.Env = []string{"HOME=" + t.TempDir(), "GOMEMLIMIT=1638MiB"}
+	cmd.Env = []string{"HOME=" + t.TempDir(), "GOMEMLIMIT=1638MiB", "GPU_COLLECTOR_REPLAY=receiver/csvreplayreceiver/testdata/nvidia-smi/driver-580.csv"}
 	text, err := cmd.CombinedOutput()
 	return string(text), err
 }
@@ -151,4 +156,94 @@ func TestValidateNamesAnAddressThatIsNone(t *testing.T) {
 	}
 	said, err := validate(t, collectorBinary, "configs/gateway.yaml", `service: {telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: "::1", port: 8888}}}}]}}}`+"\n")
 	assert.NoError(t, err, said)
+}
+
+// TestValidateSaysWhatWouldBeRight: of names that are misspelt, each kind and each place, and
+// of durations. The start says the same.
+func TestValidateSaysWhatWouldBeRight(t *testing.T) {
+	t.Parallel()
+	for overlay, says := range map[string]string{
+		`receivers: {nvml: {colection_interval: 10s}}`:                                  "has invalid keys: colection_interval: did you mean collection_interval?",
+		`receivers: {otlp: {protocols: {grcp: {}}}}`:                                    "'protocols' has invalid keys: grcp: did you mean grpc?",
+		`receivers: {otlp: {protocols: {grpc: {endpiont: "[::1]:1"}}}}`:                 "has invalid keys: endpiont: did you mean endpoint?",
+		`exporters: {otlp_grpc: {sending_queue: {num_consumer: 1}, tls: {insecur: t}}}`: "has invalid keys: num_consumer: did you mean num_consumers?",
+		`proccessors: {}`:         "has invalid keys: proccessors: did you mean processors?",
+		`service: {pipeline: {}}`: "has invalid keys: pipeline: did you mean pipelines?",
+		`service: {pipelines: {metrics: {receivrs: [nvml]}}}`:                     "has invalid keys: receivrs: did you mean receivers?",
+		`service: {telemetry: {metrics: {levl: none}}}`:                           "has invalid keys: levl: did you mean level?",
+		`service: {telemetry: {logs: {level: inof}}}`:                             `"inof": did you mean info?`,
+		`processors: {stragler/a: {}}`:                                            ": did you mean straggler?",
+		`service: {pipelines: {metrics: {receivers: [nvlm]}}}`:                    "did you mean nvml?",
+		`service: {pipelines: {metrcis: {receivers: [nvml]}}}`:                    "did you mean metrics?",
+		`service: {extensions: [admision, straggler_threshold]}`:                  "`service::extensions` lists \"admision\", which is not configured: did you mean admission?",
+		`processors: {straggler: {mode: agnet}}`:                                  "did you mean agent?",
+		`extensions: {straggler_threshold: {consistent_hash: nod}}`:               "did you mean node?",
+		`exporters: {otlp_grpc: {compression: snapy}}`:                            "did you mean snappy?",
+		`receivers: {otlp: {protocols: {grpc: {middlewares: [{id: admision}]}}}}`: "`receivers::otlp::protocols::grpc::middlewares::0::id` names \"admision\", which `service::extensions` does not list: did you mean admission?",
+		`receivers: {nvml: {collection_interval: 10}}`:                            "`receivers::nvml::collection_interval` is 10: a duration needs a unit, such as 10s",
+		`receivers: {nvml: {collection_interval: "${env:SECONDS_ALONE:-10}"}}`:    "`receivers::nvml::collection_interval` is 10: a duration needs a unit, such as 10s",
+		`exporters: {otlp_grpc: {keepalive: {time: 30}}}`:                         "`exporters::otlp_grpc::keepalive::time` is 30: a duration needs a unit, such as 30s",
+	} {
+		said, err := validate(t, collectorBinary, "configs/agent.yaml", overlay+"\n")
+		require.Error(t, err, overlay)
+		assert.Contains(t, said, says, overlay)
+	}
+	cmd := exec.CommandContext(t.Context(), collectorBinary, configArgs(t, []string{"configs/agent.yaml", "service: {extensions: [admision]}\n"})...)
+	cmd.Dir = root
+	said, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	assert.Contains(t, string(said), "did you mean admission?")
+}
+
+// shippedPorts are those of agent.yaml and gateway.yaml.
+var shippedPorts = []int{4317, 4318, 8085, 8086, 8888, 9464, 13133}
+
+func portOffset(n int) string { return "GPU_COLLECTOR_PORT_OFFSET=" + strconv.Itoa(n) }
+
+// TestCollectorsOfOneMachine: two agents and their gateway, as they ship, differ in one
+// variable. An exporter stays where it is, unless that is in its own process.
+func TestCollectorsOfOneMachine(t *testing.T) {
+	t.Parallel()
+	gateway := loopback.FreeOffset(t, shippedPorts...)
+	start(t, options{configs: []string{"configs/gateway.yaml"}, env: []string{portOffset(gateway), "GPU_COLLECTOR_LISTEN=127.0.0.1"}})
+	for range 2 {
+		agent := loopback.FreeOffset(t, shippedPorts...)
+		start(t, options{configs: []string{"configs/agent.yaml"}, env: []string{
+			portOffset(agent), fmt.Sprintf("GPU_COLLECTOR_GATEWAY=127.0.0.1:%d", 4317+gateway), "GPU_COLLECTOR_INSECURE=true",
+		}})
+		scrape(t, fmt.Sprintf("127.0.0.1:%d", 8888+agent))
+		assert.Equal(t, http.StatusOK, get(t, fmt.Sprintf("http://127.0.0.1:%d/status", 13133+agent)).status)
+	}
+	scrape(t, fmt.Sprintf("127.0.0.1:%d", 9464+gateway))
+
+	printed := func(config string, env ...string) string {
+		cmd := exec.CommandContext(t.Context(), collectorBinary, "print-config", "--config", config)
+		cmd.Dir, cmd.Env = root, env
+		text, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(text))
+		return string(text)
+	}
+	assert.Equal(t, 2, strings.Count(printed("configs/all-in-one.yaml", portOffset(100)), "endpoint: 127.0.0.1:14417\n"), "of the receiver and of the exporter")
+	agent := printed("configs/agent.yaml", portOffset(100), "GPU_COLLECTOR_GATEWAY=127.0.0.1:4317")
+	assert.Equal(t, 2, strings.Count(agent, "endpoint: 127.0.0.1:4317\n"), "of both exporters: the gateway is another process")
+	assert.Contains(t, agent, "port: 8988\n")
+	for value, says := range map[string]string{"a": "is \"a\": it must be a whole number", "64000": "must be 1 to 65535", "-5000": "must be 1 to 65535"} {
+		cmd := exec.CommandContext(t.Context(), collectorBinary, "validate", "--config", "configs/agent.yaml")
+		cmd.Dir, cmd.Env = root, []string{"GPU_COLLECTOR_PORT_OFFSET=" + value}
+		text, err := cmd.CombinedOutput()
+		require.Error(t, err, value)
+		assert.Contains(t, string(text), says)
+	}
+}
+
+// TestAnAgentNamesAGatewayWithoutAnAddress: once, however often it pushes, and it runs on.
+func TestAnAgentNamesAGatewayWithoutAnAddress(t *testing.T) {
+	t.Parallel()
+	c := start(t, options{
+		configs: []string{"configs/agent.yaml", "receivers: {nvml: {collection_interval: 200ms, deadline: 200ms}}\n"},
+		env:     []string{portOffset(loopback.FreeOffset(t, shippedPorts...)), "GPU_COLLECTOR_GATEWAY=gateway.invalid:4317"},
+	})
+	c.waitLog(3, "Exporting failed")
+	c.waitLog(1, "the gateway gateway.invalid:4317 has no address", "GPU_COLLECTOR_GATEWAY")
+	assert.Equal(t, 1, c.log.Count("has no address"))
 }

@@ -46,6 +46,7 @@ const dashboardsDir = root + "/dashboards"
 
 type grafanaTarget struct {
 	Expr       string `json:"expr"`
+	Legend     string `json:"legendFormat"`
 	Datasource struct {
 		UID string `json:"uid"`
 	} `json:"datasource"`
@@ -55,6 +56,7 @@ type grafanaPanel struct {
 	ID      int             `json:"id"`
 	Type    string          `json:"type"`
 	Title   string          `json:"title"`
+	About   string          `json:"description"`
 	Targets []grafanaTarget `json:"targets"`
 }
 
@@ -171,11 +173,57 @@ func TestDashboardsAreWhole(t *testing.T) {
 			assert.False(t, ids[p.ID], "%s: two panels have the id %d", file, p.ID)
 			ids[p.ID] = true
 			assert.NotEmpty(t, p.Title, file)
+			assert.Equal(t, p.Type == "row", p.About == "", "%s: the description of %s", file, p.Title)
 			for _, target := range p.Targets {
 				assert.Equal(t, "${datasource}", target.Datasource.UID, "%s: %s", file, p.Title)
 			}
 		}
 	}
+}
+
+// TestGPUsHaveHostAndIndex: people find a board by these, and by its serial number. A panel
+// or alert that tells GPUs apart names them so, and an absent or second hw_gpu_info_ratio
+// takes none away.
+func TestGPUsHaveHostAndIndex(t *testing.T) {
+	t.Parallel()
+	summed := regexp.MustCompile(`^(topk\(10, )?(sum|max|min|avg)( by \(([^)]*)\))? ?\(`)
+	ofGPUs := func(expr string) bool {
+		m := summed.FindStringSubmatch(strings.TrimLeft(expr, "(\n "))
+		return strings.Contains(expr, "hw_") && (m == nil || strings.Contains(m[4], "hw_id")) && !strings.HasPrefix(expr, "hw_gpu_info_ratio{")
+	}
+	panels := 0
+	for file, d := range readDashboards(t) {
+		for _, p := range d.Panels {
+			for _, target := range p.Targets {
+				where := file + ": " + p.Title
+				if p.Type == "timeseries" || p.Type == "state-timeline" {
+					assert.Equal(t, strings.Contains(target.Expr, "host_name") && !strings.HasPrefix(target.Legend, "peers'"),
+						strings.HasPrefix(target.Legend, "{{host_name}}"), where)
+				}
+				if !ofGPUs(target.Expr) {
+					continue
+				}
+				panels++
+				assert.Regexp(t, `^\((.+)\) \* on \(hw_id\) group_left \(gpu_index\) topk by \(hw_id\) \(1, max by \(hw_id, gpu_index\) \(.*hw_gpu_info_ratio.*\)\) or on \(hw_id\) \((.+)\)$`, target.Expr, where)
+				if p.Type != "table" {
+					assert.Contains(t, target.Legend, "{{host_name}} GPU {{gpu_index}}", where)
+				}
+			}
+		}
+	}
+	assert.Equal(t, 17, panels)
+	alerts := 0
+	for _, r := range readRules(t, "alerts.yaml") {
+		said := r.Annotations["summary"] + r.Annotations["description"]
+		if !strings.Contains(r.Expr, "hw_") {
+			continue
+		}
+		alerts++
+		for _, label := range []string{"query", ".Labels.gpu_index", ".Labels.hw_serial_number", ".Labels.hw_id", "$labels.host_name"} {
+			assert.Contains(t, said, label, r.Alert)
+		}
+	}
+	assert.Equal(t, 7, alerts)
 }
 
 // TestExpressionsReturnData runs every expression of the dashboards and rules

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -55,6 +56,33 @@ func reserve(ctx context.Context, addr string) (net.PacketConn, error) {
 		return nil, errors.Join(err, reservation.Close())
 	}
 	return reservation, l.Close()
+}
+
+// FreeOffset returns a number that makes a port as FreeAddr's of each of these.
+func FreeOffset(t testing.TB, ports ...int) int {
+	t.Helper()
+	lowest, highest := first-slices.Min(ports), first+count-1-slices.Max(ports)
+tries:
+	for range count {
+		offset := lowest + rand.IntN(highest-lowest+1)
+		var reserved []net.PacketConn
+		for _, port := range ports {
+			reservation, err := reserve(t.Context(), net.JoinHostPort("127.0.0.1", strconv.Itoa(port+offset)))
+			if err != nil {
+				for _, r := range reserved {
+					_ = r.Close()
+				}
+				continue tries
+			}
+			reserved = append(reserved, reservation)
+		}
+		held.Lock()
+		held.reservations = append(held.reservations, reserved...)
+		held.Unlock()
+		return offset
+	}
+	t.Fatal("no offset is free on 127.0.0.1")
+	return 0
 }
 
 // FreeAddr is Addr for a test.

@@ -132,6 +132,7 @@ cp -r ../nvml/state /opt/fakenvml-state
 block agent gateway.example.com:4317 127.0.0.1:4317 >/dev/null 2>&1
 echo FAKENVML_STATE=/opt/fakenvml-state >>/etc/default/gpu-collector-agent
 block same-machine >/dev/null
+echo '{}' >/etc/gpu-collector/local.yaml
 block own-file
 eventually "the gateway does not show the node's eight GPUs" gpus
 [ "$(api nodes | jq -r '.nodes[0].cluster')" = my-cluster ] || fail "the node is of the cluster $(api nodes | jq -r '.nodes[0].cluster')"

@@ -220,8 +220,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- end -}}
 {{- if $values.podResources.enabled -}}
 {{- $_ := mustMergeOverwrite $config.receivers.nvml (dict
-  "pod_resources" (dict "socket" (printf "%s/kubelet.sock" $values.podResources.hostPath))
-  "metrics" (dict "hw.gpu.allocation" (dict "enabled" true))) -}}
+  "pod_resources" (dict "socket" (printf "%s/kubelet.sock" $values.podResources.hostPath))) -}}
 {{- end -}}
 {{- $_ := set $config.receivers.nvml "state_directory" (ternary "/var/lib/gpu-collector" "" $values.state.enabled) -}}
 {{- if $values.control.enabled -}}

@@ -21,11 +21,12 @@ type gpuAt struct {
 
 // dcgmGPU is a GPU under dcgm-exporter's names.
 type dcgmGPU struct {
-	labels  string
-	holders int
-	hidden  bool    // another one has its labels, and was heard of later
-	sum     float64 // of the name at hand
-	has     bool
+	labels string
+	pod    holder  // what its one container adds to the labels
+	job    holder  // and its one job
+	hidden bool    // another one has its labels, and was heard of later
+	sum    float64 // of the name at hand
+	has    bool
 }
 
 // dcgm writes the GPUs under dcgm-exporter's names, each joined with what the node says of
@@ -57,17 +58,14 @@ func (s *scrape) dcgm() error {
 		}
 		gpus[at], order = g, append(order, g)
 	})
-	holder := map[gpuAt]string{}
 	s.points(gpusemconv.MetricGPUAllocation, func(at gpuAt, attrs []Attr, value float64) {
 		if g := gpus[at]; g != nil && value > 0 {
-			g.holders++
-			holder[at] = holderLabels(attrs)
+			g.pod.by(attrs, [2]string{"pod", gpusemconv.AttrPodName}, [2]string{"namespace", gpusemconv.AttrNamespaceName}, [2]string{"container", gpusemconv.AttrContainerName})
+			g.job.by(attrs, [2]string{"hpc_job", gpusemconv.AttrJobID})
 		}
 	})
-	for at, labels := range holder {
-		if g := gpus[at]; g.holders == 1 {
-			g.labels += labels
-		}
+	for _, g := range order {
+		g.labels += g.pod.labels + g.job.labels
 	}
 	for i := range dcgmnames.All {
 		if n := &dcgmnames.All[i]; n.Metric != "" {
@@ -192,15 +190,24 @@ func (s *scrape) dcgmLabels(node int32, attrs []Attr, address string) string {
 	return string(out)
 }
 
-// holderLabels are those of what holds a GPU.
-func holderLabels(attrs []Attr) string {
+// holder is the only holder of a GPU as labels, each with its attribute.
+type holder struct {
+	labels  string
+	several bool
+}
+
+func (h *holder) by(attrs []Attr, labels ...[2]string) {
 	var out []byte
-	for _, label := range [...][2]string{
-		{"pod", "k8s.pod.name"}, {"namespace", "k8s.namespace.name"}, {"container", "k8s.container.name"}, {"hpc_job", gpusemconv.AttrJobID},
-	} {
+	for _, label := range labels {
 		out = appendSome(out, label[0], textOf(attrs, label[1]))
 	}
-	return string(out)
+	switch own := string(out); {
+	case own == "" || own == h.labels:
+	case h.labels != "" || h.several:
+		h.labels, h.several = "", true
+	default:
+		h.labels = own
+	}
 }
 
 func appendSome(to []byte, name, value string) []byte {

@@ -60,12 +60,13 @@ func TestGPUsUnderDCGMsNames(t *testing.T) {
 		return say("hw.gpu.info", id, 1, append([]string{"gpu.index", index, "hw.driver_version", "570"}, more...)...)
 	}
 	holder := func(id string, attrs ...string) told { return say("hw.gpu.allocation", id, 1, attrs...) }
-	pod := []string{"k8s.pod.name", "train-0", "k8s.namespace.name", "lab", "k8s.container.name", "main", "gpu.job.id", "7"}
+	pod := []string{"k8s.pod.name", "train-0", "k8s.namespace.name", "lab", "k8s.container.name", "main"}
 	tell(tb, 0, host("c", "a"),
 		info("GPU-0", "0", "hw.model", "H100", "gpu.pci.bus_id", "00:1B"), info("GPU-1", "1"), info("GPU-2", "2"),
 		info("MIG-0", "0", "hw.parent", "GPU-0", "hw.model", "H100 MIG 1g.10gb", gpusemconv.AttrGPUInstance, "9"),
 		info("MIG-1", "0", "hw.parent", "GPU-0", "hw.model", "H100 MIG 1g.10gb"),
-		holder("GPU-1", "gpu.job.id", "42"), holder("GPU-2", "gpu.job.id", "42"), holder("GPU-2", pod...), holder("MIG-0", pod...),
+		holder("GPU-1", "gpu.job.id", "42"), holder("GPU-2", "gpu.job.id", "42"), holder("GPU-2", "gpu.job.id", "43"), holder("GPU-2", "gpu.job.id", "44"),
+		holder("MIG-0", pod...), holder("MIG-0", "gpu.job.id", "7"),
 		say("hw.gpu.utilization", "GPU-0", 0.29, "hw.gpu.task", "general"), say("hw.gpu.utilization", "GPU-0", 0.5, "hw.gpu.task", "encoder"),
 		say("hw.gpu.utilization", "GPU-9", 0.5, "hw.gpu.task", "general"), // nobody says what it is
 		say("hw.gpu.memory.limit", "GPU-1", 80<<30), say("hw.gpu.memory.usage", "GPU-1", 60<<30), say("hw.gpu.memory.reserved", "GPU-1", 512<<20),

@@ -220,6 +220,25 @@ func (p *Point) Xid() (int, bool) {
 	return code, err == nil
 }
 
+// Holder returns who holds the GPU, of a point of hw.gpu.allocation.
+func (p *Point) Holder() (h reading.Holder) {
+	for key, v := range p.Attributes().All() {
+		switch key {
+		case gpusemconv.AttrJobID:
+			h.Job = Text(v)
+		case gpusemconv.AttrPodName:
+			h.Pod = Text(v)
+		case gpusemconv.AttrNamespaceName:
+			h.Namespace = Text(v)
+		case gpusemconv.AttrContainerName:
+			h.Container = Text(v)
+		case gpusemconv.AttrShared:
+			h.Shared = Text(v) == "true"
+		}
+	}
+	return h
+}
+
 func attributes(m *reading.Metric, dp pmetric.NumberDataPoint, p *Point) {
 	p.NumberDataPoint, p.ID, p.Parent, p.hwType, p.Ended = dp, "", "", "", false
 	keys := m.Keys

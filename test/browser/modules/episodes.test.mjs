@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { load } from './load.mjs';
 
 const { culprit, episodeTitle } = await load('episodes.js');
+const { holders } = await load('gpus.js');
 
 test('a culprit is named as in the log', () => {
   for (const [c, want] of [
@@ -16,6 +17,11 @@ test('a culprit is named as in the log', () => {
     [{}, undefined],
     [undefined, undefined],
   ]) assert.equal(culprit(c), want);
+});
+
+test('a GPU says who holds it', () => {
+  assert.equal(holders([{ job: '1234' }, { pod: 'train-0', namespace: 'ml', container: 'main' }]), 'job 1234, ml/train-0');
+  assert.equal(holders(undefined), '');
 });
 
 test('the title of an episode begins with its culprit', () => {

@@ -1098,7 +1098,7 @@ func DefaultMetricsConfig() MetricsConfig {
 			Enabled: false,
 		},
 		HwGpuAllocation: HwGpuAllocationMetricConfig{
-			Enabled: false,
+			Enabled: true,
 		},
 		HwGpuClockFrequency: HwGpuClockFrequencyMetricConfig{
 			Enabled: true,

@@ -1121,7 +1121,7 @@ var MetricsInfo = metricsInfo{
 	},
 	HwGpuAllocation: metricInfo{
 		Name:       "hw.gpu.allocation",
-		Attributes: []string{"hw.id", "hw.parent", "k8s.pod.name", "k8s.namespace.name", "k8s.container.name", "shared"},
+		Attributes: []string{"hw.id", "hw.parent", "gpu.job.id", "k8s.pod.name", "k8s.namespace.name", "k8s.container.name", "shared"},
 	},
 	HwGpuClockFrequency: metricInfo{
 		Name:       "hw.gpu.clock.frequency",
@@ -1384,6 +1384,12 @@ func WithGpuCudaVersionMetricAttribute(gpuCudaVersionAttributeValue string) Metr
 	})
 }
 
+func WithGpuJobIDMetricAttribute(gpuJobIDAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("gpu.job.id", gpuJobIDAttributeValue)
+	})
+}
+
 func WithGpuMigGpuInstanceIDMetricAttribute(gpuMigGpuInstanceIDAttributeValue int64) MetricAttributeOption {
 	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
 		dp.Attributes().PutInt("gpu.mig.gpu_instance.id", gpuMigGpuInstanceIDAttributeValue)
@@ -1423,6 +1429,24 @@ func WithHwParentMetricAttribute(hwParentAttributeValue string) MetricAttributeO
 func WithHwSerialNumberMetricAttribute(hwSerialNumberAttributeValue string) MetricAttributeOption {
 	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
 		dp.Attributes().PutStr("hw.serial_number", hwSerialNumberAttributeValue)
+	})
+}
+
+func WithK8sContainerNameMetricAttribute(k8sContainerNameAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("k8s.container.name", k8sContainerNameAttributeValue)
+	})
+}
+
+func WithK8sNamespaceNameMetricAttribute(k8sNamespaceNameAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("k8s.namespace.name", k8sNamespaceNameAttributeValue)
+	})
+}
+
+func WithK8sPodNameMetricAttribute(k8sPodNameAttributeValue string) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutStr("k8s.pod.name", k8sPodNameAttributeValue)
 	})
 }
 
@@ -1660,13 +1684,13 @@ type metricHwGpuAllocation struct {
 // init fills hw.gpu.allocation metric with initial data.
 func (m *metricHwGpuAllocation) init() {
 	m.data.SetName("hw.gpu.allocation")
-	m.data.SetDescription("1 for each container that the kubelet gave the GPU to. A relation of its own, so that a pod that comes or goes makes no new series of anything else.")
+	m.data.SetDescription("1 for each container and each job that holds the GPU. A relation of its own, so that a pod or job that comes or goes makes no new series of anything else.")
 	m.data.SetUnit("1")
 	m.data.SetEmptyGauge()
 	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
 }
 
-func (m *metricHwGpuAllocation) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, k8sPodNameAttributeValue string, k8sNamespaceNameAttributeValue string, k8sContainerNameAttributeValue string, sharedAttributeValue bool, options ...MetricAttributeOption) {
+func (m *metricHwGpuAllocation) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, sharedAttributeValue bool, options ...MetricAttributeOption) {
 	if !m.config.Enabled {
 		return
 	}
@@ -1675,9 +1699,6 @@ func (m *metricHwGpuAllocation) recordDataPoint(start pcommon.Timestamp, ts pcom
 	dp.SetTimestamp(ts)
 	dp.SetIntValue(val)
 	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
-	dp.Attributes().PutStr("k8s.pod.name", k8sPodNameAttributeValue)
-	dp.Attributes().PutStr("k8s.namespace.name", k8sNamespaceNameAttributeValue)
-	dp.Attributes().PutStr("k8s.container.name", k8sContainerNameAttributeValue)
 	dp.Attributes().PutBool("shared", sharedAttributeValue)
 	for _, op := range options {
 		op.apply(dp)
@@ -4637,8 +4658,8 @@ func (mb *MetricsBuilder) RecordHwGpuActivityDataPoint(ts pcommon.Timestamp, val
 }
 
 // RecordHwGpuAllocationDataPoint adds a data point to hw.gpu.allocation metric.
-func (mb *MetricsBuilder) RecordHwGpuAllocationDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, k8sPodNameAttributeValue string, k8sNamespaceNameAttributeValue string, k8sContainerNameAttributeValue string, sharedAttributeValue bool, options ...MetricAttributeOption) {
-	mb.metricHwGpuAllocation.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, k8sPodNameAttributeValue, k8sNamespaceNameAttributeValue, k8sContainerNameAttributeValue, sharedAttributeValue, options...)
+func (mb *MetricsBuilder) RecordHwGpuAllocationDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, sharedAttributeValue bool, options ...MetricAttributeOption) {
+	mb.metricHwGpuAllocation.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, sharedAttributeValue, options...)
 }
 
 // RecordHwGpuClockFrequencyDataPoint adds a data point to hw.gpu.clock.frequency metric.

@@ -78,9 +78,9 @@ func TestMetricsBuilder(t *testing.T) {
 
 			allMetricsCount++
 			mb.RecordHwGpuActivityDataPoint(ts, 1, "hw.id-val", AttributeActivityUnitGraphics, WithHwParentMetricAttribute("hw.parent-val"))
-
+			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwGpuAllocationDataPoint(ts, 1, "hw.id-val", "k8s.pod.name-val", "k8s.namespace.name-val", "k8s.container.name-val", true, WithHwParentMetricAttribute("hw.parent-val"))
+			mb.RecordHwGpuAllocationDataPoint(ts, 1, "hw.id-val", true, WithHwParentMetricAttribute("hw.parent-val"), WithGpuJobIDMetricAttribute("gpu.job.id-val"), WithK8sPodNameMetricAttribute("k8s.pod.name-val"), WithK8sNamespaceNameMetricAttribute("k8s.namespace.name-val"), WithK8sContainerNameMetricAttribute("k8s.container.name-val"))
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordHwGpuClockFrequencyDataPoint(ts, 1, "hw.id-val", AttributeClockGraphics, WithHwParentMetricAttribute("hw.parent-val"))
@@ -346,7 +346,7 @@ func TestMetricsBuilder(t *testing.T) {
 					validatedMetrics["hw.gpu.allocation"] = true
 					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
 					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
-					assert.Equal(t, "1 for each container that the kubelet gave the GPU to. A relation of its own, so that a pod that comes or goes makes no new series of anything else.", mi.Description())
+					assert.Equal(t, "1 for each container and each job that holds the GPU. A relation of its own, so that a pod or job that comes or goes makes no new series of anything else.", mi.Description())
 					assert.Equal(t, "1", mi.Unit())
 					dp := mi.Gauge().DataPoints().At(0)
 					assert.Equal(t, start, dp.StartTimestamp())
@@ -359,6 +359,9 @@ func TestMetricsBuilder(t *testing.T) {
 					hwParentAttrVal, ok := dp.Attributes().Get("hw.parent")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.parent-val", hwParentAttrVal.Str())
+					gpuJobIDAttrVal, ok := dp.Attributes().Get("gpu.job.id")
+					assert.True(t, ok)
+					assert.Equal(t, "gpu.job.id-val", gpuJobIDAttrVal.Str())
 					k8sPodNameAttrVal, ok := dp.Attributes().Get("k8s.pod.name")
 					assert.True(t, ok)
 					assert.Equal(t, "k8s.pod.name-val", k8sPodNameAttrVal.Str())

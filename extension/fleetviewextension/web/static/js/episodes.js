@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 import { el } from './dom.js';
 import { clock, duration, num, percent, withUnit, words } from './format.js';
+import { holders } from './gpus.js';
 
 // culprit says which part of a node is meant, such as rank 3 (GPU-5, local rank 1).
 export function culprit(c) {
@@ -39,6 +40,6 @@ export function episode(e) {
       fact('Signal', e.signal && e.value !== undefined ? `${e.signal} ${num(e.value)}, peers ${num(e.median)}` : e.signal),
       fact('Place', e.rank === undefined ? undefined : `${e.rank} of ${e.active ?? '?'} active`),
       fact('GPU hours lost per hour', e.gpu_hours_lost_per_hour === undefined ? undefined : num(e.gpu_hours_lost_per_hour)),
-      fact('Held down by', culprit(e.culprit)), fact('GPU', e.gpu), fact('What to do', e.action && words(e.action)), fact('Ended by', e.ended && e.cause && words(e.cause))),
+      fact('Held down by', culprit(e.culprit)), fact('GPU', e.gpu), fact('Ran then', holders(e.allocations)), fact('What to do', e.action && words(e.action)), fact('Ended by', e.ended && e.cause && words(e.cause))),
     e.evidence?.length ? evidence(e.evidence, `Evidence since ${clock(e.since)}`) : null);
 }

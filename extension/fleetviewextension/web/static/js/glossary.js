@@ -61,6 +61,7 @@ export const TERMS = {
   'GPU use': 'Share of time in which the GPUs were busy.',
   Job: 'The job that the node works for, and its role in it.',
   GPUs: 'GPUs that report, of those that the node should have.',
+  'held by': 'The jobs and pods that have the GPU.',
   temp: 'Temperature of the GPU.',
   'power W': 'Watts drawn, and the limit.',
   util: 'Share of time in which the GPU was busy.',

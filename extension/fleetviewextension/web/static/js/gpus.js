@@ -4,10 +4,14 @@ import { celsius, fixed, gib, mega, NONE, num, percent, words } from './format.j
 
 const of = (a, b) => (b === NONE ? a : `${a} / ${b}`);
 
+// holders says who holds a GPU, such as job 1234, or ml/train-0.
+export const holders = (list) => (list ?? []).map((a) => (a.job ? `job ${a.job}` : [a.namespace, a.pod].filter(Boolean).join('/'))).join(', ');
+
 // columns are those of the table of GPUs.
 export const columns = [
   ['GPU', (g) => `${g.index ?? '–'}${g.parent ? ' MIG' : ''}`],
   ['health', (g) => (g.up === false ? `${{ degraded: '◆ ', unhealthy: '◆ ' }[g.health] ?? ''}down: ${words(g.up_reason)}` : `${g.health === 'degraded' || g.health === 'unhealthy' ? '◆ ' : ''}${g.health}${g.health_score === undefined ? '' : ` ${num(g.health_score)}`}`)],
+  ['held by', (g) => holders(g.allocations) || NONE],
   ['temp', (g) => celsius(g.temperature_celsius)],
   ['power W', (g) => of(num(g.power_watts), num(g.power_limit_watts))],
   ['util', (g) => percent(g.utilization)],

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package distro
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+)
+
+var number = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?`)
+
+// misfits are the settings that the Collector would take and that cannot be meant: a duration
+// without a unit is nanoseconds, and an extension that is not there fails only at the start.
+func misfits(at string, t reflect.Type, value any, extensions []component.ID) error {
+	var errs []error
+	switch t = bare(t); {
+	case t == reflect.TypeFor[time.Duration]():
+		text := fmt.Sprint(value)
+		if _, err := time.ParseDuration(text); err != nil && value != nil {
+			return fmt.Errorf("`%s` is %s: a duration needs a unit, such as %ss", at, text, cmp.Or(number.FindString(text), "10"))
+		}
+	case t.Kind() == reflect.Bool:
+		if text, ok := value.(string); ok && text != "true" && text != "false" {
+			return fmt.Errorf("`%s` is %q: it must be true or false", at, text)
+		}
+	case t == reflect.TypeFor[component.ID]():
+		isIt := func(id component.ID) bool { return id.String() == value }
+		if value != nil && value != "" && !slices.ContainsFunc(extensions, isIt) {
+			return fmt.Errorf("`%s` names %q, which `service::extensions` does not list", at, value)
+		}
+	case t.Kind() == reflect.Struct:
+		settings, _ := value.(map[string]any)
+		known := settingsOf(t)
+		for _, key := range slices.Sorted(maps.Keys(settings)) {
+			if f := known[key]; f != nil {
+				errs = append(errs, misfits(at+confmap.KeyDelimiter+key, f, settings[key], extensions))
+			}
+		}
+	case t.Kind() == reflect.Map:
+		settings, _ := value.(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(settings)) {
+			errs = append(errs, misfits(at+confmap.KeyDelimiter+key, t.Elem(), settings[key], extensions))
+		}
+	case t.Kind() == reflect.Slice:
+		list, _ := value.([]any)
+		for i, v := range list {
+			errs = append(errs, misfits(at+confmap.KeyDelimiter+strconv.Itoa(i), t.Elem(), v, extensions))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// bare is a type without pointers, and without the configoptional.Optional around it.
+func bare(t reflect.Type) reflect.Type {
+	for {
+		switch {
+		case t.Kind() == reflect.Pointer:
+			t = t.Elem()
+		case strings.HasSuffix(t.PkgPath(), "/configoptional") && t.Kind() == reflect.Struct:
+			t = t.Field(0).Type
+		default:
+			return t
+		}
+	}
+}
+
+// settingsOf are the types of a struct's settings, by their keys.
+func settingsOf(t reflect.Type) map[string]reflect.Type {
+	known := map[string]reflect.Type{}
+	for f := range t.Fields() {
+		key, option, _ := strings.Cut(f.Tag.Get("mapstructure"), ",")
+		switch inner := bare(f.Type); {
+		case strings.Contains(option, "squash") && inner.Kind() == reflect.Struct:
+			maps.Copy(known, settingsOf(inner))
+		case key != "" && key != "-":
+			known[key] = f.Type
+		}
+	}
+	return known
+}

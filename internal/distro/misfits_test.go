@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package distro
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configoptional"
+	"go.yaml.in/yaml/v3"
+)
+
+type squashed struct {
+	Timeout time.Duration `mapstructure:"timeout"`
+}
+
+type misfitting struct {
+	squashed `mapstructure:",squash"`
+	Pointer  *time.Duration                     `mapstructure:"pointer"`
+	Number   int                                `mapstructure:"number"`
+	Text     string                             `mapstructure:"text"`
+	Flag     bool                               `mapstructure:"flag"`
+	Storage  *component.ID                      `mapstructure:"storage"`
+	Optional configoptional.Optional[*squashed] `mapstructure:"optional"`
+	List     []squashed                         `mapstructure:"list"`
+	Map      map[string]time.Duration           `mapstructure:"map"`
+	Any      any                                `mapstructure:"any"`
+}
+
+func TestMisfits(t *testing.T) {
+	const unit = ": a duration needs a unit, such as "
+	for conf, want := range map[string]string{
+		`{timeout: 10s, pointer: 0, number: 10, text: "true", flag: true, storage: here, optional: {timeout: "0"}, list: [], map: {a: 1h2m}, any: 1, other: 1}`: "",
+		`{timeout: , pointer: , flag: , storage: , optional: , list: , map: }`:                                                                                  "",
+		`{timeout: [], optional: 1, list: {}, map: 7}`:                                                                                                          "`x::timeout` is []" + unit + "10s",
+		`{timeout: 10}`:                        "`x::timeout` is 10" + unit + "10s",
+		`{timeout: "10"}`:                      "`x::timeout` is 10" + unit + "10s",
+		`{timeout: 1.5}`:                       "`x::timeout` is 1.5" + unit + "1.5s",
+		`{timeout: 10 sec}`:                    "`x::timeout` is 10 sec" + unit + "10s",
+		`{timeout: soon}`:                      "`x::timeout` is soon" + unit + "10s",
+		`{pointer: 5}`:                         "`x::pointer` is 5" + unit + "5s",
+		`{optional: {timeout: 5}}`:             "`x::optional::timeout` is 5" + unit + "5s",
+		`{list: [{timeout: 5}]}`:               "`x::list::0::timeout` is 5" + unit + "5s",
+		`{map: {a: 5}}`:                        "`x::map::a` is 5" + unit + "5s",
+		`{flag: ture}`:                         "`x::flag` is \"ture\": it must be true or false",
+		`{storage: gone}`:                      "`x::storage` names \"gone\", which `service::extensions` does not list",
+		`{timeout: 1, optional: {timeout: 2}}`: "`x::optional::timeout` is 2" + unit + "2s\n`x::timeout` is 1" + unit + "1s",
+	} {
+		var settings map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(conf), &settings))
+		err := misfits("x", reflect.TypeFor[*misfitting](), settings, []component.ID{component.MustNewID("here")})
+		if want == "" {
+			assert.NoError(t, err, conf)
+		} else {
+			assert.EqualError(t, err, want, conf)
+		}
+	}
+}
+
+// TestFeeds: what a receiver takes goes through connectors.
+func TestFeeds(t *testing.T) {
+	id := component.MustNewID
+	s := service{Pipelines: map[string]map[string][]component.ID{
+		"metrics/a": {"receivers": {id("app")}, "exporters": {id("forward")}},
+		"metrics/b": {"receivers": {id("forward")}, "exporters": {id("push"), id("forward")}},
+		"metrics/c": {"receivers": {id("gateway")}, "exporters": {id("view")}},
+	}}
+	assert.True(t, s.feeds(id("app"), id("push")))
+	assert.True(t, s.feeds(id("gateway"), id("view")))
+	assert.False(t, s.feeds(id("gateway"), id("push")))
+	assert.False(t, s.feeds(id("other"), id("push")))
+}
