@@ -41,9 +41,10 @@ go run ./tools/openapi pkg/fleetclient/openapi.json
 chart=helm/gpu-collector/files
 rm -rf "$chart"
 mkdir -p "$chart"/{configs,grafana,prometheus}
-cp configs/{agent,gateway,shard,kafka-shard,kafka-root}.yaml configs/overlays/{nccl,remote-write}.yaml configs/kubernetes/cluster.yaml "$chart/configs/"
+cp configs/{agent,gateway,shard,kafka-shard,kafka-root}.yaml configs/overlays/{dcgm-names,nccl,remote-write}.yaml configs/kubernetes/cluster.yaml "$chart/configs/"
 cp dashboards/grafana/*.json "$chart/grafana/"
 cp dashboards/prometheus/{alerts,rules}.yaml "$chart/prometheus/"
 go run ./tools/valuesdoc
 
 go run ./tools/configdoc docs/configuration.md
+go run ./tools/dcgmdoc docs/coming-from-dcgm-exporter.md

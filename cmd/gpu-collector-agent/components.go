@@ -4,6 +4,7 @@ package main
 
 import (
 	admissionextension "github.com/gpu-collector/gpu-collector/extension/admissionextension"
+	expositionextension "github.com/gpu-collector/gpu-collector/extension/expositionextension"
 	thresholdextension "github.com/gpu-collector/gpu-collector/extension/thresholdextension"
 	clientidentityprocessor "github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor"
 	diffprocessor "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
@@ -17,8 +18,10 @@ import (
 	resourceprocessor "github.com/open-telemetry/opentelemetry-collector-contrib/processor/resourceprocessor"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/connector"
+	forwardconnector "go.opentelemetry.io/collector/connector/forwardconnector"
 	"go.opentelemetry.io/collector/exporter"
 	debugexporter "go.opentelemetry.io/collector/exporter/debugexporter"
+	nopexporter "go.opentelemetry.io/collector/exporter/nopexporter"
 	otlpexporter "go.opentelemetry.io/collector/exporter/otlpexporter"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/otelcol"
@@ -55,6 +58,7 @@ func components() (otelcol.Factories, error) {
 		healthcheckv2extension.NewFactory(),
 		filestorage.NewFactory(),
 		admissionextension.NewFactory(),
+		expositionextension.NewFactory(),
 		thresholdextension.NewFactory(),
 	)
 	if err != nil {
@@ -66,6 +70,7 @@ func components() (otelcol.Factories, error) {
 		healthcheckv2extension.NewFactory().Type():   "github.com/open-telemetry/opentelemetry-collector-contrib/extension/healthcheckv2extension v0.155.0",
 		filestorage.NewFactory().Type():              "github.com/open-telemetry/opentelemetry-collector-contrib/extension/storage/filestorage v0.155.0",
 		admissionextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
+		expositionextension.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 		thresholdextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 
@@ -85,6 +90,7 @@ func components() (otelcol.Factories, error) {
 
 	factories.Exporters, err = otelcol.MakeFactoryMap[exporter.Factory](
 		debugexporter.NewFactory(),
+		nopexporter.NewFactory(),
 		otlpexporter.NewFactory(),
 	)
 	if err != nil {
@@ -92,6 +98,7 @@ func components() (otelcol.Factories, error) {
 	}
 	factories.ExporterModules = makeModulesMap(factories.Exporters, map[component.Type]string{
 		debugexporter.NewFactory().Type(): "go.opentelemetry.io/collector/exporter/debugexporter v0.155.0",
+		nopexporter.NewFactory().Type():   "go.opentelemetry.io/collector/exporter/nopexporter v0.155.0",
 		otlpexporter.NewFactory().Type():  "go.opentelemetry.io/collector/exporter/otlpexporter v0.155.0",
 	})
 
@@ -113,11 +120,15 @@ func components() (otelcol.Factories, error) {
 		stragglerprocessor.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 
-	factories.Connectors, err = otelcol.MakeFactoryMap[connector.Factory]()
+	factories.Connectors, err = otelcol.MakeFactoryMap[connector.Factory](
+		forwardconnector.NewFactory(),
+	)
 	if err != nil {
 		return otelcol.Factories{}, err
 	}
-	factories.ConnectorModules = makeModulesMap(factories.Connectors, map[component.Type]string{})
+	factories.ConnectorModules = makeModulesMap(factories.Connectors, map[component.Type]string{
+		forwardconnector.NewFactory().Type(): "go.opentelemetry.io/collector/connector/forwardconnector v0.155.0",
+	})
 
 	return factories, nil
 }

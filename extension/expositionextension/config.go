@@ -23,6 +23,8 @@ type Config struct {
 	// besides `k8s.cluster.name`. The others are labels of `gpu_node_info` alone. All
 	// are labels when it is empty.
 	ResourceAttributes []string `mapstructure:"resource_attributes"`
+	// DCGMNames has the GPUs served under dcgm-exporter's names and labels too.
+	DCGMNames bool `mapstructure:"dcgm_names"`
 	// MaxScrapes is how many scrapes are answered at a time, one address half of them,
 	// rounded up. Others wait.
 	MaxScrapes int `mapstructure:"max_scrapes"`

@@ -70,7 +70,7 @@ func (e *exposition) refuse(w http.ResponseWriter, _ *http.Request) {
 
 // part is what of the tables is asked for.
 func (e *exposition) part(query url.Values) (*statetable.Exposition, error) {
-	x := &statetable.Exposition{Expiration: e.cfg.MetricExpiration, Attributes: e.cfg.ResourceAttributes, Reserved: ownPrefix}
+	x := &statetable.Exposition{Expiration: e.cfg.MetricExpiration, Attributes: e.cfg.ResourceAttributes, Reserved: ownPrefix, DCGM: e.cfg.DCGMNames}
 	if query.Has("cluster") {
 		cluster := query.Get("cluster")
 		x.Cluster = &cluster

@@ -83,6 +83,7 @@ const (
 	ThrottleTimeSyncBoost
 	ThrottleTimeBoardLimit
 	ThrottleTimeLowUtilization
+	ThrottleTimeReliability
 	ThrottleTimeSWThermal
 	ThrottleTimeHWThermal
 	ThrottleTimePowerBrake
@@ -252,7 +253,8 @@ type Activity int
 
 // The units.
 const (
-	ActivitySM Activity = iota
+	ActivityGraphics Activity = iota
+	ActivitySM
 	ActivitySMOccupancy
 	ActivityTensor
 	ActivityDRAM
@@ -286,8 +288,9 @@ type Readings struct {
 	Cached bool
 	// MemoryTotal, MemoryUsed and MemoryReserved are bytes. Used does not hold the reserved.
 	MemoryTotal, MemoryUsed, MemoryReserved Opt[uint64]
-	// Utilization, Encoder and Decoder are fractions of the driver's sample period.
-	Utilization, Encoder, Decoder Opt[float64]
+	// Utilization, MemoryUtilization, Encoder and Decoder are fractions of the driver's
+	// sample period. MemoryUtilization is of the time in which memory was read or written.
+	Utilization, MemoryUtilization, Encoder, Decoder Opt[float64]
 	// Activity is fractions of peak between two GPM samples.
 	Activity [NumActivities]Opt[float64]
 	// Temperature and MemoryTemperature are degrees Celsius.
@@ -324,7 +327,9 @@ type Readings struct {
 	// ThrottleTime is seconds since the driver was loaded.
 	ThrottleTime [NumThrottleTimes]Opt[float64]
 	// IO is bytes, cumulative.
-	IO     [NumLinks][NumDirections]Opt[uint64]
+	IO [NumLinks][NumDirections]Opt[uint64]
+	// IORate is bytes per second between two GPM samples.
+	IORate [NumLinks][NumDirections]Opt[float64]
 	PCIe   PCIe
 	NVLink NVLinks
 	Fabric Fabric

@@ -18,6 +18,7 @@ const (
 	FieldMemoryTotal       Field = "memory.total"
 	FieldMemoryUsed        Field = "memory.used"
 	FieldUtilization       Field = "utilization.general"
+	FieldMemoryUtilization Field = "utilization.memory"
 	FieldEncoder           Field = "utilization.encoder"
 	FieldDecoder           Field = "utilization.decoder"
 	FieldTemperature       Field = "temperature.gpu"
@@ -44,6 +45,7 @@ const (
 	FieldThrottle          Field = "throttle"
 	FieldThrottleTime      Field = "throttle.time"
 	FieldIO                Field = "io"
+	FieldIORate            Field = "io.rate"
 	FieldPCIeWidth         Field = "pcie.width"
 	FieldPCIeWidthMax      Field = "pcie.width.max"
 	FieldPCIeGeneration    Field = "pcie.generation"
@@ -66,12 +68,12 @@ var limits = func() map[Field]reading.Range {
 	for name, fields := range map[string][]Field{
 		gpusemconv.MetricTemperature: {FieldTemperature, FieldMemoryTemperature}, "hw.temperature.limit": {FieldTemperatureLimit},
 		"hw.gpu.temperature.margin": {FieldTemperatureMargin}, "hw.gpu.temperature.margin.limit": {FieldMarginLimit},
-		gpusemconv.MetricGPUUtilization: {FieldUtilization, FieldEncoder, FieldDecoder}, gpusemconv.MetricGPUActivity: {FieldActivity},
+		gpusemconv.MetricGPUUtilization: {FieldUtilization, FieldMemoryUtilization, FieldEncoder, FieldDecoder}, gpusemconv.MetricGPUActivity: {FieldActivity},
 		gpusemconv.MetricPower: {FieldPower}, gpusemconv.MetricGPUPowerLimit: {FieldPowerLimit, FieldPowerLimitMax}, gpusemconv.MetricEnergy: {FieldEnergy},
 		gpusemconv.MetricGPUClock: {FieldClock}, gpusemconv.MetricGPUClockLimit: {FieldClockLimit},
 		gpusemconv.MetricGPUMemoryLimit: {FieldMemoryTotal}, gpusemconv.MetricGPUMemoryUsage: {FieldMemoryUsed}, "hw.gpu.memory.reserved": {FieldMemoryReserved},
 		gpusemconv.MetricErrors: {FieldECC, FieldECCLocation}, gpusemconv.MetricGPURetiredPages: {FieldRetiredPages}, gpusemconv.MetricGPURemappedRows: {FieldRemappedRows},
-		gpusemconv.MetricGPUThrottleTime: {FieldThrottleTime}, gpusemconv.MetricGPUProcesses: {FieldProcesses}, "hw.gpu.io": {FieldIO},
+		gpusemconv.MetricGPUThrottleTime: {FieldThrottleTime}, gpusemconv.MetricGPUProcesses: {FieldProcesses}, "hw.gpu.io": {FieldIO}, "hw.gpu.io.rate": {FieldIORate},
 		gpusemconv.MetricGPUPCIeLinkWidth: {FieldPCIeWidth, FieldPCIeWidthMax}, gpusemconv.MetricGPUPCIeReplays: {FieldPCIeReplays},
 		gpusemconv.MetricGPUPCIeLinkGeneration: {FieldPCIeGeneration, FieldPCIeGenerationMax},
 		gpusemconv.MetricGPUNVLinkErrors:       {FieldNVLinkErrors}, "hw.gpu.nvlink.bit_error_rate": {FieldBitErrorRate},
@@ -112,6 +114,7 @@ func (s *Sample) Validate() []Field {
 	within(&v, FieldTemperature, &s.Temperature)
 	within(&v, FieldMemoryTemperature, &s.MemoryTemperature)
 	within(&v, FieldUtilization, &s.Utilization)
+	within(&v, FieldMemoryUtilization, &s.MemoryUtilization)
 	within(&v, FieldEncoder, &s.Encoder)
 	within(&v, FieldDecoder, &s.Decoder)
 	within(&v, FieldPower, &s.Power)

@@ -31,6 +31,7 @@ func (v *validator) readings(r *Readings) {
 	for l := range NumLinks {
 		for d := range NumDirections {
 			v.count(FieldIO, &r.IO[l][d])
+			within(v, FieldIORate, &r.IORate[l][d])
 		}
 	}
 	v.pcie(&r.PCIe)

@@ -23,6 +23,7 @@ func TestValidateAsTheCatalogue(t *testing.T) {
 		"hw.gpu.clock.frequency.limit": func(s *Sample, v float64) { s.ClockLimits[ClockVideo] = Some(v) },
 		"hw.gpu.utilization":           func(s *Sample, v float64) { s.Encoder = Some(v) },
 		"hw.gpu.activity":              func(s *Sample, v float64) { s.Activity[ActivityTensor] = Some(v) },
+		"hw.gpu.io.rate":               func(s *Sample, v float64) { s.IORate[LinkPCIe][Receive] = Some(v) },
 		"hw.gpu.throttle.time":         func(s *Sample, v float64) { s.ThrottleTime[ThrottleTimePower] = Some(v) },
 		"hw.gpu.pcie.link.generation":  func(s *Sample, v float64) { s.PCIe.GenerationMax = Some(uint32(max(v, 0))) },
 		"hw.gpu.processes":             func(s *Sample, v float64) { s.Processes[ProcessCompute] = Some(uint64(int64(v))) },

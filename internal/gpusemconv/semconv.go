@@ -77,7 +77,7 @@ const (
 // Descriptive are the attributes of points that select nothing of the catalogue and whose
 // names have a dot, which Prometheus does not keep.
 var Descriptive = [...]string{
-	AttrHWModel, AttrHWVendor, AttrGPUIndex, AttrXIDCode, AttrXIDClass, AttrNetworkIODirection, AttrPeerGroup, AttrJobRank, AttrJobLocalRank,
+	AttrHWModel, AttrHWVendor, AttrGPUIndex, AttrXIDCode, AttrXIDClass, AttrNetworkIODirection, AttrPeerGroup, AttrJobRank, AttrJobLocalRank, AttrGPUInstance,
 	"gpu.cuda.version", "gpu.link.id", "gpu.pci.bus_id", "hw.driver_version", "hw.firmware_version", "hw.serial_number",
 	AttrCommunicatorID, AttrCommunicatorName, AttrCommunicatorRank, AttrCommunicatorSize, AttrCommunicatorNodes,
 	AttrCollectiveOperation, AttrCollectiveSize, AttrServerAddress, AttrProcessPID,

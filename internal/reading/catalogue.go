@@ -67,7 +67,7 @@ const (
 	onBoth = Reasons | View
 	all    = Score | Reasons | View
 
-	byRubric = "the rubric, in the receiver"
+	byRubric = "the rubric"
 	forLooks = "people"
 )
 
@@ -157,6 +157,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUHealthState, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrState), Entries: gpu(each(HealthState)), Fold: states, For: View},
 	{Name: semconv.MetricGPUInfo, Unit: "1", Integer: true, About: "Static facts of the GPU; always 1.", Range: flag, Entries: gpu(each(Info)), Fold: last, For: Score | View},
 	{Name: "hw.gpu.io", Unit: "By", Kind: Counter, Integer: true, Range: counts, Keys: key("gpu.link"), Entries: gpu(is("pcie", PCIeBytes), is("nvlink", NVLinkBytes)), Unread: "people"},
+	{Name: "hw.gpu.io.rate", Unit: "By/s", Range: link, Keys: key("gpu.link"), Entries: gpu(each(None)), Unread: "people"},
 	{Name: semconv.MetricGPUMemoryLimit, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Size of the memory.", Range: bytes, Entries: gpu(each(MemoryLimit)), Fold: total, For: Score | View},
 	{Name: semconv.MetricGPURemapFailed, Unit: "1", Integer: true, About: "Whether a row remap has failed.", Range: flag, Entries: gpu(each(RemapFailed)), Fold: states, For: Reasons},
 	{Name: semconv.MetricGPURemapPending, Unit: "1", Integer: true, About: "Whether a row remap waits for a reset.", Range: flag, Entries: gpu(each(RemapPending)), Fold: states, For: Reasons},
@@ -196,6 +197,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUUp, Unit: "1", Integer: true, Range: flag, Low: true, Keys: key(semconv.AttrReason), Entries: gpu(each(Up)), Fold: states, For: onBoth},
 	{Name: semconv.MetricGPUUtilization, Unit: "1", About: "Fraction of time the GPU was busy with the task.", Range: share, Low: true, Keys: []Key{{Name: semconv.AttrGPUTask, Absent: "general"}}, Entries: gpu(is("general", Utilization)), Fold: levels, For: all},
 	{Name: semconv.MetricGPUXIDEvents, Unit: "{event}", Kind: Counter, Integer: true, About: "Xid events seen since the start.", Range: counts, Entries: gpu(each(Xid)), Fold: grows, For: onBoth},
+	{Name: "hw.gpu.xid.last", Unit: "1", Integer: true, Range: Range{-1, 1 << 53}, Entries: gpu(each(None)), Unread: forLooks},
 	{Name: semconv.MetricHWNetworkBandwidth, Unit: "By/s", Kind: UpDownCounter, Range: link, Low: true, Entries: of(Network, each(NetworkBandwidth)), Fold: Folding{FoldSum, FoldLast, "a job uses all adapters of its node"}, For: Reasons},
 	{Name: semconv.MetricPower, Unit: "W", About: "Power draw.", Range: watts, Shared: true, Typed: true, Entries: gpu(each(Power)), Fold: total, For: all},
 	{Name: semconv.MetricHWStatus, Unit: "1", Kind: UpDownCounter, Integer: true, Range: flag, Shared: true, Typed: true, Keys: key(semconv.AttrHWState), Entries: gpu(each(HardwareState)), Unread: "nobody: hw.gpu.health.* say more"},

@@ -27,10 +27,10 @@ var pointsOfModels = map[string]struct {
 	standard, full int
 	slice          int
 }{
-	"H100":           {fakenvml.NewH100, 50, 117, 0},
-	"B200":           {fakenvml.NewB200, 49, 114, 0},
-	"A100 in slices": {fakenvml.NewA100MIG, 39, 75, 13},
-	"T4":             {fakenvml.NewT4, 35, 72, 0},
+	"H100":           {fakenvml.NewH100, 50, 119, 0},
+	"B200":           {fakenvml.NewB200, 49, 116, 0},
+	"A100 in slices": {fakenvml.NewA100MIG, 39, 76, 13},
+	"T4":             {fakenvml.NewT4, 35, 74, 0},
 }
 
 // reports are those of a GPU of each model, at both details.

@@ -3,6 +3,7 @@
 package nvmlreceiver
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -153,7 +154,8 @@ const (
 type xids struct {
 	mu      sync.Mutex
 	counts  map[xidSeries]int64
-	strange map[string]int // by UUID, series of codes that the rubric does not know
+	last    map[string]int64 // the code, by the whole GPU's UUID
+	strange map[string]int   // by UUID, series of codes that the rubric does not know
 }
 
 type xidSeries struct {
@@ -167,7 +169,7 @@ func (x *xids) add(ev *gpuhealth.XidEvent, known bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.counts == nil {
-		x.counts, x.strange = map[xidSeries]int64{}, map[string]int{}
+		x.counts, x.last, x.strange = map[xidSeries]int64{}, map[string]int64{}, map[string]int{}
 	}
 	series := xidSeries{ev.UUID, ev.Parent, ev.Code}
 	if ev.Code > math.MaxInt64 {
@@ -181,11 +183,12 @@ func (x *xids) add(ev *gpuhealth.XidEvent, known bool) {
 		}
 	}
 	x.counts[series]++
+	x.last[cmp.Or(ev.Parent, ev.UUID)] = int64(series.code)
 }
 
-// all returns the counts so far.
-func (x *xids) all() map[xidSeries]int64 {
+// all returns the counts so far, and the last code of each GPU.
+func (x *xids) all() (counts map[xidSeries]int64, last map[string]int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return maps.Clone(x.counts)
+	return maps.Clone(x.counts), maps.Clone(x.last)
 }

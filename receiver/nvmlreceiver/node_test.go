@@ -127,7 +127,8 @@ func TestXidsAreBounded(t *testing.T) {
 	event("GPU-2", 1_500, false) // another GPU's garbage is its own
 	event("GPU-2", 1<<63, false)
 
-	all := x.all()
+	all, last := x.all()
+	assert.Equal(t, map[string]int64{"GPU-1": 79, "GPU-2": -1}, last)
 	require.Len(t, all, maxStrangeXids+2+2)
 	assert.EqualValues(t, 1, all[xidSeries{"GPU-1", "", 79}])
 	assert.EqualValues(t, 2, all[xidSeries{"GPU-1", "", 1_000}])

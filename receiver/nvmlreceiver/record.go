@@ -69,7 +69,7 @@ func (r *recorder) of(s *gpuhealth.Sample) {
 // identity adds the points that every GPU has, a lost GPU too.
 func (r *recorder) identity() {
 	s := r.s
-	facts := append(make([]metadata.MetricAttributeOption, 0, 7), r.parent...)
+	facts := append(make([]metadata.MetricAttributeOption, 0, 8), r.parent...)
 	for _, f := range [...]struct {
 		value string
 		with  func(string) metadata.MetricAttributeOption
@@ -84,6 +84,9 @@ func (r *recorder) identity() {
 		if f.value != "" {
 			facts = append(facts, f.with(f.value))
 		}
+	}
+	if s.GPUInstance.OK {
+		facts = append(facts, metadata.WithGpuMigGpuInstanceIDMetricAttribute(int64(s.GPUInstance.V)))
 	}
 	r.mb.RecordHwGpuInfoDataPoint(r.ts, 1, s.UUID, vendor, int64(s.Index), facts...)
 	// One series at a time: a GPU is not up and down at once.
@@ -104,6 +107,7 @@ func (r *recorder) load() {
 	}
 	with(r, s.Utilization, metadata.AttributeHwGpuTaskGeneral, r.mb.RecordHwGpuUtilizationDataPoint)
 	if r.full {
+		with(r, s.MemoryUtilization, metadata.AttributeHwGpuTaskMemory, r.mb.RecordHwGpuUtilizationDataPoint)
 		with(r, s.Encoder, metadata.AttributeHwGpuTaskEncoder, r.mb.RecordHwGpuUtilizationDataPoint)
 		with(r, s.Decoder, metadata.AttributeHwGpuTaskDecoder, r.mb.RecordHwGpuUtilizationDataPoint)
 	}
@@ -118,6 +122,7 @@ func (r *recorder) load() {
 }
 
 var activities = [gpuhealth.NumActivities]metadata.AttributeActivityUnit{
+	gpuhealth.ActivityGraphics:    metadata.AttributeActivityUnitGraphics,
 	gpuhealth.ActivitySM:          metadata.AttributeActivityUnitSm,
 	gpuhealth.ActivitySMOccupancy: metadata.AttributeActivityUnitSmOccupancy,
 	gpuhealth.ActivityTensor:      metadata.AttributeActivityUnitTensor,
@@ -365,6 +370,7 @@ var throttleTimes = [gpuhealth.NumThrottleTimes]metadata.AttributeThrottleTimeRe
 	gpuhealth.ThrottleTimeSyncBoost:      metadata.AttributeThrottleTimeReasonSyncBoost,
 	gpuhealth.ThrottleTimeBoardLimit:     metadata.AttributeThrottleTimeReasonBoardLimit,
 	gpuhealth.ThrottleTimeLowUtilization: metadata.AttributeThrottleTimeReasonLowUtilization,
+	gpuhealth.ThrottleTimeReliability:    metadata.AttributeThrottleTimeReasonReliability,
 	gpuhealth.ThrottleTimeSWThermal:      metadata.AttributeThrottleTimeReasonSwThermal,
 	gpuhealth.ThrottleTimeHWThermal:      metadata.AttributeThrottleTimeReasonHwThermal,
 	gpuhealth.ThrottleTimePowerBrake:     metadata.AttributeThrottleTimeReasonPowerBrake,
@@ -415,6 +421,9 @@ func (r *recorder) pcie() {
 		for d, direction := range directions {
 			if v := r.s.IO[l][d]; v.OK && (r.full || l != int(gpuhealth.LinkNVLinkRaw)) {
 				r.mb.RecordHwGpuIoDataPoint(r.ts, int64(v.V), r.id, direction, link, r.parent...)
+			}
+			if v := r.s.IORate[l][d]; v.OK {
+				r.mb.RecordHwGpuIoRateDataPoint(r.ts, v.V, r.id, direction, link, r.parent...)
 			}
 		}
 	}

@@ -122,7 +122,7 @@ func (s *gpuScraper) pollerConfig(cfg *Config, library newLibrary) nvml.Config {
 		Retry:    cfg.RetryInterval,
 		OnXid:    s.onXid,
 		Roster:   s.roster,
-		Activity: cfg.Metrics.HwGpuActivity.Enabled,
+		Activity: cfg.Metrics.HwGpuActivity.Enabled || cfg.Metrics.HwGpuIoRate.Enabled,
 		PerLink:  cfg.Metrics.HwGpuNvlinkLinkErrors.Enabled || cfg.Metrics.HwGpuNvlinkLinkUp.Enabled,
 		Detail:   cfg.Detail == DetailFull || cfg.Metrics.HwGpuNvlinkBitErrorRate.Enabled,
 	}
@@ -231,7 +231,13 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		s.telemetry.ReceiverNvmlDroppedEvents.Add(ctx, int64(n-s.left))
 		s.left = n
 	}
-	for x, count := range s.xids.all() {
+	counts, last := s.xids.all()
+	for i := range samples {
+		if x := &samples[i]; x.Parent == "" {
+			s.builder.RecordHwGpuXidLastDataPoint(ts, last[x.UUID], x.UUID)
+		}
+	}
+	for x, count := range counts {
 		var parent []metadata.MetricAttributeOption
 		if x.parent != "" {
 			parent = append(parent, metadata.WithHwParentMetricAttribute(x.parent))

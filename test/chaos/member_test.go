@@ -84,14 +84,12 @@ processors: {straggler: {push_interval: %s}}
 exporters:
   otlp_grpc: {timeout: 1s}
   otlp_grpc/events: {timeout: 1s}
-  # So that the test hears what the agent says.
-  prometheus: {endpoint: %q, resource_to_telemetry_conversion: {enabled: true}, without_scope_info: true}
-extensions: {%s}
+extensions: {exposition: {http: {endpoint: %q}}, %s}
 service:
-  extensions: [admission, straggler_threshold, healthcheckv2, pprof]
+  extensions: [admission, straggler_threshold, exposition, healthcheckv2, pprof]
   %s
   pipelines:
-    metrics: {receivers: [otlp], exporters: [otlp_grpc, prometheus]}
+    metrics: {receivers: [otlp]}
     logs: {receivers: [otlp]}
 `, receivers, interval, m.prom, common, telemetry)
 	case "configs/shard.yaml":

@@ -102,7 +102,7 @@ func tiers(t *testing.T, s *secrets, values string) addresses {
 		}
 		config := strings.NewReplacer(
 			listen+":4317", grpc, listen+":8086", at.view, listen+":4318", http, listen+":9464", loopback.FreeAddr(t), listen+":13133", loopback.FreeAddr(t),
-			"127.0.0.1:4317", loopback.FreeAddr(t), "127.0.0.1:4318", loopback.FreeAddr(t), "127.0.0.1:8085", loopback.FreeAddr(t),
+			"127.0.0.1:4317", loopback.FreeAddr(t), "127.0.0.1:4318", loopback.FreeAddr(t), "127.0.0.1:8085", loopback.FreeAddr(t), "127.0.0.1:9464", loopback.FreeAddr(t),
 			"${env:GPU_COLLECTOR_API_LISTEN:-127.0.0.1}:8085", loopback.FreeAddr(t),
 			"port: 8888", "port: "+port(t, loopback.FreeAddr(t)), "/var/run/gpu-collector", s.dir,
 		).Replace(m.Data["config.yaml"])

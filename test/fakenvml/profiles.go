@@ -21,6 +21,7 @@ func NewH100(gpus int) *State {
 		s.fabric(i)
 		for key, value := range map[string]any{
 			"temperature.margin": 40 - i, "temperature.max": 87, "temperature.memory.max": 95, "temperature.slowdown": 90, "temperature.shutdown": 95,
+			"gpm.1": 88, "gpm.20": 2048, "gpm.21": 1024, "gpm.60": 4096 + i, "gpm.61": 8192,
 			"gpm.2": 80, "gpm.3": 40, "gpm.5": 55, "gpm.10": 30, "gpm.11": 0, "gpm.12": 5, "gpm.13": 10,
 			"field.186": 351_000 + 1_250*i, "field.194": below(2), "field.161": 0, "field.162": 0, "field.163": 0,
 		} {
@@ -48,7 +49,8 @@ func NewB200(gpus int) *State {
 			"power.limit": 1_000_000, "power.limit.max": 1_000_000,
 			"clock.graphics": 1965, "clock.sm": 1965, "clock.memory": 3996, "clock.max.graphics": 1965, "clock.max.sm": 1965, "clock.max.memory": 3996,
 			"temperature.margin": 35 - i,
-			"gpm.2":              85, "gpm.3": 45, "gpm.5": 60, "gpm.10": 35, "gpm.11": 0, "gpm.12": 5, "gpm.13": 10,
+			"gpm.1":              92, "gpm.20": 2048, "gpm.21": 1024, "gpm.60": 4096, "gpm.61": 8192,
+			"gpm.2": 85, "gpm.3": 45, "gpm.5": 60, "gpm.10": 35, "gpm.11": 0, "gpm.12": 5, "gpm.13": 10,
 			"field.186": 801_000 + 1_250*i, "field.194": below(3),
 			"field.202": 5_120_000_000 / 18, "field.204": 6_144_000_000 / 18,
 			"field.213": 0, "field.214": 0, "field.215": 0, "field.219": 0, "field.221": 0,
@@ -127,7 +129,7 @@ func (s *State) datacentre(gpu int) {
 		"processes.compute": 1, "processes.graphics": 0,
 		"ecc.corrected.volatile.dram": 0, "ecc.corrected.volatile.sram": 0, "ecc.corrected.aggregate.dram": gpu, "ecc.corrected.aggregate.sram": 0,
 		"ecc.uncorrected.volatile.dram": 0, "ecc.uncorrected.volatile.sram": 0, "ecc.uncorrected.aggregate.dram": 0, "ecc.uncorrected.aggregate.sram": 0,
-		"field.74": 1_000_000_000, "field.75": 0, "field.76": 0, "field.77": 0, "field.78": 0, "field.94": 0, "field.95": 0,
+		"field.74": 1_000_000_000, "field.75": 0, "field.76": 0, "field.77": 0, "field.78": 0, "field.79": 0, "field.94": 0, "field.95": 0,
 	} {
 		s.SetGPU(gpu, key, value)
 	}

@@ -98,9 +98,9 @@ receivers:
   nvml: {collection_interval: 1s, deadline: 900ms, retry_interval: 1s, library_path: %q}
   otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
 processors: {straggler: {push_interval: 1s}}
-extensions: {healthcheckv2: {http: {endpoint: %q}}}
+extensions: {exposition: {http: {endpoint: %q}}, healthcheckv2: {http: {endpoint: %q}}}
 service: {telemetry: {metrics: {level: none}}}
-`, fakenvml.Library(t), a.grpc, a.http, loopback.FreeAddr(t)))
+`, fakenvml.Library(t), a.grpc, a.http, loopback.FreeAddr(t), loopback.FreeAddr(t)))
 	polls := func(what string) {
 		t.Helper()
 		seen := hop.gpus.Load()

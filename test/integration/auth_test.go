@@ -85,7 +85,7 @@ func TestMutualTLS(t *testing.T) {
 		env:     []string{"GPU_COLLECTOR_TLS=" + ca.issue()},
 	})
 	start(t, options{
-		configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", "configs/overlays/mtls-agent.yaml", below.overlay(t)},
+		configs: []string{"configs/agent.yaml", "configs/overlays/mtls-agent.yaml", below.overlay(t)},
 		env:     []string{"GPU_COLLECTOR_TLS=" + ca.issue(), "GPU_COLLECTOR_GATEWAY=" + ports.grpc},
 	})
 	app := grpcClient(t, below.grpc)

@@ -61,7 +61,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, overlays)
 	below := map[string][]string{
-		"prometheus.yaml":   {"configs/agent.yaml"},
+		"dcgm-names.yaml":   {"configs/agent.yaml", "configs/gateway.yaml"},
 		"mtls-agent.yaml":   {"configs/agent.yaml", "configs/shard.yaml"},
 		"mtls-gateway.yaml": {"configs/gateway.yaml", "configs/shard.yaml"},
 		"tenants.yaml":      {"configs/gateway.yaml"},
@@ -89,7 +89,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		require.NoError(t, err)
 		valid(t, binary, "configs/agent.yaml")
 		valid(t, binary, "configs/agent.yaml", "configs/overlays/mtls-agent.yaml", "configs/overlays/tenant-agent.yaml")
-		valid(t, binary, "configs/agent.yaml", "configs/overlays/nccl.yaml")
+		valid(t, binary, "configs/agent.yaml", "configs/overlays/nccl.yaml", "configs/overlays/dcgm-names.yaml")
 	})
 }
 

@@ -168,7 +168,7 @@ func startAgent(t *testing.T, gp gatewayPorts, cluster string) agentPorts {
 	t.Helper()
 	ap := newAgentPorts(t)
 	start(t, options{
-		configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", ap.overlay(t)},
+		configs: []string{"configs/agent.yaml", ap.overlay(t)},
 		env:     []string{"GPU_COLLECTOR_GATEWAY=" + gp.grpc, "GPU_COLLECTOR_INSECURE=true", "GPU_COLLECTOR_CLUSTER=" + cluster},
 	})
 	return ap

@@ -89,7 +89,7 @@ func startEventNode(t *testing.T, gateway, compression string) *eventNode {
 	n.acknowledge, n.kept = filepath.Join(dir, "acknowledge"), filepath.Join(dir, "kept")
 	require.NoError(t, n.state.Write(n.file))
 	n.collector = start(t, options{
-		configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", p.overlay(t), fmt.Sprintf(`
+		configs: []string{"configs/agent.yaml", p.overlay(t), fmt.Sprintf(`
 receivers:
   nvml: {%s, library_path: %q, state_directory: %q, acknowledge_file: %q}
 exporters:

@@ -66,7 +66,7 @@ func TestTheSlowRankOfARealJob(t *testing.T) {
 	play(t, "slow-rank3.log.gz", filepath.Join(dir, "vm-pid14702.log"))
 	p := newAgentPorts(t)
 	start(t, options{
-		configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", "configs/overlays/nccl.yaml", p.overlay(t), `
+		configs: []string{"configs/agent.yaml", "configs/overlays/nccl.yaml", p.overlay(t), `
 receivers: {nccl: {collection_interval: 1s}}
 processors: {straggler: {push_interval: 1s}}
 service: {pipelines: {metrics: {receivers: [otlp, nccl]}}}

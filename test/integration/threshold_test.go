@@ -80,7 +80,7 @@ exporters:
 service:
   pipelines:
     metrics:
-      exporters: [otlp_http, prometheus]
+      exporters: [otlp_http, forward]
 `, p.http)
 			},
 			push: func(_ *testing.T, p agentPorts) func(context.Context, pmetric.Metrics) error {
@@ -103,7 +103,7 @@ service:
 			gp, ap := newGatewayPorts(t), newAgentPorts(t)
 			gateway := start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), "processors: {straggler: {ttl_multiplier: 20}}\n"}})
 			agent := start(t, options{
-				configs: []string{"configs/agent.yaml", "configs/overlays/prometheus.yaml", ap.overlay(t), tt.exporter(gp), fmt.Sprintf("processors: {straggler: {agent: {cached_ttl: %s}}}\n", tt.cached)},
+				configs: []string{"configs/agent.yaml", ap.overlay(t), tt.exporter(gp), fmt.Sprintf("processors: {straggler: {agent: {cached_ttl: %s}}}\n", tt.cached)},
 				env:     []string{"GPU_COLLECTOR_GATEWAY=" + gp.grpc, "GPU_COLLECTOR_INSECURE=true", "GPU_COLLECTOR_CLUSTER=lab"},
 			})
 			job := runJob(t, tt.push(t, ap))

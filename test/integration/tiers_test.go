@@ -70,9 +70,8 @@ processors:
     push_interval: 200ms
     ttl_multiplier: 600
     agent: {calibration_samples: 3}
-exporters:
-  prometheus: {endpoint: %q}
 extensions:
+  exposition: {http: {endpoint: %q}}
   healthcheckv2: {http: {endpoint: %q}}
 service:
   telemetry:

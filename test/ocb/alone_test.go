@@ -44,14 +44,14 @@ var rooms = map[string][]string{
 	"receiver/ncclreceiver":             {"gpuholders", "ownnode"},
 	"receiver/nvmlreceiver":             {"gpuhealth", "gpuholders", "logsink", "ownnode", "podresources", "statefile"},
 	"receiver/csvreplayreceiver":        {},
-	"processor/diffprocessor":           {"delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "reading/identity", "reading/metricreading"},
+	"processor/diffprocessor":           {"dcgmnames", "delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "reading/identity", "reading/metricreading"},
 	"processor/stragglerprocessor":      {"collective", "delta/resync", "episode", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "peergroup", "reading/identity", "reading/metricreading", "reason", "robust", "statefile", "straggler", "threshold", "threshold/rule"},
 	"processor/clientidentityprocessor": {"clientidentity", "reading/identity", "reading/metricreading"},
 	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
-	"extension/expositionextension":     {"delta", "delta/deadband", "delta/resync", "delta/statetable", "reading/identity", "reading/metricreading", "webguard"},
+	"extension/expositionextension":     {"dcgmnames", "delta", "delta/deadband", "delta/resync", "delta/statetable", "reading/identity", "reading/metricreading", "webguard"},
 	"extension/fleetviewextension":      {"attention", "fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "gpuhealth", "memorybudget", "nodescore/nodesignal", "reason", "webguard"},
 	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "threshold", "webguard"},
-	"extension/wirediffextension":       {"delta", "delta/deadband", "delta/resync", "delta/statetable", "reading/identity", "reading/metricreading", "undecoded"},
+	"extension/wirediffextension":       {"dcgmnames", "delta", "delta/deadband", "delta/resync", "delta/statetable", "reading/identity", "reading/metricreading", "undecoded"},
 	"extension/admissionextension":      {"admission", "clientidentity", "hostextension", "memorybudget", "undecoded"},
 }
 

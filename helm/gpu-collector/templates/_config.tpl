@@ -227,6 +227,10 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $_ := mustMergeOverwrite $config.receivers.nvml (dict
   "release_file" "/run/gpu-collector/release" "acknowledge_file" "/run/gpu-collector/acknowledge") -}}
 {{- end -}}
+{{- if .Values.dcgmNames.enabled -}}
+{{- $_ := mustMergeOverwrite $config (.Files.Get "files/configs/dcgm-names.yaml" | fromYaml) (dict
+  "extensions" (dict "exposition" (dict "http" (dict "endpoint" "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}:9400")))) -}}
+{{- end -}}
 {{- if $values.nccl.enabled -}}
 {{- $_ := mustMergeOverwrite $config (include "gpu-collector.config.base" (dict "root" . "file" "nccl") | fromYaml) (dict "receivers" (dict "nccl" (dict
   "collection_interval" .Values.pushInterval
@@ -308,6 +312,9 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- end -}}
 {{- if not $config.service.pipelines.metrics.exporters -}}
 {{- fail "the gateway has nowhere to send metrics: gateway.fleetView.enabled, gateway.prometheus.enabled and remoteWrite.enabled are all false, one must be true" -}}
+{{- end -}}
+{{- if and .Values.dcgmNames.enabled (hasKey $config.extensions "exposition") -}}
+{{- $_ := set $config.extensions.exposition "dcgm_names" true -}}
 {{- end -}}
 {{- /* NAME.NAMESPACE is the one name of a service that might be registered in the web. */ -}}
 {{- range $extension := list "exposition" "fleet_view" "straggler_threshold" -}}

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/gpu-collector/gpu-collector/internal/dcgmnames"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/promtext"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
@@ -42,6 +43,8 @@ type Exposition struct {
 	Attributes []string
 	// Reserved is a beginning of names that no series may have.
 	Reserved string
+	// DCGM has the GPUs written under dcgm-exporter's names too.
+	DCGM bool
 }
 
 // TableAt is a table and its time.
@@ -110,6 +113,11 @@ func (x *Exposition) Write(w io.Writer, tables ...TableAt) (Exposed, error) {
 	s.order()
 	for f := range s.families {
 		if err := s.family(f); err != nil {
+			return s.exposed, err
+		}
+	}
+	if s.DCGM {
+		if err := s.dcgm(); err != nil {
 			return s.exposed, err
 		}
 	}
@@ -262,7 +270,7 @@ func (s *scrape) name(tables []TableAt) {
 				otlp = promtext.KindNonMonotonic
 			}
 			name := promtext.MetricName(m.Name, m.Unit, otlp)
-			if s.Reserved != "" && strings.HasPrefix(name, s.Reserved) {
+			if s.Reserved != "" && strings.HasPrefix(name, s.Reserved) || s.DCGM && strings.HasPrefix(name, dcgmnames.Prefix) {
 				src.families[id] = reservedFamily
 				continue
 			}

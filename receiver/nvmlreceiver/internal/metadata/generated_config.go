@@ -328,6 +328,26 @@ func (ms *HwGpuIoMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// HwGpuIoRateMetricConfig provides config for the hw.gpu.io.rate metric.
+type HwGpuIoRateMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuIoRateMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // HwGpuMemoryLimitMetricConfig provides config for the hw.gpu.memory.limit metric.
 type HwGpuMemoryLimitMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -908,6 +928,26 @@ func (ms *HwGpuXidEventsMetricConfig) Unmarshal(parser *confmap.Conf) error {
 	return nil
 }
 
+// HwGpuXidLastMetricConfig provides config for the hw.gpu.xid.last metric.
+type HwGpuXidLastMetricConfig struct {
+	Enabled          bool `mapstructure:"enabled"`
+	enabledSetByUser bool
+}
+
+func (ms *HwGpuXidLastMetricConfig) Unmarshal(parser *confmap.Conf) error {
+	if parser == nil {
+		return nil
+	}
+
+	err := parser.Unmarshal(ms)
+	if err != nil {
+		return err
+	}
+
+	ms.enabledSetByUser = parser.IsSet("enabled")
+	return nil
+}
+
 // HwPowerMetricConfig provides config for the hw.power metric.
 type HwPowerMetricConfig struct {
 	Enabled          bool `mapstructure:"enabled"`
@@ -1006,6 +1046,7 @@ type MetricsConfig struct {
 	HwGpuHealthState              HwGpuHealthStateMetricConfig              `mapstructure:"hw.gpu.health.state"`
 	HwGpuInfo                     HwGpuInfoMetricConfig                     `mapstructure:"hw.gpu.info"`
 	HwGpuIo                       HwGpuIoMetricConfig                       `mapstructure:"hw.gpu.io"`
+	HwGpuIoRate                   HwGpuIoRateMetricConfig                   `mapstructure:"hw.gpu.io.rate"`
 	HwGpuMemoryLimit              HwGpuMemoryLimitMetricConfig              `mapstructure:"hw.gpu.memory.limit"`
 	HwGpuMemoryRemapFailed        HwGpuMemoryRemapFailedMetricConfig        `mapstructure:"hw.gpu.memory.remap.failed"`
 	HwGpuMemoryRemapPending       HwGpuMemoryRemapPendingMetricConfig       `mapstructure:"hw.gpu.memory.remap.pending"`
@@ -1035,6 +1076,7 @@ type MetricsConfig struct {
 	HwGpuUp                       HwGpuUpMetricConfig                       `mapstructure:"hw.gpu.up"`
 	HwGpuUtilization              HwGpuUtilizationMetricConfig              `mapstructure:"hw.gpu.utilization"`
 	HwGpuXidEvents                HwGpuXidEventsMetricConfig                `mapstructure:"hw.gpu.xid.events"`
+	HwGpuXidLast                  HwGpuXidLastMetricConfig                  `mapstructure:"hw.gpu.xid.last"`
 	HwPower                       HwPowerMetricConfig                       `mapstructure:"hw.power"`
 	HwStatus                      HwStatusMetricConfig                      `mapstructure:"hw.status"`
 	HwTemperature                 HwTemperatureMetricConfig                 `mapstructure:"hw.temperature"`
@@ -1090,6 +1132,9 @@ func DefaultMetricsConfig() MetricsConfig {
 		},
 		HwGpuIo: HwGpuIoMetricConfig{
 			Enabled: true,
+		},
+		HwGpuIoRate: HwGpuIoRateMetricConfig{
+			Enabled: false,
 		},
 		HwGpuMemoryLimit: HwGpuMemoryLimitMetricConfig{
 			Enabled: true,
@@ -1177,6 +1222,9 @@ func DefaultMetricsConfig() MetricsConfig {
 		},
 		HwGpuXidEvents: HwGpuXidEventsMetricConfig{
 			Enabled: true,
+		},
+		HwGpuXidLast: HwGpuXidLastMetricConfig{
+			Enabled: false,
 		},
 		HwPower: HwPowerMetricConfig{
 			Enabled: true,

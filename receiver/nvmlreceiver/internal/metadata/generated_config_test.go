@@ -75,6 +75,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					HwGpuIo: HwGpuIoMetricConfig{
 						Enabled: true,
 					},
+					HwGpuIoRate: HwGpuIoRateMetricConfig{
+						Enabled: true,
+					},
 					HwGpuMemoryLimit: HwGpuMemoryLimitMetricConfig{
 						Enabled: true,
 					},
@@ -160,6 +163,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 						Enabled: true,
 					},
 					HwGpuXidEvents: HwGpuXidEventsMetricConfig{
+						Enabled: true,
+					},
+					HwGpuXidLast: HwGpuXidLastMetricConfig{
 						Enabled: true,
 					},
 					HwPower: HwPowerMetricConfig{
@@ -235,6 +241,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					HwGpuIo: HwGpuIoMetricConfig{
 						Enabled: false,
 					},
+					HwGpuIoRate: HwGpuIoRateMetricConfig{
+						Enabled: false,
+					},
 					HwGpuMemoryLimit: HwGpuMemoryLimitMetricConfig{
 						Enabled: false,
 					},
@@ -322,6 +331,9 @@ func TestMetricsBuilderConfig(t *testing.T) {
 					HwGpuXidEvents: HwGpuXidEventsMetricConfig{
 						Enabled: false,
 					},
+					HwGpuXidLast: HwGpuXidLastMetricConfig{
+						Enabled: false,
+					},
 					HwPower: HwPowerMetricConfig{
 						Enabled: false,
 					},
@@ -347,7 +359,7 @@ func TestMetricsBuilderConfig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadMetricsBuilderConfig(t, tt.name)
-			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(GpuNodeCPUPressureMetricConfig{}, HwEnergyMetricConfig{}, HwErrorsMetricConfig{}, HwGpuActivityMetricConfig{}, HwGpuAllocationMetricConfig{}, HwGpuClockFrequencyMetricConfig{}, HwGpuClockFrequencyLimitMetricConfig{}, HwGpuDevicesMetricConfig{}, HwGpuEccSramThresholdExceededMetricConfig{}, HwGpuFabricHealthMetricConfig{}, HwGpuFabricStateMetricConfig{}, HwGpuHealthReasonMetricConfig{}, HwGpuHealthScoreMetricConfig{}, HwGpuHealthStateMetricConfig{}, HwGpuInfoMetricConfig{}, HwGpuIoMetricConfig{}, HwGpuMemoryLimitMetricConfig{}, HwGpuMemoryRemapFailedMetricConfig{}, HwGpuMemoryRemapPendingMetricConfig{}, HwGpuMemoryRemappedRowsMetricConfig{}, HwGpuMemoryReservedMetricConfig{}, HwGpuMemoryRetiredPagesMetricConfig{}, HwGpuMemoryRetirementPendingMetricConfig{}, HwGpuMemoryUsageMetricConfig{}, HwGpuMemoryUtilizationMetricConfig{}, HwGpuModeMetricConfig{}, HwGpuNvlinkBitErrorRateMetricConfig{}, HwGpuNvlinkErrorsMetricConfig{}, HwGpuNvlinkLinkErrorsMetricConfig{}, HwGpuNvlinkLinkUpMetricConfig{}, HwGpuNvlinkLinksMetricConfig{}, HwGpuPcieLinkGenerationMetricConfig{}, HwGpuPcieLinkWidthMetricConfig{}, HwGpuPcieReplaysMetricConfig{}, HwGpuPowerLimitMetricConfig{}, HwGpuProcessesMetricConfig{}, HwGpuRecoveryActionMetricConfig{}, HwGpuRepairPendingMetricConfig{}, HwGpuTemperatureMarginMetricConfig{}, HwGpuTemperatureMarginLimitMetricConfig{}, HwGpuThrottleActiveMetricConfig{}, HwGpuThrottleTimeMetricConfig{}, HwGpuUpMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwGpuXidEventsMetricConfig{}, HwPowerMetricConfig{}, HwStatusMetricConfig{}, HwTemperatureMetricConfig{}, HwTemperatureLimitMetricConfig{}, HostIDResourceAttributeConfig{}, HostNameResourceAttributeConfig{}, K8sClusterNameResourceAttributeConfig{}, K8sNodeNameResourceAttributeConfig{}))
+			diff := cmp.Diff(tt.want, cfg, cmpopts.IgnoreUnexported(GpuNodeCPUPressureMetricConfig{}, HwEnergyMetricConfig{}, HwErrorsMetricConfig{}, HwGpuActivityMetricConfig{}, HwGpuAllocationMetricConfig{}, HwGpuClockFrequencyMetricConfig{}, HwGpuClockFrequencyLimitMetricConfig{}, HwGpuDevicesMetricConfig{}, HwGpuEccSramThresholdExceededMetricConfig{}, HwGpuFabricHealthMetricConfig{}, HwGpuFabricStateMetricConfig{}, HwGpuHealthReasonMetricConfig{}, HwGpuHealthScoreMetricConfig{}, HwGpuHealthStateMetricConfig{}, HwGpuInfoMetricConfig{}, HwGpuIoMetricConfig{}, HwGpuIoRateMetricConfig{}, HwGpuMemoryLimitMetricConfig{}, HwGpuMemoryRemapFailedMetricConfig{}, HwGpuMemoryRemapPendingMetricConfig{}, HwGpuMemoryRemappedRowsMetricConfig{}, HwGpuMemoryReservedMetricConfig{}, HwGpuMemoryRetiredPagesMetricConfig{}, HwGpuMemoryRetirementPendingMetricConfig{}, HwGpuMemoryUsageMetricConfig{}, HwGpuMemoryUtilizationMetricConfig{}, HwGpuModeMetricConfig{}, HwGpuNvlinkBitErrorRateMetricConfig{}, HwGpuNvlinkErrorsMetricConfig{}, HwGpuNvlinkLinkErrorsMetricConfig{}, HwGpuNvlinkLinkUpMetricConfig{}, HwGpuNvlinkLinksMetricConfig{}, HwGpuPcieLinkGenerationMetricConfig{}, HwGpuPcieLinkWidthMetricConfig{}, HwGpuPcieReplaysMetricConfig{}, HwGpuPowerLimitMetricConfig{}, HwGpuProcessesMetricConfig{}, HwGpuRecoveryActionMetricConfig{}, HwGpuRepairPendingMetricConfig{}, HwGpuTemperatureMarginMetricConfig{}, HwGpuTemperatureMarginLimitMetricConfig{}, HwGpuThrottleActiveMetricConfig{}, HwGpuThrottleTimeMetricConfig{}, HwGpuUpMetricConfig{}, HwGpuUtilizationMetricConfig{}, HwGpuXidEventsMetricConfig{}, HwGpuXidLastMetricConfig{}, HwPowerMetricConfig{}, HwStatusMetricConfig{}, HwTemperatureMetricConfig{}, HwTemperatureLimitMetricConfig{}, HostIDResourceAttributeConfig{}, HostNameResourceAttributeConfig{}, K8sClusterNameResourceAttributeConfig{}, K8sNodeNameResourceAttributeConfig{}))
 			require.Emptyf(t, diff, "Config mismatch (-expected +actual):\n%s", diff)
 		})
 	}

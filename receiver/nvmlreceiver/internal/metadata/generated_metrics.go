@@ -24,6 +24,7 @@ type AttributeActivityUnit int
 
 const (
 	_ AttributeActivityUnit = iota
+	AttributeActivityUnitGraphics
 	AttributeActivityUnitSm
 	AttributeActivityUnitSmOccupancy
 	AttributeActivityUnitTensor
@@ -36,6 +37,8 @@ const (
 // String returns the string representation of the AttributeActivityUnit.
 func (av AttributeActivityUnit) String() string {
 	switch av {
+	case AttributeActivityUnitGraphics:
+		return "graphics"
 	case AttributeActivityUnitSm:
 		return "sm"
 	case AttributeActivityUnitSmOccupancy:
@@ -56,6 +59,7 @@ func (av AttributeActivityUnit) String() string {
 
 // MapAttributeActivityUnit is a helper map of string to AttributeActivityUnit attribute value.
 var MapAttributeActivityUnit = map[string]AttributeActivityUnit{
+	"graphics":     AttributeActivityUnitGraphics,
 	"sm":           AttributeActivityUnitSm,
 	"sm_occupancy": AttributeActivityUnitSmOccupancy,
 	"tensor":       AttributeActivityUnitTensor,
@@ -441,6 +445,7 @@ type AttributeHwGpuTask int
 const (
 	_ AttributeHwGpuTask = iota
 	AttributeHwGpuTaskGeneral
+	AttributeHwGpuTaskMemory
 	AttributeHwGpuTaskEncoder
 	AttributeHwGpuTaskDecoder
 )
@@ -450,6 +455,8 @@ func (av AttributeHwGpuTask) String() string {
 	switch av {
 	case AttributeHwGpuTaskGeneral:
 		return "general"
+	case AttributeHwGpuTaskMemory:
+		return "memory"
 	case AttributeHwGpuTaskEncoder:
 		return "encoder"
 	case AttributeHwGpuTaskDecoder:
@@ -461,6 +468,7 @@ func (av AttributeHwGpuTask) String() string {
 // MapAttributeHwGpuTask is a helper map of string to AttributeHwGpuTask attribute value.
 var MapAttributeHwGpuTask = map[string]AttributeHwGpuTask{
 	"general": AttributeHwGpuTaskGeneral,
+	"memory":  AttributeHwGpuTaskMemory,
 	"encoder": AttributeHwGpuTaskEncoder,
 	"decoder": AttributeHwGpuTaskDecoder,
 }
@@ -1001,6 +1009,7 @@ const (
 	AttributeThrottleTimeReasonSyncBoost
 	AttributeThrottleTimeReasonBoardLimit
 	AttributeThrottleTimeReasonLowUtilization
+	AttributeThrottleTimeReasonReliability
 	AttributeThrottleTimeReasonSwThermal
 	AttributeThrottleTimeReasonHwThermal
 	AttributeThrottleTimeReasonPowerBrake
@@ -1019,6 +1028,8 @@ func (av AttributeThrottleTimeReason) String() string {
 		return "board_limit"
 	case AttributeThrottleTimeReasonLowUtilization:
 		return "low_utilization"
+	case AttributeThrottleTimeReasonReliability:
+		return "reliability"
 	case AttributeThrottleTimeReasonSwThermal:
 		return "sw_thermal"
 	case AttributeThrottleTimeReasonHwThermal:
@@ -1036,6 +1047,7 @@ var MapAttributeThrottleTimeReason = map[string]AttributeThrottleTimeReason{
 	"sync_boost":      AttributeThrottleTimeReasonSyncBoost,
 	"board_limit":     AttributeThrottleTimeReasonBoardLimit,
 	"low_utilization": AttributeThrottleTimeReasonLowUtilization,
+	"reliability":     AttributeThrottleTimeReasonReliability,
 	"sw_thermal":      AttributeThrottleTimeReasonSwThermal,
 	"hw_thermal":      AttributeThrottleTimeReasonHwThermal,
 	"power_brake":     AttributeThrottleTimeReasonPowerBrake,
@@ -1149,10 +1161,14 @@ var MetricsInfo = metricsInfo{
 	},
 	HwGpuInfo: metricInfo{
 		Name:       "hw.gpu.info",
-		Attributes: []string{"hw.id", "hw.parent", "hw.vendor", "gpu.index", "hw.model", "hw.serial_number", "hw.driver_version", "hw.firmware_version", "gpu.pci.bus_id", "gpu.cuda.version"},
+		Attributes: []string{"hw.id", "hw.parent", "hw.vendor", "gpu.index", "hw.model", "hw.serial_number", "hw.driver_version", "hw.firmware_version", "gpu.pci.bus_id", "gpu.cuda.version", "gpu.mig.gpu_instance.id"},
 	},
 	HwGpuIo: metricInfo{
 		Name:       "hw.gpu.io",
+		Attributes: []string{"hw.id", "hw.parent", "network.io.direction", "gpu.link"},
+	},
+	HwGpuIoRate: metricInfo{
+		Name:       "hw.gpu.io.rate",
 		Attributes: []string{"hw.id", "hw.parent", "network.io.direction", "gpu.link"},
 	},
 	HwGpuMemoryLimit: metricInfo{
@@ -1271,6 +1287,10 @@ var MetricsInfo = metricsInfo{
 		Name:       "hw.gpu.xid.events",
 		Attributes: []string{"hw.id", "hw.parent", "gpu.xid.code", "gpu.xid.class"},
 	},
+	HwGpuXidLast: metricInfo{
+		Name:       "hw.gpu.xid.last",
+		Attributes: []string{"hw.id", "hw.parent"},
+	},
 	HwPower: metricInfo{
 		Name:       "hw.power",
 		Attributes: []string{"hw.id", "hw.parent", "hw.type"},
@@ -1306,6 +1326,7 @@ type metricsInfo struct {
 	HwGpuHealthState              metricInfo
 	HwGpuInfo                     metricInfo
 	HwGpuIo                       metricInfo
+	HwGpuIoRate                   metricInfo
 	HwGpuMemoryLimit              metricInfo
 	HwGpuMemoryRemapFailed        metricInfo
 	HwGpuMemoryRemapPending       metricInfo
@@ -1335,6 +1356,7 @@ type metricsInfo struct {
 	HwGpuUp                       metricInfo
 	HwGpuUtilization              metricInfo
 	HwGpuXidEvents                metricInfo
+	HwGpuXidLast                  metricInfo
 	HwPower                       metricInfo
 	HwStatus                      metricInfo
 	HwTemperature                 metricInfo
@@ -1365,6 +1387,12 @@ func WithGpuCudaVersionMetricAttribute(gpuCudaVersionAttributeValue string) Metr
 func WithGpuJobIDMetricAttribute(gpuJobIDAttributeValue string) MetricAttributeOption {
 	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
 		dp.Attributes().PutStr("gpu.job.id", gpuJobIDAttributeValue)
+	})
+}
+
+func WithGpuMigGpuInstanceIDMetricAttribute(gpuMigGpuInstanceIDAttributeValue int64) MetricAttributeOption {
+	return metricAttributeOptionFunc(func(dp pmetric.NumberDataPoint) {
+		dp.Attributes().PutInt("gpu.mig.gpu_instance.id", gpuMigGpuInstanceIDAttributeValue)
 	})
 }
 
@@ -2310,6 +2338,63 @@ func (m *metricHwGpuIo) emit(metrics pmetric.MetricSlice) {
 
 func newMetricHwGpuIo(cfg HwGpuIoMetricConfig) metricHwGpuIo {
 	m := metricHwGpuIo{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
+type metricHwGpuIoRate struct {
+	data     pmetric.Metric          // data buffer for generated metric.
+	config   HwGpuIoRateMetricConfig // metric config provided by user.
+	capacity int                     // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.io.rate metric with initial data.
+func (m *metricHwGpuIoRate) init() {
+	m.data.SetName("hw.gpu.io.rate")
+	m.data.SetDescription("Bytes over the bus per second between two scrapes, with what the protocol adds (GPM; Hopper and newer).")
+	m.data.SetUnit("By/s")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuIoRate) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val float64, hwIDAttributeValue string, networkIoDirectionAttributeValue string, gpuLinkAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetDoubleValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	dp.Attributes().PutStr("network.io.direction", networkIoDirectionAttributeValue)
+	dp.Attributes().PutStr("gpu.link", gpuLinkAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuIoRate) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuIoRate) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuIoRate(cfg HwGpuIoRateMetricConfig) metricHwGpuIoRate {
+	m := metricHwGpuIoRate{config: cfg}
 
 	if cfg.Enabled {
 		m.data = pmetric.NewMetric()
@@ -3953,6 +4038,61 @@ func newMetricHwGpuXidEvents(cfg HwGpuXidEventsMetricConfig) metricHwGpuXidEvent
 	return m
 }
 
+type metricHwGpuXidLast struct {
+	data     pmetric.Metric           // data buffer for generated metric.
+	config   HwGpuXidLastMetricConfig // metric config provided by user.
+	capacity int                      // max observed number of data points added to the metric.
+}
+
+// init fills hw.gpu.xid.last metric with initial data.
+func (m *metricHwGpuXidLast) init() {
+	m.data.SetName("hw.gpu.xid.last")
+	m.data.SetDescription("Code of the last Xid error that the driver reported since the receiver listens, 0 before the first.")
+	m.data.SetUnit("1")
+	m.data.SetEmptyGauge()
+	m.data.Gauge().DataPoints().EnsureCapacity(m.capacity)
+}
+
+func (m *metricHwGpuXidLast) recordDataPoint(start pcommon.Timestamp, ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	if !m.config.Enabled {
+		return
+	}
+	dp := m.data.Gauge().DataPoints().AppendEmpty()
+	dp.SetStartTimestamp(start)
+	dp.SetTimestamp(ts)
+	dp.SetIntValue(val)
+	dp.Attributes().PutStr("hw.id", hwIDAttributeValue)
+	for _, op := range options {
+		op.apply(dp)
+	}
+}
+
+// updateCapacity saves max length of data point slices that will be used for the slice capacity.
+func (m *metricHwGpuXidLast) updateCapacity() {
+	if m.data.Gauge().DataPoints().Len() > m.capacity {
+		m.capacity = m.data.Gauge().DataPoints().Len()
+	}
+}
+
+// emit appends recorded metric data to a metrics slice and prepares it for recording another set of data points.
+func (m *metricHwGpuXidLast) emit(metrics pmetric.MetricSlice) {
+	if m.config.Enabled && m.data.Gauge().DataPoints().Len() > 0 {
+		m.updateCapacity()
+		m.data.MoveTo(metrics.AppendEmpty())
+		m.init()
+	}
+}
+
+func newMetricHwGpuXidLast(cfg HwGpuXidLastMetricConfig) metricHwGpuXidLast {
+	m := metricHwGpuXidLast{config: cfg}
+
+	if cfg.Enabled {
+		m.data = pmetric.NewMetric()
+		m.init()
+	}
+	return m
+}
+
 type metricHwPower struct {
 	data     pmetric.Metric      // data buffer for generated metric.
 	config   HwPowerMetricConfig // metric config provided by user.
@@ -4207,6 +4347,7 @@ type MetricsBuilder struct {
 	metricHwGpuHealthState              metricHwGpuHealthState
 	metricHwGpuInfo                     metricHwGpuInfo
 	metricHwGpuIo                       metricHwGpuIo
+	metricHwGpuIoRate                   metricHwGpuIoRate
 	metricHwGpuMemoryLimit              metricHwGpuMemoryLimit
 	metricHwGpuMemoryRemapFailed        metricHwGpuMemoryRemapFailed
 	metricHwGpuMemoryRemapPending       metricHwGpuMemoryRemapPending
@@ -4236,6 +4377,7 @@ type MetricsBuilder struct {
 	metricHwGpuUp                       metricHwGpuUp
 	metricHwGpuUtilization              metricHwGpuUtilization
 	metricHwGpuXidEvents                metricHwGpuXidEvents
+	metricHwGpuXidLast                  metricHwGpuXidLast
 	metricHwPower                       metricHwPower
 	metricHwStatus                      metricHwStatus
 	metricHwTemperature                 metricHwTemperature
@@ -4281,6 +4423,7 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		metricHwGpuHealthState:              newMetricHwGpuHealthState(mbc.Metrics.HwGpuHealthState),
 		metricHwGpuInfo:                     newMetricHwGpuInfo(mbc.Metrics.HwGpuInfo),
 		metricHwGpuIo:                       newMetricHwGpuIo(mbc.Metrics.HwGpuIo),
+		metricHwGpuIoRate:                   newMetricHwGpuIoRate(mbc.Metrics.HwGpuIoRate),
 		metricHwGpuMemoryLimit:              newMetricHwGpuMemoryLimit(mbc.Metrics.HwGpuMemoryLimit),
 		metricHwGpuMemoryRemapFailed:        newMetricHwGpuMemoryRemapFailed(mbc.Metrics.HwGpuMemoryRemapFailed),
 		metricHwGpuMemoryRemapPending:       newMetricHwGpuMemoryRemapPending(mbc.Metrics.HwGpuMemoryRemapPending),
@@ -4310,6 +4453,7 @@ func NewMetricsBuilder(mbc MetricsBuilderConfig, settings receiver.Settings, opt
 		metricHwGpuUp:                       newMetricHwGpuUp(mbc.Metrics.HwGpuUp),
 		metricHwGpuUtilization:              newMetricHwGpuUtilization(mbc.Metrics.HwGpuUtilization),
 		metricHwGpuXidEvents:                newMetricHwGpuXidEvents(mbc.Metrics.HwGpuXidEvents),
+		metricHwGpuXidLast:                  newMetricHwGpuXidLast(mbc.Metrics.HwGpuXidLast),
 		metricHwPower:                       newMetricHwPower(mbc.Metrics.HwPower),
 		metricHwStatus:                      newMetricHwStatus(mbc.Metrics.HwStatus),
 		metricHwTemperature:                 newMetricHwTemperature(mbc.Metrics.HwTemperature),
@@ -4427,6 +4571,7 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	mb.metricHwGpuHealthState.emit(ils.Metrics())
 	mb.metricHwGpuInfo.emit(ils.Metrics())
 	mb.metricHwGpuIo.emit(ils.Metrics())
+	mb.metricHwGpuIoRate.emit(ils.Metrics())
 	mb.metricHwGpuMemoryLimit.emit(ils.Metrics())
 	mb.metricHwGpuMemoryRemapFailed.emit(ils.Metrics())
 	mb.metricHwGpuMemoryRemapPending.emit(ils.Metrics())
@@ -4456,6 +4601,7 @@ func (mb *MetricsBuilder) EmitForResource(options ...ResourceMetricsOption) {
 	mb.metricHwGpuUp.emit(ils.Metrics())
 	mb.metricHwGpuUtilization.emit(ils.Metrics())
 	mb.metricHwGpuXidEvents.emit(ils.Metrics())
+	mb.metricHwGpuXidLast.emit(ils.Metrics())
 	mb.metricHwPower.emit(ils.Metrics())
 	mb.metricHwStatus.emit(ils.Metrics())
 	mb.metricHwTemperature.emit(ils.Metrics())
@@ -4569,6 +4715,11 @@ func (mb *MetricsBuilder) RecordHwGpuInfoDataPoint(ts pcommon.Timestamp, val int
 // RecordHwGpuIoDataPoint adds a data point to hw.gpu.io metric.
 func (mb *MetricsBuilder) RecordHwGpuIoDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, networkIoDirectionAttributeValue AttributeNetworkIoDirection, gpuLinkAttributeValue AttributeGpuLink, options ...MetricAttributeOption) {
 	mb.metricHwGpuIo.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, networkIoDirectionAttributeValue.String(), gpuLinkAttributeValue.String(), options...)
+}
+
+// RecordHwGpuIoRateDataPoint adds a data point to hw.gpu.io.rate metric.
+func (mb *MetricsBuilder) RecordHwGpuIoRateDataPoint(ts pcommon.Timestamp, val float64, hwIDAttributeValue string, networkIoDirectionAttributeValue AttributeNetworkIoDirection, gpuLinkAttributeValue AttributeGpuLink, options ...MetricAttributeOption) {
+	mb.metricHwGpuIoRate.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, networkIoDirectionAttributeValue.String(), gpuLinkAttributeValue.String(), options...)
 }
 
 // RecordHwGpuMemoryLimitDataPoint adds a data point to hw.gpu.memory.limit metric.
@@ -4714,6 +4865,11 @@ func (mb *MetricsBuilder) RecordHwGpuUtilizationDataPoint(ts pcommon.Timestamp, 
 // RecordHwGpuXidEventsDataPoint adds a data point to hw.gpu.xid.events metric.
 func (mb *MetricsBuilder) RecordHwGpuXidEventsDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, gpuXidCodeAttributeValue int64, gpuXidClassAttributeValue string, options ...MetricAttributeOption) {
 	mb.metricHwGpuXidEvents.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, gpuXidCodeAttributeValue, gpuXidClassAttributeValue, options...)
+}
+
+// RecordHwGpuXidLastDataPoint adds a data point to hw.gpu.xid.last metric.
+func (mb *MetricsBuilder) RecordHwGpuXidLastDataPoint(ts pcommon.Timestamp, val int64, hwIDAttributeValue string, options ...MetricAttributeOption) {
+	mb.metricHwGpuXidLast.recordDataPoint(mb.startTime, ts, val, hwIDAttributeValue, options...)
 }
 
 // RecordHwPowerDataPoint adds a data point to hw.power metric.

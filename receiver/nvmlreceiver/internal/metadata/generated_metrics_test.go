@@ -77,7 +77,7 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordHwErrorsDataPoint(ts, 1, "hw.id-val", AttributeHwTypeGpu, AttributeErrorTypeCorrected, AttributeGpuMemoryLocationAll, AttributeGpuEccCounterVolatile, WithHwParentMetricAttribute("hw.parent-val"))
 
 			allMetricsCount++
-			mb.RecordHwGpuActivityDataPoint(ts, 1, "hw.id-val", AttributeActivityUnitSm, WithHwParentMetricAttribute("hw.parent-val"))
+			mb.RecordHwGpuActivityDataPoint(ts, 1, "hw.id-val", AttributeActivityUnitGraphics, WithHwParentMetricAttribute("hw.parent-val"))
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordHwGpuAllocationDataPoint(ts, 1, "hw.id-val", true, WithHwParentMetricAttribute("hw.parent-val"), WithGpuJobIDMetricAttribute("gpu.job.id-val"), WithK8sPodNameMetricAttribute("k8s.pod.name-val"), WithK8sNamespaceNameMetricAttribute("k8s.namespace.name-val"), WithK8sContainerNameMetricAttribute("k8s.container.name-val"))
@@ -110,10 +110,13 @@ func TestMetricsBuilder(t *testing.T) {
 			mb.RecordHwGpuHealthStateDataPoint(ts, 1, "hw.id-val", AttributeHealthStateUnknown, WithHwParentMetricAttribute("hw.parent-val"))
 			defaultMetricsCount++
 			allMetricsCount++
-			mb.RecordHwGpuInfoDataPoint(ts, 1, "hw.id-val", "hw.vendor-val", 9, WithHwParentMetricAttribute("hw.parent-val"), WithHwModelMetricAttribute("hw.model-val"), WithHwSerialNumberMetricAttribute("hw.serial_number-val"), WithHwDriverVersionMetricAttribute("hw.driver_version-val"), WithHwFirmwareVersionMetricAttribute("hw.firmware_version-val"), WithGpuPciBusIDMetricAttribute("gpu.pci.bus_id-val"), WithGpuCudaVersionMetricAttribute("gpu.cuda.version-val"))
+			mb.RecordHwGpuInfoDataPoint(ts, 1, "hw.id-val", "hw.vendor-val", 9, WithHwParentMetricAttribute("hw.parent-val"), WithHwModelMetricAttribute("hw.model-val"), WithHwSerialNumberMetricAttribute("hw.serial_number-val"), WithHwDriverVersionMetricAttribute("hw.driver_version-val"), WithHwFirmwareVersionMetricAttribute("hw.firmware_version-val"), WithGpuPciBusIDMetricAttribute("gpu.pci.bus_id-val"), WithGpuCudaVersionMetricAttribute("gpu.cuda.version-val"), WithGpuMigGpuInstanceIDMetricAttribute(23))
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordHwGpuIoDataPoint(ts, 1, "hw.id-val", AttributeNetworkIoDirectionTransmit, AttributeGpuLinkPcie, WithHwParentMetricAttribute("hw.parent-val"))
+
+			allMetricsCount++
+			mb.RecordHwGpuIoRateDataPoint(ts, 1, "hw.id-val", AttributeNetworkIoDirectionTransmit, AttributeGpuLinkPcie, WithHwParentMetricAttribute("hw.parent-val"))
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordHwGpuMemoryLimitDataPoint(ts, 1, "hw.id-val", WithHwParentMetricAttribute("hw.parent-val"))
@@ -201,6 +204,9 @@ func TestMetricsBuilder(t *testing.T) {
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordHwGpuXidEventsDataPoint(ts, 1, "hw.id-val", 12, "gpu.xid.class-val", WithHwParentMetricAttribute("hw.parent-val"))
+
+			allMetricsCount++
+			mb.RecordHwGpuXidLastDataPoint(ts, 1, "hw.id-val", WithHwParentMetricAttribute("hw.parent-val"))
 			defaultMetricsCount++
 			allMetricsCount++
 			mb.RecordHwPowerDataPoint(ts, 1, "hw.id-val", AttributeHwTypeGpu, WithHwParentMetricAttribute("hw.parent-val"))
@@ -334,7 +340,7 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, "hw.parent-val", hwParentAttrVal.Str())
 					activityUnitAttrVal, ok := dp.Attributes().Get("unit")
 					assert.True(t, ok)
-					assert.Equal(t, "sm", activityUnitAttrVal.Str())
+					assert.Equal(t, "graphics", activityUnitAttrVal.Str())
 				case "hw.gpu.allocation":
 					assert.False(t, validatedMetrics["hw.gpu.allocation"], "Found a duplicate in the metrics slice: hw.gpu.allocation")
 					validatedMetrics["hw.gpu.allocation"] = true
@@ -590,6 +596,9 @@ func TestMetricsBuilder(t *testing.T) {
 					gpuCudaVersionAttrVal, ok := dp.Attributes().Get("gpu.cuda.version")
 					assert.True(t, ok)
 					assert.Equal(t, "gpu.cuda.version-val", gpuCudaVersionAttrVal.Str())
+					gpuMigGpuInstanceIDAttrVal, ok := dp.Attributes().Get("gpu.mig.gpu_instance.id")
+					assert.True(t, ok)
+					assert.EqualValues(t, 23, gpuMigGpuInstanceIDAttrVal.Int())
 				case "hw.gpu.io":
 					assert.False(t, validatedMetrics["hw.gpu.io"], "Found a duplicate in the metrics slice: hw.gpu.io")
 					validatedMetrics["hw.gpu.io"] = true
@@ -604,6 +613,30 @@ func TestMetricsBuilder(t *testing.T) {
 					assert.Equal(t, ts, dp.Timestamp())
 					assert.Equal(t, pmetric.NumberDataPointValueTypeInt, dp.ValueType())
 					assert.Equal(t, int64(1), dp.IntValue())
+					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
+					assert.True(t, ok)
+					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
+					hwParentAttrVal, ok := dp.Attributes().Get("hw.parent")
+					assert.True(t, ok)
+					assert.Equal(t, "hw.parent-val", hwParentAttrVal.Str())
+					networkIoDirectionAttrVal, ok := dp.Attributes().Get("network.io.direction")
+					assert.True(t, ok)
+					assert.Equal(t, "transmit", networkIoDirectionAttrVal.Str())
+					gpuLinkAttrVal, ok := dp.Attributes().Get("gpu.link")
+					assert.True(t, ok)
+					assert.Equal(t, "pcie", gpuLinkAttrVal.Str())
+				case "hw.gpu.io.rate":
+					assert.False(t, validatedMetrics["hw.gpu.io.rate"], "Found a duplicate in the metrics slice: hw.gpu.io.rate")
+					validatedMetrics["hw.gpu.io.rate"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "Bytes over the bus per second between two scrapes, with what the protocol adds (GPM; Hopper and newer).", mi.Description())
+					assert.Equal(t, "By/s", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeDouble, dp.ValueType())
+					assert.InDelta(t, float64(1), dp.DoubleValue(), 0.01)
 					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
 					assert.True(t, ok)
 					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
@@ -1226,6 +1259,24 @@ func TestMetricsBuilder(t *testing.T) {
 					gpuXidClassAttrVal, ok := dp.Attributes().Get("gpu.xid.class")
 					assert.True(t, ok)
 					assert.Equal(t, "gpu.xid.class-val", gpuXidClassAttrVal.Str())
+				case "hw.gpu.xid.last":
+					assert.False(t, validatedMetrics["hw.gpu.xid.last"], "Found a duplicate in the metrics slice: hw.gpu.xid.last")
+					validatedMetrics["hw.gpu.xid.last"] = true
+					assert.Equal(t, pmetric.MetricTypeGauge, mi.Type())
+					assert.Equal(t, 1, mi.Gauge().DataPoints().Len())
+					assert.Equal(t, "Code of the last Xid error that the driver reported since the receiver listens, 0 before the first.", mi.Description())
+					assert.Equal(t, "1", mi.Unit())
+					dp := mi.Gauge().DataPoints().At(0)
+					assert.Equal(t, start, dp.StartTimestamp())
+					assert.Equal(t, ts, dp.Timestamp())
+					assert.Equal(t, pmetric.NumberDataPointValueTypeInt, dp.ValueType())
+					assert.Equal(t, int64(1), dp.IntValue())
+					hwIDAttrVal, ok := dp.Attributes().Get("hw.id")
+					assert.True(t, ok)
+					assert.Equal(t, "hw.id-val", hwIDAttrVal.Str())
+					hwParentAttrVal, ok := dp.Attributes().Get("hw.parent")
+					assert.True(t, ok)
+					assert.Equal(t, "hw.parent-val", hwParentAttrVal.Str())
 				case "hw.power":
 					assert.False(t, validatedMetrics["hw.power"], "Found a duplicate in the metrics slice: hw.power")
 					validatedMetrics["hw.power"] = true

@@ -304,6 +304,9 @@ func TestActivity(t *testing.T) {
 	s := samples[fakenvml.UUID(0)]
 	assert.Equal(t, gpuhealth.Some(0.8), s.Activity[gpuhealth.ActivitySM])
 	assert.Equal(t, gpuhealth.Some(0.55), s.Activity[gpuhealth.ActivityTensor])
+	assert.Equal(t, gpuhealth.Some(0.88), s.Activity[gpuhealth.ActivityGraphics])
+	assert.Equal(t, gpuhealth.Some(2048.0*(1<<20)), s.IORate[gpuhealth.LinkPCIe][gpuhealth.Transmit])
+	assert.Equal(t, gpuhealth.Some(4096.0*(1<<20)), s.IORate[gpuhealth.LinkNVLink][gpuhealth.Receive])
 	s = samples[fakenvml.SliceUUID(0, 0)]
 	assert.Equal(t, gpuhealth.Some(0.25), s.Activity[gpuhealth.ActivitySM])
 	state.DeleteSlice(0, 0)

@@ -10,16 +10,35 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 )
 
-// activityMetrics are GPM's ids of the units, in percent of peak (nvml.h,
-// nvmlGpmMetricId_t).
-var activityMetrics = [gpuhealth.NumActivities]gonvml.GpmMetricId{
-	gpuhealth.ActivitySM:          gonvml.GPM_METRIC_SM_UTIL,
-	gpuhealth.ActivitySMOccupancy: gonvml.GPM_METRIC_SM_OCCUPANCY,
-	gpuhealth.ActivityTensor:      gonvml.GPM_METRIC_ANY_TENSOR_UTIL,
-	gpuhealth.ActivityDRAM:        gonvml.GPM_METRIC_DRAM_BW_UTIL,
-	gpuhealth.ActivityFP64:        gonvml.GPM_METRIC_FP64_UTIL,
-	gpuhealth.ActivityFP32:        gonvml.GPM_METRIC_FP32_UTIL,
-	gpuhealth.ActivityFP16:        gonvml.GPM_METRIC_FP16_UTIL,
+// gpmMetrics are what GPM is asked for (nvml.h, nvmlGpmMetricId_t).
+var gpmMetrics = [...]gpmMetric{
+	unit(gonvml.GPM_METRIC_GRAPHICS_UTIL, gpuhealth.ActivityGraphics),
+	unit(gonvml.GPM_METRIC_SM_UTIL, gpuhealth.ActivitySM),
+	unit(gonvml.GPM_METRIC_SM_OCCUPANCY, gpuhealth.ActivitySMOccupancy),
+	unit(gonvml.GPM_METRIC_ANY_TENSOR_UTIL, gpuhealth.ActivityTensor),
+	unit(gonvml.GPM_METRIC_DRAM_BW_UTIL, gpuhealth.ActivityDRAM),
+	unit(gonvml.GPM_METRIC_FP64_UTIL, gpuhealth.ActivityFP64),
+	unit(gonvml.GPM_METRIC_FP32_UTIL, gpuhealth.ActivityFP32),
+	unit(gonvml.GPM_METRIC_FP16_UTIL, gpuhealth.ActivityFP16),
+	bus(gonvml.GPM_METRIC_PCIE_TX_PER_SEC, gpuhealth.LinkPCIe, gpuhealth.Transmit),
+	bus(gonvml.GPM_METRIC_PCIE_RX_PER_SEC, gpuhealth.LinkPCIe, gpuhealth.Receive),
+	bus(gonvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, gpuhealth.LinkNVLink, gpuhealth.Transmit),
+	bus(gonvml.GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, gpuhealth.LinkNVLink, gpuhealth.Receive),
+}
+
+type gpmMetric struct {
+	id  gonvml.GpmMetricId
+	set func(*gpuhealth.Readings, float64)
+}
+
+// unit is in percent of peak.
+func unit(id gonvml.GpmMetricId, which gpuhealth.Activity) gpmMetric {
+	return gpmMetric{id, func(r *gpuhealth.Readings, v float64) { r.Activity[which] = gpuhealth.Some(v / 100) }}
+}
+
+// bus is in MiB per second.
+func bus(id gonvml.GpmMetricId, link gpuhealth.Link, d gpuhealth.Direction) gpmMetric {
+	return gpmMetric{id, func(r *gpuhealth.Readings, v float64) { r.IORate[link][d] = gpuhealth.Some(v * (1 << 20)) }}
 }
 
 // wholeGPU is the key of the GPU's own activity beside those of GPU instances.
@@ -82,17 +101,17 @@ func (d *device) measure(gi gpuhealth.Opt[uint32], r *gpuhealth.Readings, t *tal
 		a.primed = true
 		return
 	}
-	get := gonvml.GpmMetricsGetType{NumMetrics: uint32(len(activityMetrics)), Sample1: before, Sample2: now}
-	for i, id := range activityMetrics {
-		get.Metrics[i].MetricId = uint32(id)
+	get := gonvml.GpmMetricsGetType{NumMetrics: uint32(len(gpmMetrics)), Sample1: before, Sample2: now}
+	for i := range gpmMetrics {
+		get.Metrics[i].MetricId = uint32(gpmMetrics[i].id)
 	}
 	_, code = guarded(d.library, fnGPMMetrics, func() (struct{}, gonvml.Return) { return struct{}{}, d.library.binding.raw.GpmMetricsGet(&get) })
 	if !t.ok(code) {
 		return
 	}
-	for i := range activityMetrics {
+	for i := range gpmMetrics {
 		if m := &get.Metrics[i]; Code(m.NvmlReturn) == Success {
-			r.Activity[i] = gpuhealth.Some(m.Value / 100)
+			gpmMetrics[i].set(r, m.Value)
 		}
 	}
 }

@@ -87,6 +87,7 @@ var nodeFields = []field{
 	throttled(gonvml.FI_DEV_PERF_POLICY_SYNC_BOOST, gpuhealth.ThrottleTimeSyncBoost),
 	throttled(gonvml.FI_DEV_PERF_POLICY_BOARD_LIMIT, gpuhealth.ThrottleTimeBoardLimit),
 	throttled(gonvml.FI_DEV_PERF_POLICY_LOW_UTILIZATION, gpuhealth.ThrottleTimeLowUtilization),
+	throttled(gonvml.FI_DEV_PERF_POLICY_RELIABILITY, gpuhealth.ThrottleTimeReliability),
 	throttled(gonvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, gpuhealth.ThrottleTimeSWThermal),
 	throttled(gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, gpuhealth.ThrottleTimeHWThermal),
 	throttled(gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, gpuhealth.ThrottleTimePowerBrake),

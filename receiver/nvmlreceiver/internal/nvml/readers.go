@@ -50,7 +50,7 @@ func readMemory(d *device, r *gpuhealth.Readings, t *tally) {
 
 func readUtilization(d *device, r *gpuhealth.Readings, t *tally) {
 	if u, code := guarded(d.library, fnUtilization, d.raw.GetUtilizationRates); t.ok(code) {
-		r.Utilization = gpuhealth.Ratio(u.Gpu, 1, 100)
+		r.Utilization, r.MemoryUtilization = gpuhealth.Ratio(u.Gpu, 1, 100), gpuhealth.Ratio(u.Memory, 1, 100)
 	}
 	if v, code := guarded(d.library, fnEncoder, func() (uint32, gonvml.Return) { return first(d.raw.GetEncoderUtilization()) }); t.ok(code) {
 		r.Encoder = gpuhealth.Ratio(v, 1, 100)

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statetable // import "github.com/gpu-collector/gpu-collector/internal/delta/statetable"
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/gpu-collector/gpu-collector/internal/dcgmnames"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/promtext"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+)
+
+// gpuAt is a GPU or slice of a node that is written: the node's place in scrape.nodes.
+type gpuAt struct {
+	node int32
+	id   uint64 // hash of hw.id
+}
+
+// dcgmGPU is a GPU under dcgm-exporter's names.
+type dcgmGPU struct {
+	labels string
+	pod    holder  // what its one container adds to the labels
+	job    holder  // and its one job
+	hidden bool    // another one has its labels, and was heard of later
+	sum    float64 // of the name at hand
+	has    bool
+}
+
+// dcgm writes the GPUs under dcgm-exporter's names, each joined with what the node says of
+// it. It takes some 500 bytes for a GPU while it does so.
+func (s *scrape) dcgm() error {
+	gpus, order := map[gpuAt]*dcgmGPU{}, []*dcgmGPU(nil)
+	byLabels, addresses := map[string]gpuAt{}, map[gpuAt]string{}
+	s.points(gpusemconv.MetricGPUInfo, func(at gpuAt, attrs []Attr, _ float64) {
+		whole, address := at, textOf(attrs, "gpu.pci.bus_id")
+		if parent := textOf(attrs, gpusemconv.AttrHWParent); parent != "" {
+			whole.id = HashString(parent)
+		}
+		if address != "" {
+			addresses[whole] = address // a slice comes after its GPU, and tells none
+		}
+		labels := s.dcgmLabels(at.node, attrs, addresses[whole])
+		if labels == "" || gpus[at] != nil {
+			return
+		}
+		g := &dcgmGPU{labels: labels}
+		if other, twice := byLabels[labels]; twice {
+			s.hide(s.nodes[at.node].cluster, HiddenDuplicate, 1)
+			if g.hidden = s.nodes[other.node].beat >= s.nodes[at.node].beat; !g.hidden {
+				gpus[other].hidden = true
+			}
+		}
+		if !g.hidden {
+			byLabels[labels] = at
+		}
+		gpus[at], order = g, append(order, g)
+	})
+	s.points(gpusemconv.MetricGPUAllocation, func(at gpuAt, attrs []Attr, value float64) {
+		if g := gpus[at]; g != nil && value > 0 {
+			g.pod.by(attrs, [2]string{"pod", gpusemconv.AttrPodName}, [2]string{"namespace", gpusemconv.AttrNamespaceName}, [2]string{"container", gpusemconv.AttrContainerName})
+			g.job.by(attrs, [2]string{"hpc_job", gpusemconv.AttrJobID})
+		}
+	})
+	for _, g := range order {
+		g.labels += g.pod.labels + g.job.labels
+	}
+	for i := range dcgmnames.All {
+		if n := &dcgmnames.All[i]; n.Metric != "" {
+			if err := s.dcgmFamily(n, gpus, order); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// dcgmFamily writes a name of all GPUs that have a value of it.
+func (s *scrape) dcgmFamily(n *dcgmnames.Name, gpus map[gpuAt]*dcgmGPU, order []*dcgmGPU) error {
+	for _, g := range order {
+		g.sum, g.has = 0, false
+	}
+	s.points(n.Metric, func(at gpuAt, attrs []Attr, value float64) {
+		if g := gpus[at]; g != nil && !slices.ContainsFunc(n.Attributes, func(a dcgmnames.Attribute) bool { return textOf(attrs, a.Key) != a.Value }) {
+			g.sum, g.has = g.sum+value, true
+		}
+	})
+	for _, metric := range n.Less {
+		s.points(metric, func(at gpuAt, _ []Attr, value float64) {
+			if g := gpus[at]; g != nil {
+				g.sum -= value
+			}
+		})
+	}
+	header, before := len(s.buf), s.exposed.Series
+	kind := promtext.Gauge
+	if n.Counter {
+		kind = promtext.Counter
+	}
+	s.buf = promtext.AppendFamily(s.buf, n.DCGM, n.Help+" ("+n.Unit+").", kind, s.OpenMetrics, true)
+	for _, g := range order {
+		if !g.has || g.hidden {
+			continue
+		}
+		s.buf = append(append(append(s.buf, n.DCGM...), '{'), g.labels[1:]...)
+		s.buf = append(promtext.AppendFloat(append(s.buf, "} "...), n.Compute(g.sum)), '\n')
+		s.exposed.Series++
+		if len(s.buf) >= flushText {
+			if _, err := s.to.Write(s.buf); err != nil {
+				return err
+			}
+			s.buf, header = s.buf[:0], 0
+		}
+	}
+	if s.exposed.Series == before {
+		s.buf = s.buf[:header]
+		return nil
+	}
+	s.exposed.Families++
+	return nil
+}
+
+// points yields what the nodes say of their GPUs by a metric of the catalogue.
+func (s *scrape) points(metric string, yield func(at gpuAt, attrs []Attr, value float64)) {
+	m := reading.ByName(metric)
+	name := promtext.MetricName(m.Name, m.Unit, [...]promtext.Kind{
+		reading.Gauge: promtext.KindGauge, reading.Counter: promtext.KindCounter, reading.UpDownCounter: promtext.KindNonMonotonic,
+	}[m.Kind])
+	f, found := slices.BinarySearchFunc(s.families, name, func(g family, name string) int { return strings.Compare(g.name, name) })
+	if !found {
+		return
+	}
+	runs := s.runs[s.starts[f]:s.starts[f+1]]
+	for len(runs) > 0 {
+		i, n := runs[0].node, 1
+		for n < len(runs) && runs[n].node == i {
+			n++
+		}
+		func() {
+			v := &s.nodes[i]
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			s.each(int32(f), v, runs[:n], func(e *entry) {
+				s.attrs = s.sources[v.source].dict.attributes(s.attrs[:0], &v.names, e.attrs)
+				if id := textOf(s.attrs, gpusemconv.AttrHWID); id != "" {
+					value := float64(int64(e.value))
+					if e.kind() != KindInt {
+						value = math.Float64frombits(e.value)
+					}
+					yield(gpuAt{i, HashString(id)}, s.attrs, value)
+				}
+			})
+		}()
+		runs = runs[n:]
+	}
+}
+
+// dcgmLabels are those of a GPU, empty where it cannot be told apart: a slice has its
+// GPU's, and the number of its GPU instance.
+func (s *scrape) dcgmLabels(node int32, attrs []Attr, address string) string {
+	v := &s.nodes[node]
+	index, id, model := textOf(attrs, gpusemconv.AttrGPUIndex), textOf(attrs, gpusemconv.AttrHWID), textOf(attrs, gpusemconv.AttrHWModel)
+	instance, profile := "", ""
+	if parent := textOf(attrs, gpusemconv.AttrHWParent); parent != "" {
+		if instance = textOf(attrs, gpusemconv.AttrGPUInstance); instance == "" {
+			return ""
+		}
+		id = parent
+		model, profile, _ = strings.Cut(model, " MIG ")
+	}
+	var out []byte
+	for _, label := range [...][2]string{
+		{"gpu", index},
+		{"UUID", id},
+		{"pci_bus_id", address},
+		{"device", "nvidia" + index},
+		{"modelName", model},
+		{"GPU_I_PROFILE", profile},
+		{"GPU_I_ID", instance},
+		// The first is dcgm-exporter's until May 2026, the second its later one.
+		{"Hostname", v.name},
+		{"hostname", v.name},
+		{"DCGM_FI_DRIVER_VERSION", textOf(attrs, "hw.driver_version")},
+		{s.cluster.name, v.cluster},
+	} {
+		out = appendSome(out, label[0], label[1])
+	}
+	return string(out)
+}
+
+// holder is the only holder of a GPU as labels, each with its attribute.
+type holder struct {
+	labels  string
+	several bool
+}
+
+func (h *holder) by(attrs []Attr, labels ...[2]string) {
+	var out []byte
+	for _, label := range labels {
+		out = appendSome(out, label[0], textOf(attrs, label[1]))
+	}
+	switch own := string(out); {
+	case own == "" || own == h.labels:
+	case h.labels != "" || h.several:
+		h.labels, h.several = "", true
+	default:
+		h.labels = own
+	}
+}
+
+func appendSome(to []byte, name, value string) []byte {
+	if value == "" {
+		return to
+	}
+	return promtext.AppendLabel(to, name, value)
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command dcgmdoc writes the table of docs/coming-from-dcgm-exporter.md from the mapping of
+// the names and the catalogue of metrics.
+//
+//	go run ./tools/dcgmdoc docs/coming-from-dcgm-exporter.md
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/gpu-collector/gpu-collector/internal/dcgmnames"
+)
+
+const begin, end = "<!-- begin names -->\n", "<!-- end names -->"
+
+func main() {
+	old, err := os.ReadFile(os.Args[1])
+	if err == nil {
+		var page string
+		if page, err = document(string(old)); err == nil {
+			err = os.WriteFile(os.Args[1], []byte(page), 0o644)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// document is the page with its table written anew.
+func document(page string) (string, error) {
+	before, rest, found := strings.Cut(page, begin)
+	_, after, ends := strings.Cut(rest, end)
+	if !found || !ends {
+		return "", fmt.Errorf("the page has no part between %q and %q", begin, end)
+	}
+	return before + begin + table() + end + after, nil
+}
+
+// table is dense: each of its spaces makes a word.
+func table() string {
+	var out strings.Builder
+	out.WriteString("|dcgm-exporter|Unit|Here|×|Note|\n|-|-|-|-|-|\n")
+	for i := range dcgmnames.All {
+		n := &dcgmnames.All[i]
+		name := "`" + n.DCGM + "`"
+		if n.Default {
+			name = "**" + name + "**"
+		}
+		if n.Metric == "" {
+			fmt.Fprintf(&out, "|%s||none||%s|\n", name, n.Note)
+			continue
+		}
+		var points []string
+		for _, a := range n.Attributes {
+			points = append(points, a.Key+"="+a.Value)
+		}
+		here := "`" + n.Metric + "`"
+		if len(points) > 0 {
+			here = "`" + n.Metric + "{" + strings.Join(points, ",") + "}`"
+		}
+		if len(n.Less) > 0 {
+			here += "-`" + strings.Join(n.Less, "`-`") + "`"
+		}
+		fmt.Fprintf(&out, "|%s|%s|%s|%s|%s|\n", name, n.Unit, here, factor(n.Factor), n.Note)
+	}
+	return out.String()
+}
+
+func factor(f float64) string {
+	if f < 1 {
+		return "1/" + strconv.FormatFloat(1/f, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(f, 'g', -1, 64)
+}
