@@ -54,8 +54,11 @@ func (c *Communicator) Label() string {
 // may hold several such. nodeOf is the way back.
 func (r *Rank) name() string {
 	name := r.Node + "#" + strconv.FormatInt(r.PID, 10)
-	if r.Rank == 0 {
+	switch rank, known := r.Rank.Get(); {
+	case !known:
 		name += "." + strconv.FormatInt(r.Place, 10)
+	case r.PID == 0: // whoever tells step times need not tell its process
+		name += "." + strconv.FormatInt(rank, 10)
 	}
 	return name
 }
@@ -66,7 +69,7 @@ func nodeOf(name string) string { return name[:strings.LastIndexByte(name, '#')]
 // not known.
 func (r *Rank) who() nodesignal.Subject {
 	s := r.Subject
-	if s.Rank == 0 {
+	if s.Rank == 0 && r.ID != "" {
 		s.Rank = nodesignal.OrdinalOf(r.Place)
 	}
 	return s
@@ -116,10 +119,13 @@ type node struct {
 	of    int // ranks that are compared
 }
 
-// New returns a book. cfg is that of the nodes' engine: of its signals Communication counts.
+// New returns a book. cfg is that of the nodes' engine: of its signals Communication and
+// Throughput count. Healthy ranks differ in both by what their GPUs do.
 func New(cfg straggler.Config) *Book {
 	for s := range cfg.Signals {
-		cfg.Signals[s].Decides = cfg.Signals[s].Decides && nodesignal.Signal(s) == nodesignal.Communication
+		spec := &cfg.Signals[s]
+		spec.Means = nodesignal.Signal(s) == nodesignal.Communication || nodesignal.Signal(s) == nodesignal.Throughput
+		spec.Decides = spec.Decides && spec.Means
 	}
 	return &Book{
 		cfg: cfg, engine: straggler.New(cfg), nodes: make(map[key]*node), links: make(map[key]*link),

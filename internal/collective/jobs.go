@@ -72,6 +72,9 @@ func (b *Book) stand(now time.Time) {
 	for at, n := range b.nodes {
 		known := make(map[int64]bool, len(n.ranks))
 		for _, r := range n.ranks {
+			if r.ID == "" {
+				continue // it tells step times alone
+			}
 			k := key{at.cluster, b.jobOf(&r.Rank)}
 			s := states[k]
 			s.job = r.Job

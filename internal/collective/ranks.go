@@ -15,8 +15,8 @@ import (
 type rank struct {
 	Rank
 	told    time.Time // last by itself
-	share   float64
-	news    bool      // the share is of this tick
+	values  nodesignal.Values
+	news    bool      // some are of this tick
 	stalled time.Time // zero while its operations end
 }
 
@@ -50,15 +50,39 @@ func (b *Book) Share(of *Rank, share float64, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	r.share, r.news = share, true
+	r.values.Set(nodesignal.Communication, share)
+	r.news = true
+	return nil
+}
+
+// OwnTime takes what a step took a rank without the wait for others, since its last report,
+// in seconds. A rank without a name cannot be told from its siblings, so it is left out.
+func (b *Book) OwnTime(of *Rank, seconds float64, now time.Time) error {
+	if !of.Named() {
+		return nil
+	}
+	if n := b.nodes[key{of.Cluster, of.Node}]; n != nil {
+		if r := n.ranks[of.name()]; r != nil { // its communicator is known from elsewhere
+			of.Communicator = r.Communicator
+		}
+	}
+	r, err := b.find(of, now)
+	if err != nil {
+		return err
+	}
+	r.values.Set(nodesignal.Throughput, 1/seconds)
+	r.news = true
 	return nil
 }
 
 // peers names those with whom a rank is compared: who does the same part of the same job,
 // else those with whom it ends operations together.
 func (b *Book) peers(r *rank) []string {
-	if r.Job != "" && r.Role != "" {
+	switch {
+	case r.Job != "" && (r.Role != "" || r.ID == ""):
 		return []string{r.Job, r.Role}
+	case r.ID == "": // nobody says which ranks elsewhere are of the same job
+		return []string{r.Node, r.Role}
 	}
 	return []string{b.jobOf(&r.Rank), b.parts.name(&r.Rank)}
 }
@@ -90,8 +114,10 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 				b.free(at.cluster)
 			} else if r.news {
 				r.news = false
-				o := straggler.Observation{Cluster: r.Cluster, Node: name, Peers: b.peers(r), State: nodesignal.StateActive, HasState: true}
-				o.Values.Set(nodesignal.Communication, r.share)
+				o := straggler.Observation{
+					Cluster: r.Cluster, Node: name, Peers: b.peers(r), State: nodesignal.StateActive, HasState: true, Values: r.values,
+				}
+				r.values.Known = [nodesignal.Count]bool{}
 				if b.engine.Observe(&o, r.told) != nil {
 					b.Refused++
 				}
@@ -112,7 +138,7 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 		if n == nil || row.Unjudged != unjudged.Judged || n.ranks[row.Node] == nil {
 			continue
 		}
-		n.hear(row, n.ranks[row.Node], &groups[0])
+		n.hear(row, n.ranks[row.Node], &groups[0], &b.cfg.Signals[row.Signal])
 	}
 	for at, n := range b.nodes {
 		// All ranks of the node are slow: the node is at fault, by its host or its data.
@@ -124,8 +150,8 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 }
 
 // hear keeps the word of the rank that speaks most against its node.
-func (n *node) hear(row *straggler.NodeReport, r *rank, g *straggler.GroupReport) {
-	median := g.Signals[nodesignal.Communication].Median
+func (n *node) hear(row *straggler.NodeReport, r *rank, g *straggler.GroupReport, spec *nodesignal.Spec) {
+	value, median := r.values.V[row.Signal], g.Signals[row.Signal].Median
 	n.of++
 	if row.Straggler {
 		n.slow++
@@ -135,8 +161,8 @@ func (n *node) hear(row *straggler.NodeReport, r *rank, g *straggler.GroupReport
 		return
 	}
 	*w = straggler.RankWord{
-		Judged: true, Slow: row.Straggler, Job: r.Job, Culprit: r.who(), Since: row.Since, Gap: row.Gap, Suspicion: row.Suspicion,
-		Behind: r.share < median-row.Gap/2, Value: r.share, Median: median,
+		Judged: true, Slow: row.Straggler, Signal: row.Signal, Job: r.Job, Culprit: r.who(), Since: row.Since, Gap: row.Gap, Suspicion: row.Suspicion,
+		Behind: spec.Loss(spec.Level(median)-spec.Level(value)) > row.Gap/2, Value: value, Median: median,
 		Ranks: g.Counts[nodesignal.StateActive], // also those that told nothing at this tick
 	}
 }

@@ -370,3 +370,102 @@ func TestWhoWaits(t *testing.T) {
 		assert.Equal(t, of(3, 8, 8).Subject, r.events[0].Culprit)
 	}
 }
+
+// own lets ranks tell the own time of their steps, as their job's code does: no communicator.
+func (r *rig) own(ticks int, rng *rand.Rand, of func(rank int64) (*Rank, float64)) {
+	for range ticks {
+		for i := range int64(4) {
+			o, seconds := of(i)
+			o.Communicator = Communicator{}
+			r.node(o.Node)
+			require.NoError(r.t, r.book.OwnTime(o, seconds*(1+0.004*rng.NormFloat64()), r.now))
+		}
+		r.tick()
+	}
+}
+
+// A job of one node has no other node to be compared with. Its ranks have one another.
+func TestOwnTimeNamesTheRankOfALoneNode(t *testing.T) {
+	for name, peculiar := range map[string]func(o *Rank){
+		"a job":                func(*Rank) {},
+		"without a name":       func(o *Rank) { o.Job = "" },
+		"without process ids":  func(o *Rank) { o.PID = 0 },
+		"by GPUs, not numbers": func(o *Rank) { o.Rank = 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			rng, r := rand.New(rand.NewPCG(1, 2)), newRig(t, 10*time.Second)
+			slow := 1.0
+			step := func(i int64) (*Rank, float64) {
+				o := of(i, 4, 4)
+				peculiar(o)
+				if i == 2 {
+					return o, 0.5 * slow
+				}
+				return o, 0.5
+			}
+			r.own(60, rng, step)
+			require.Empty(t, r.events)
+			slow = 1.1
+			r.own(6, rng, step)
+			require.Len(t, r.events, 1)
+			ev := r.events[0]
+			whom, _ := step(2)
+			assert.Equal(t, whom.Subject, ev.Culprit)
+			assert.Equal(t, nodesignal.Throughput, ev.Signal)
+			assert.Equal(t, 4, ev.Ranks)
+			assert.InDelta(t, 0.09, ev.Gap, 0.02)
+			assert.InDelta(t, 2, ev.Median, 0.05, "steps a second")
+			assert.WithinDuration(t, r.now.Add(-time.Minute), ev.Since, 20*time.Second)
+			slow = 1
+			r.own(60, rng, step)
+			require.Len(t, r.events, 2)
+			assert.Equal(t, episode.CauseRecovered, r.events[1].Cause)
+		})
+	}
+}
+
+// Jobs without a name are strangers, and so are those whose ranks have other roles.
+func TestOwnTimesOfStrangersAreNotCompared(t *testing.T) {
+	for name, apart := range map[string]func(o *Rank, i int64){
+		"of nodes": func(o *Rank, i int64) { o.Job, o.Node = "", fmt.Sprint("n", i) },
+		"of jobs":  func(o *Rank, i int64) { o.Job = fmt.Sprint("job-", i) },
+		"of roles": func(o *Rank, i int64) { o.Role = fmt.Sprint("stage-", i) },
+		"nameless": func(o *Rank, _ int64) { o.Subject = nodesignal.Subject{} },
+	} {
+		r := newRig(t, 10*time.Second)
+		r.own(60, rand.New(rand.NewPCG(1, 2)), func(i int64) (*Rank, float64) {
+			o := of(i, 4, 4)
+			apart(o, i)
+			return o, 0.5 * float64(1+i)
+		})
+		assert.Empty(t, r.events, name)
+	}
+}
+
+// NCCL and the job's code may both tell of a rank: it is one rank, told of once, and stands
+// still when its operations do.
+func TestOwnTimesBesideTimeShares(t *testing.T) {
+	rng, r := rand.New(rand.NewPCG(1, 2)), newRig(t, 10*time.Second)
+	for k := range 70 {
+		by := func(i int64) float64 { return third(i) * float64(k/60) }
+		r.play(1, 4, 4, rng, by)
+		for i := range int64(4) {
+			o := of(i, 4, 4)
+			o.Communicator = Communicator{}
+			require.NoError(t, r.book.OwnTime(o, 0.5*(1+by(i)*1.2)*(1+0.01*rng.NormFloat64()), r.now))
+		}
+	}
+	require.Len(t, r.events, 1)
+	assert.Equal(t, of(3, 4, 4).Subject, r.events[0].Culprit)
+	require.Len(t, r.book.nodes[key{"c", "node-00"}].ranks, 4)
+	r.events = nil
+	for i := range int64(4) {
+		require.NoError(t, r.book.Stalled(of(i, 4, 4), r.now, r.now))
+		lone := of(4+i, 4, 4) // tells step times alone, so nobody knows what it waits for
+		lone.Communicator, lone.Node = Communicator{}, "node-00"
+		require.NoError(t, r.book.OwnTime(lone, 0.5, r.now))
+	}
+	r.tick()
+	require.Len(t, r.events, 1)
+	assert.Equal(t, episode.SubjectJob, r.events[0].Subject)
+}

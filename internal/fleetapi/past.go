@@ -105,7 +105,7 @@ func (a *API) nodePast(ctx context.Context, q *fleethistory.StepQuery, out *Past
 			t.set(scoreName, pastThreshold, row, s.Value)
 		case reading.NodeSignal:
 			t.set(attributes[gpusemconv.AttrSignal], pastValue, row, s.Value)
-		case reading.StepDuration, reading.StepRate:
+		case reading.StepOwnDuration, reading.StepDuration, reading.StepRate:
 			t.steps = true
 		case reading.NodeSuspicion:
 			group := attributes[gpusemconv.AttrPeerGroup]
@@ -202,7 +202,7 @@ var pastMetrics = func() map[string]reading.Field {
 }()
 
 var (
-	ownPast   = []reading.Field{reading.NodeHealthScore, reading.NodeSignal, reading.AgentThreshold, reading.NodeSuspicion, reading.StepDuration, reading.StepRate}
+	ownPast   = []reading.Field{reading.NodeHealthScore, reading.NodeSignal, reading.AgentThreshold, reading.NodeSuspicion, reading.StepOwnDuration, reading.StepDuration, reading.StepRate}
 	peersPast = slices.Sorted(maps.Keys(peerLists))
 )
 

@@ -232,6 +232,9 @@ const (
 
 // Metrics that a training job may push to its node's agent.
 const (
+	// MetricAppStepOwnDuration is a rank's own time of one training step, without the wait for
+	// other ranks, gauge, seconds.
+	MetricAppStepOwnDuration = "gpu.app.step.own_duration"
 	// MetricAppStepDuration is the time of one training step, gauge, seconds.
 	MetricAppStepDuration = "gpu.app.step.duration"
 	// MetricAppStepRate is the number of training steps per second, gauge, "{step}/s".

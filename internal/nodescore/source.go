@@ -132,6 +132,7 @@ func DefaultMeasures() [nodesignal.Count]Measure {
 	const perMinute = 1.0 / 60
 	return [nodesignal.Count]Measure{
 		nodesignal.Throughput: {CombineFirst, []Source{
+			{Ratio: ratio(reading.StepOwnDuration).use(UseInverse)},
 			{Ratio: ratio(reading.StepDuration).use(UseInverse)},
 			{Ratio: ratio(reading.StepRate)},
 			// The share of the peak that the tensor cores give, at the clock they

@@ -92,6 +92,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricAgentStraggler, About: "1 while the node takes itself for a straggler.", Integer: true, Range: flag, Entries: of(Node, each(AgentStraggler)), Fold: last, For: View},
 	{Name: semconv.MetricAgentThreshold, Unit: "1", About: "Threshold that the node judges itself by.", Range: share, Entries: of(Node, each(AgentThreshold)), Fold: last, For: View},
 	{Name: semconv.MetricAppStepDuration, Unit: "s", About: "Time of one training step.", Range: step, Entries: of(Rank, each(StepDuration)), Fold: ranks, For: Score},
+	{Name: semconv.MetricAppStepOwnDuration, Unit: "s", About: "A rank's own time of one training step, without the wait for other ranks.", Range: step, Entries: of(Rank, each(StepOwnDuration)), Fold: ranks, For: Score | Ranks},
 	{Name: semconv.MetricAppStepRate, Unit: "{step}/s", About: "Training steps per second.", Range: rate, Low: true, Entries: of(Rank, each(StepRate)), Fold: ranks, For: Score},
 	{Name: semconv.MetricCollectiveLaggard, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrState), Entries: of(Rank, each(CollectiveLaggard)), Fold: last, For: Ranks},
 	{Name: semconv.MetricCollectiveStalled, Unit: "s", Integer: true, Range: unix, Entries: of(Rank, each(CollectiveStalled)), Fold: last, For: Ranks},

@@ -89,6 +89,7 @@ const (
 
 	// Of a rank of a job.
 	StepDuration
+	StepOwnDuration
 	StepRate
 	CollectiveTimeShare
 	CollectiveStalled

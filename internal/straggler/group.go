@@ -114,7 +114,7 @@ func (p peers) Compare(slot int, s nodesignal.Signal) (value, median float64, kn
 	switch {
 	case p.e.cfg.Decision == DecisionThreshold:
 		return p.g.tracks[nodesignal.Score][slot].X, p.g.rule.Median, true
-	case s == nodesignal.Communication:
+	case p.g.nodes[slot].ranks.speaks(s):
 		w := &p.g.nodes[slot].ranks
 		return w.Value, w.Median, w.Judged
 	case m.state != nodesignal.StateActive || !m.known.Has(s) || m.level == noLevel:

@@ -13,16 +13,17 @@ import (
 type RankWord struct {
 	// Judged says that ranks of the node are compared, Slow that one is a straggler.
 	Judged, Slow bool
+	Signal       nodesignal.Signal
 	Job          string // of the culprit, empty where it is not known
 	// Culprit is the slow rank, or nobody where the whole node is slow.
 	Culprit nodesignal.Subject
 	Since   time.Time
 	// Gap is the share of time that the others wait for it, Suspicion its deviation by the
-	// limit, in [0,2]. Behind says that it was slow at its last value.
+	// limit, in [0,2]. Behind says that it was slow at its last value. Of the throughput Gap
+	// is the part that it lacks.
 	Gap, Suspicion float64
 	Behind         bool
-	// Value is the rank's share of time in collectives, Median that of its Ranks peers and
-	// itself.
+	// Value is the rank's of the signal, Median that of its Ranks peers and itself.
 	Value, Median float64
 	Ranks         int
 
@@ -38,6 +39,12 @@ func (e *Engine) TellRanks(cluster, node string, w *RankWord) {
 	}
 }
 
+// speaks reports whether a signal is told of the node by its ranks: time shares always are,
+// throughput where one of them is slow.
+func (w *RankWord) speaks(s nodesignal.Signal) bool {
+	return s == nodesignal.Communication || w.Slow && s == w.Signal
+}
+
 // hearRanks adds the word of a member's ranks to what its signals say.
 func (e *Engine) hearRanks(g *group, i int) {
 	m, w := &g.members[i], &g.nodes[i].ranks
@@ -48,13 +55,13 @@ func (e *Engine) hearRanks(g *group, i int) {
 		return
 	}
 	m.flags |= flagJudged
-	weight := float32(w.Gap / e.cfg.Signals[nodesignal.Communication].MinGap)
+	weight := float32(w.Gap / e.cfg.Signals[w.Signal].MinGap)
 	if w.Slow {
 		m.flags |= flagSlow
 		weight += 1e6
 	}
-	if weight > m.weight {
-		m.signal, m.gap, m.weight = nodesignal.Communication, float32(w.Gap), weight
+	if weight > m.weight || w.Slow && w.Signal == m.signal { // and says which part of the node
+		m.signal, m.gap, m.weight = w.Signal, float32(w.Gap), weight
 	}
 	m.suspicion = max(m.suspicion, float32(w.Suspicion))
 }

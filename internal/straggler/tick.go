@@ -271,7 +271,7 @@ func (e *Engine) conclude(g *group) {
 				Node: &n.episodes, Name: n.name, Slot: i, Since: time.UnixMilli(e.since(g, i)).UTC(), Signal: m.signal,
 				Gap: float64(m.gap), Suspicion: float64(m.suspicion), Behind: e.behind(g, i), Culprit: n.culprit,
 			}
-			if m.signal == nodesignal.Communication {
+			if n.ranks.speaks(m.signal) {
 				f.Culprit, f.Ranks, f.Job = n.ranks.Culprit, n.ranks.Ranks, n.ranks.Job
 			}
 			e.slow = append(e.slow, f)
@@ -289,7 +289,7 @@ func (e *Engine) behind(g *group, i int) bool {
 		return g.nodes[i].plain.Suspect()
 	}
 	s := g.members[i].signal
-	if s == nodesignal.Communication {
+	if g.nodes[i].ranks.speaks(s) {
 		return g.nodes[i].ranks.Behind
 	}
 	t := &g.tracks[s][i]

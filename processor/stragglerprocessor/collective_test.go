@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"go.opentelemetry.io/collector/processor"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
@@ -136,6 +136,30 @@ func TestTheSlowRankOfAJobIsTold(t *testing.T) {
 // The wall times of a real job in lockstep, of which rank 3 takes 10 % longer, tell
 // nobody: eight nodes of one GPU, as their agents measure them each second.
 func TestWallTimesAloneEndInLockstep(t *testing.T) {
+	report, told := playRealJob(t, gpusemconv.MetricAppStepDuration, 3, func(rank int) string { return fmt.Sprint("n", rank) })
+	require.Len(t, report.Nodes, 8)
+	for _, n := range report.Nodes {
+		assert.Equal(t, unjudged.Lockstep, n.Unjudged, n.Node)
+	}
+	assert.Empty(t, told)
+}
+
+// The own times of that job name rank 3, on nodes of one GPU and on a lone node of eight.
+func TestOwnTimesNameTheRankOfARealJob(t *testing.T) {
+	_, told := playRealJob(t, gpusemconv.MetricAppStepOwnDuration, 4, func(int) string { return "n3" })
+	require.Len(t, told, 1)
+	assert.Contains(t, told[0], "STRAGGLER rank 3 of n3 in job J: its throughput has been ")
+	assert.Contains(t, told[0], " among the 8 ranks (confidence ")
+	assert.Contains(t, told[0], "; the job loses 0.")
+
+	_, told = playRealJob(t, gpusemconv.MetricAppStepOwnDuration, 4, func(rank int) string { return fmt.Sprint("n", rank) })
+	require.Len(t, told, 1)
+	assert.Contains(t, told[0], "STRAGGLER n3: its throughput has been 9.1 % behind its peers'", "10 % longer is 9 % slower")
+}
+
+// playRealJob plays the recording for 700 s: each rank tells the column under that name.
+func playRealJob(t *testing.T, metric string, column int, node func(rank int) string) (*straggler.Report, []string) {
+	t.Helper()
 	f, err := os.Open("testdata/steps-slow.csv.gz")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
@@ -149,7 +173,7 @@ func TestWallTimesAloneEndInLockstep(t *testing.T) {
 	for _, row := range rows[1:] {
 		at, _ := strconv.ParseFloat(row[0], 64)
 		rank, _ := strconv.Atoi(row[1])
-		wall, _ := strconv.ParseFloat(row[3], 64)
+		wall, _ := strconv.ParseFloat(row[column], 64)
 		if began == 0 {
 			began = at
 		}
@@ -168,9 +192,9 @@ func TestWallTimesAloneEndInLockstep(t *testing.T) {
 		now := noon.Add(time.Duration(k) * time.Second)
 		for i, a := range agents {
 			md := pmetric.NewMetrics()
-			rm := resource(md, map[string]any{"host.name": fmt.Sprint("n", i), "k8s.cluster.name": "prod", "gpu.job.id": "J", "gpu.job.role": "all"})
+			rm := resource(md, map[string]any{"host.name": node(i), "k8s.cluster.name": "prod", "gpu.job.id": "J", "gpu.job.role": "all", "gpu.job.rank": i})
 			m := rm.ScopeMetrics().At(0).Metrics().AppendEmpty()
-			m.SetName(gpusemconv.MetricAppStepDuration)
+			m.SetName(metric)
 			m.SetUnit("s")
 			p := m.SetEmptyGauge().DataPoints().AppendEmpty()
 			p.SetTimestamp(pcommon.NewTimestampFromTime(now))
@@ -182,9 +206,5 @@ func TestWallTimesAloneEndInLockstep(t *testing.T) {
 		r.g.tick(t.Context(), now)
 	}
 	report := r.g.engine.Tick(noon.Add(700 * time.Second))
-	require.Len(t, report.Nodes, 8)
-	for _, n := range report.Nodes {
-		assert.Equal(t, unjudged.Lockstep, n.Unjudged, n.Node)
-	}
-	assert.Empty(t, strings.Join(r.sentences(), "\n"))
+	return report, r.sentences()
 }

@@ -140,7 +140,7 @@ func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
 			case known.For&o.compares != 0:
 				any = o.verdict(f, &p, known, m) || any
 			case known.For&reading.Ranks != 0:
-				any = o.collective(f, &p, known, m) || any
+				any = o.ofRanks(f, &p, known, m, rm.Resource().Attributes()) || any
 			case known.For&reading.Reasons != 0:
 				o.facts.take(&p, known, m)
 			default:

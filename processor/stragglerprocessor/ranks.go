@@ -24,31 +24,36 @@ type rankPoint struct {
 	value float64 // NaN where the series has ended
 }
 
-// collective keeps the points of a metric that ranks tell. A share of time is a sign of
-// life of the node.
-func (o *observer) collective(f *found, p *metricreading.Point, known *reading.Metric, m pmetric.Metric) (any bool) {
+// ofRanks keeps the points of a metric that ranks tell: a sign of life of the node.
+func (o *observer) ofRanks(f *found, p *metricreading.Point, known *reading.Metric, m pmetric.Metric, resource pcommon.Map) (any bool) {
 	points, ok := o.facts.from.Open(known, m)
 	if !ok {
 		return false
 	}
 	for i := range points.Len() {
 		if o.facts.from.Read(points.At(i), p) == reading.Accepted {
-			f.ranks = append(f.ranks, rankPointOf(p))
+			f.ranks = append(f.ranks, rankPointOf(p, resource))
 		}
 	}
 	return points.Len() > 0
 }
 
-func rankPointOf(p *metricreading.Point) rankPoint {
-	attrs := p.Attributes()
+// rankPointOf reads whom a point names. The resource may say the rest.
+func rankPointOf(p *metricreading.Point, resource pcommon.Map) rankPoint {
+	get := func(name string) (v pcommon.Value, ok bool) {
+		if v, ok = p.Attributes().Get(name); !ok {
+			v, ok = resource.Get(name)
+		}
+		return v, ok
+	}
 	text := func(name string) string {
-		if v, ok := attrs.Get(name); ok {
+		if v, ok := get(name); ok {
 			return metricreading.Text(v)
 		}
 		return ""
 	}
 	number := func(name string) int64 {
-		if v, ok := attrs.Get(name); ok && v.Type() == pcommon.ValueTypeInt {
+		if v, ok := get(name); ok && v.Type() == pcommon.ValueTypeInt {
 			return v.Int()
 		}
 		return 0
@@ -56,7 +61,7 @@ func rankPointOf(p *metricreading.Point) rankPoint {
 	r := rankPoint{field: p.Field, value: p.Value, of: collective.Rank{
 		Node: text(gpusemconv.AttrServerAddress),
 		Job:  text(gpusemconv.AttrJobID), Role: text(gpusemconv.AttrJobRole), PID: number(gpusemconv.AttrProcessPID),
-		Subject: rankattr.Subject(attrs),
+		Subject: rankattr.Within(resource, p.Attributes()),
 		Communicator: collective.Communicator{
 			ID: text(gpusemconv.AttrCommunicatorID), Name: text(gpusemconv.AttrCommunicatorName),
 			Place: number(gpusemconv.AttrCommunicatorRank), Size: number(gpusemconv.AttrCommunicatorSize), Nodes: number(gpusemconv.AttrCommunicatorNodes),
@@ -81,6 +86,10 @@ func (r *rankPoint) tell(b *collective.Book, id nodeKey, now time.Time) error {
 			return nil
 		}
 		return b.Share(of, r.value, now)
+	case reading.StepOwnDuration:
+		if !ended {
+			return b.OwnTime(of, r.value, now)
+		}
 	case reading.CollectiveStalled:
 		if ended {
 			b.Gone(of)

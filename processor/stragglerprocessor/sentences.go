@@ -98,14 +98,18 @@ func (ep *explained) nodeSentence() string {
 		return b.String()
 	}
 	whose := "its"
-	if ep.Culprit != (nodesignal.Subject{}) {
+	if ep.Culprit != (nodesignal.Subject{}) && ep.Ranks == 0 {
 		whose = "the node's"
 	}
 	fmt.Fprintf(&b, "%s %s has been %s behind its peers'%s, ", whose, ep.Signal, percent(ep.Gap), ep.since())
 	if ep.Compared {
 		fmt.Fprintf(&b, "%s against a median of %s ", short(ep.Value), short(ep.Median))
 	}
-	fmt.Fprintf(&b, "among the %d active nodes of %s (confidence %.2f)", ep.Active, ep.Group, ep.Confidence)
+	among := fmt.Sprintf("%d active nodes of %s", ep.Active, ep.Group)
+	if ep.Ranks > 0 {
+		among = rankCount(ep.Ranks)
+	}
+	fmt.Fprintf(&b, "among the %s (confidence %.2f)", among, ep.Confidence)
 	b.WriteString(ep.why())
 	return b.String()
 }

@@ -80,6 +80,8 @@ type Rank struct {
 	Node    int
 	Speed   float64 // of its GPU, 1 for all but for who changes it; 0 stops the rank
 	Seconds float64 // in operations, summed over its communicators
+	Own     float64 // of work and of waiting for data, with Steps as many steps as began
+	Steps   int
 	Traffic []Traffic
 
 	at, bias, load float64
@@ -158,7 +160,7 @@ func (p *Play) Advance(dt float64) {
 	p.until += dt
 	for r := range p.Ranks {
 		k := &p.Ranks[r]
-		k.Seconds = 0
+		k.Seconds, k.Own, k.Steps = 0, 0, 0
 		for i := range k.Traffic {
 			t := &k.Traffic[i]
 			t.Count, t.Seconds, t.Bandwidth = 0, 0, 0
@@ -208,7 +210,8 @@ func (p *Play) step() {
 		if j.StartUp > 0 && p.steps < 4 {
 			k.at += j.StartUp * (0.5 + rng.Float64()) / float64(int(1)<<p.steps)
 		}
-		k.at += p.lost(Input, r)
+		late := p.lost(Input, r)
+		k.at, k.Own, k.Steps = k.at+late, k.Own+late, k.Steps+1
 	}
 	for way := range 2 {
 		for range j.Micro {
@@ -246,7 +249,8 @@ func (p *Play) pass(s, way int) {
 	for range j.Blocks {
 		for r := s * n; r < (s+1)*n; r++ {
 			k := &p.Ranks[r]
-			k.at += work * k.bias * k.load * max(0.1, 1+j.Noise*p.rng.NormFloat64()) / (k.Speed * (1 - p.lost(GPU, r) - p.lost(Host, k.Node)))
+			takes := work * k.bias * k.load * max(0.1, 1+j.Noise*p.rng.NormFloat64()) / (k.Speed * (1 - p.lost(GPU, r) - p.lost(Host, k.Node)))
+			k.at, k.Own = k.at+takes, k.Own+takes
 		}
 		p.meet("tp:0AllReduce", s*n, (s+1)*n)
 		p.meet([]string{"dp:0AllGather", "dp:0ReduceScatter"}[way], s*n, (s+1)*n)

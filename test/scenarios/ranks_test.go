@@ -37,6 +37,8 @@ type lockstep struct {
 	engine *straggler.Engine
 	now    time.Time
 	events []episode.Event
+	// own says that ranks tell the own time of their steps, and nothing of operations.
+	own bool
 }
 
 const rankTick = 10 * time.Second
@@ -62,13 +64,21 @@ func (l *lockstep) tick(t *testing.T) {
 				group = tr
 			}
 			of.Communicator = communicator(tr)
-			if tr.Count > 0 {
+			if tr.Count > 0 && !l.own {
 				require.NoError(t, l.book.Bandwidth(&of, collective.Class{Operation: tr.Function, Size: tr.Bytes}, tr.Bandwidth, l.now))
 			}
 		}
-		of.Communicator = communicator(group)
+		if l.own {
+			// The stages of a pipeline differ by design, so the job says which a rank is of.
+			of.Communicator, of.Role = collective.Communicator{}, fmt.Sprint("stage-", r/(l.job.TP*l.job.DP))
+		} else {
+			of.Communicator = communicator(group)
+		}
 		require.NoError(t, l.engine.Observe(&straggler.Observation{Cluster: "c", Node: of.Node, Heartbeat: true}, l.now))
-		if any > 0 {
+		switch {
+		case l.own && k.Steps > 0:
+			require.NoError(t, l.book.OwnTime(&of, k.Own/float64(k.Steps), l.now))
+		case !l.own && any > 0:
 			require.NoError(t, l.book.Share(&of, k.Seconds/rankTick.Seconds(), l.now))
 		}
 	}
@@ -126,22 +136,28 @@ type rankFamily struct {
 	fault func(rng *rand.Rand, j *ranks.Job) ranks.Fault
 	// found is how many of the gate's jobs are found within ten minutes, at least.
 	found int
+	own   bool // by the own time of steps, not by time shares
 }
 
 var rankFamilies = []rankFamily{
 	{name: "healthy"},
-	{"a GPU 10 to 20 % slower", gpu(0.1, 0.2), 11},
-	{"a GPU 10 % slower", gpu(0.1, 0.1), 11},
-	{"a GPU 5 % slower", gpu(0.05, 0.05), 9},
+	{"a GPU 10 to 20 % slower", gpu(0.1, 0.2), 11, false},
+	{"a GPU 10 % slower", gpu(0.1, 0.1), 11, false},
+	{"a GPU 5 % slower", gpu(0.05, 0.05), 9, false},
 	{"a host 10 % slower", func(rng *rand.Rand, j *ranks.Job) ranks.Fault {
 		return ranks.Fault{Kind: ranks.Host, At: rng.IntN(j.Ranks() / j.GPUs), By: 0.1}
-	}, 6},
-	{"data late by 10 % of the work", func(rng *rand.Rand, j *ranks.Job) ranks.Fault {
-		return ranks.Fault{Kind: ranks.Input, At: rng.IntN(j.Ranks()), By: 0.1 * 3 * j.Work * float64(j.Micro*j.Blocks)}
-	}, 11},
+	}, 6, false},
+	{"data late by 10 % of the work", lateData, 11, false},
 	{"a rail at half its rate", func(rng *rand.Rand, j *ranks.Job) ranks.Fault {
 		return ranks.Fault{Kind: ranks.Rail, At: rng.IntN(j.GPUs), By: 0.5}
-	}, 11},
+	}, 11, false},
+	{name: "healthy, by own time", own: true},
+	{"a GPU 10 % slower, by own time", gpu(0.1, 0.1), 11, true},
+	{"data late by 10 % of the work, by own time", lateData, 11, true},
+}
+
+func lateData(rng *rand.Rand, j *ranks.Job) ranks.Fault {
+	return ranks.Fault{Kind: ranks.Input, At: rng.IntN(j.Ranks()), By: 0.1 * 3 * j.Work * float64(j.Micro*j.Blocks)}
 }
 
 func gpu(least, most float64) func(*rand.Rand, *ranks.Job) ranks.Fault {
@@ -173,6 +189,7 @@ func (f *rankFamily) run(t *testing.T, rng *rand.Rand, o *outcome) {
 		job.Faults = []ranks.Fault{fault}
 	}
 	l := newLockstep(job, rng.Uint64())
+	l.own = f.own
 	start := l.now
 	for at := 0.0; at < length; at += rankTick.Seconds() {
 		l.tick(t)
