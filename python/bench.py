@@ -9,7 +9,7 @@ from typing import Any, Dict
 
 sys.path.insert(0, str(Path(__file__).parent / "tests"))
 
-from agent import Absent, Agent, Hanging
+from agent import Agent, Bound
 
 from gpu_collector_step import Step
 
@@ -19,7 +19,7 @@ CALLS = 200_000
 def main() -> None:
     # So short an interval that each kind of answer comes while the calls are timed.
     os.environ.update(RANK="3", LOCAL_RANK="3", WORLD_SIZE="8", GPU_JOB_ID="4711", GPU_COLLECTOR_STEP_INTERVAL="0.05")
-    kinds: Dict[str, Any] = {"present": Agent, "absent": Absent, "hanging": Hanging, "answers 500": lambda: Agent(500)}
+    kinds: Dict[str, Any] = {"present": Agent, "absent": Bound, "hanging": lambda: Bound(hangs=True), "answers 500": lambda: Agent(500)}
     for name, kind in kinds.items():
         agent = kind()
         os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = agent.endpoint
@@ -32,7 +32,6 @@ def main() -> None:
                 time.sleep(0.01)
         took.sort()
         print("agent %-11s  p50 %.2f us, p99 %.2f us" % (name, took[CALLS // 2] / 1e3, took[CALLS * 99 // 100] / 1e3))
-        agent.close()
     assert step._sender is not None
     step._sender.who.gpu = "GPU-7d1b1b6c-9f0b-4d5e-8f6a-0123456789ab"
     step._sender.add(0.1234567890123, 0.1345678901234, "")

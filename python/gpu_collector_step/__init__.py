@@ -29,7 +29,7 @@ __version__ = "0.1.0"
 _log = logging.getLogger("gpu_collector_step")
 
 # Compilation and the choice of kernels take the first steps. They say nothing of the rank.
-_FIRST = 3
+_FIRST = 10
 # So many mistakes of its own in a row turn the module off: the job goes first.
 _MOST_MISTAKES = 10
 

@@ -9,7 +9,8 @@ nothing that other ranks do. The hooks, DDP, gloo's all-reduce and the wait in i
 and the module under test knows nothing of the clock.
 
 The file SLOW_FILE has the number of a rank while that rank's accelerator is 10 % slower.
-The job runs until its standard input ends.
+With the argument `plain` there is no DDP: the loop averages the gradients itself. The job
+runs until its standard input ends.
 """
 
 import os
@@ -78,7 +79,10 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    model = DistributedDataParallel(torch.nn.Sequential(*(Block() for _ in range(BLOCKS))), bucket_cap_mb=0.01)
+    model = torch.nn.Sequential(*(Block() for _ in range(BLOCKS)))
+    plain = "plain" in sys.argv
+    if not plain:
+        model = DistributedDataParallel(model, bucket_cap_mb=0.01)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     over = torch.zeros(1)
     while True:
@@ -92,6 +96,9 @@ def main() -> None:
             accelerator.begin(SLOWER if slow_rank(os.environ.get("SLOW_FILE", "")) == rank else 1.0)
             loss = model(torch.randn(8, 64)).square().mean()
             loss.backward()
+            if plain:
+                for work in [dist.all_reduce(p.grad, async_op=True) for p in model.parameters()]:
+                    work.wait()
             optimizer.step()
             optimizer.zero_grad()
 

@@ -84,7 +84,7 @@ class FSDPModule:
     pass
 
 
-def torch(wait: Callable[[], None], ranks: int = 4) -> Any:
+def torch(wait: Callable[[], None]) -> Any:
     """A module torch whose collectives wait."""
 
     class Work:
@@ -96,20 +96,13 @@ def torch(wait: Callable[[], None], ranks: int = 4) -> Any:
         return Work() if async_op else Work().wait()
 
     everywhere.clear()
-    t: Any = types.ModuleType("torch")
-    t.nn = types.SimpleNamespace(
-        modules=types.SimpleNamespace(
-            module=types.SimpleNamespace(register_module_forward_pre_hook=lambda hook: Handle(everywhere, hook))
-        )
+    yes, S = (lambda: True), types.SimpleNamespace
+    dist = S(is_available=yes, is_initialized=yes, get_rank=lambda: 2, get_world_size=lambda: 4)
+    dist.all_reduce, dist.distributed_c10d = all_reduce, S(Work=Work)
+    module = S(register_module_forward_pre_hook=lambda hook: Handle(everywhere, hook))
+    return S(
+        distributed=dist,
+        nn=S(modules=S(module=module)),
+        cuda=S(is_initialized=lambda: False),
+        profiler=S(ProfilerAction=S(NONE=0)),
     )
-    t.cuda = types.SimpleNamespace(is_initialized=lambda: False)
-    t.profiler = types.SimpleNamespace(ProfilerAction=types.SimpleNamespace(NONE=0))
-    t.distributed = types.SimpleNamespace(
-        is_available=lambda: True,
-        is_initialized=lambda: True,
-        get_rank=lambda: 2,
-        get_world_size=lambda: ranks,
-        all_reduce=all_reduce,
-        distributed_c10d=types.SimpleNamespace(Work=Work),
-    )
-    return t

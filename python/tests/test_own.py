@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import importlib
 import sys
 import types
 from typing import Any, Iterator, List, Optional, Tuple
@@ -48,6 +49,7 @@ def new(monkeypatch: Any) -> Tuple[Step, Told]:
     step, told = Step(), Told()
     step._sender = told
     monkeypatch.setattr(gpu_collector_step, "step", step)
+    monkeypatch.setattr(gpu_collector_step, "_FIRST", 3)
     return step, told
 
 
@@ -268,22 +270,15 @@ def test_callbacks(name: str, at: Time, monkeypatch: Any) -> None:
 
     step, told = new(monkeypatch)
     step._seen = 3
-    module("transformers", TrainerCallback=Base)
-    module("%s.pytorch.callbacks" % name if name == "lightning" else "%s.callbacks" % name, Callback=Base)
-    module(name, TrainerCallback=Base)
-    module("lightning.pytorch")
-    for made in ("hf", "lightning"):
-        monkeypatch.delitem(sys.modules, "gpu_collector_step." + made, raising=False)
-    if name == "transformers":
-        from gpu_collector_step.hf import StepTime
-
-        callback: Any = StepTime()
-        begin, end = callback.on_step_begin, callback.on_step_end
-    else:
-        import gpu_collector_step.lightning as lightning
-
-        callback = lightning.StepTime()
-        begin, end = callback.on_train_batch_start, callback.on_train_batch_end
+    module(name + {"lightning": ".pytorch.callbacks", "pytorch_lightning": ".callbacks"}.get(name, ""), Callback=Base, TrainerCallback=Base)
+    for parent in (name, "lightning.pytorch"):
+        module(parent, TrainerCallback=Base)
+    ours = "gpu_collector_step." + ("hf" if name == "transformers" else "lightning")
+    monkeypatch.delitem(sys.modules, ours, raising=False)
+    callback = importlib.import_module(ours).StepTime()
+    of = "step" if name == "transformers" else "train_batch"
+    begin, end = getattr(callback, "on_%s_begin" % of, None), getattr(callback, "on_%s_end" % of)
+    begin = begin or callback.on_train_batch_start
     assert isinstance(callback, Base)
     for i in range(3):
         begin(None, None, batch_idx=i)
