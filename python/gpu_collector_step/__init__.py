@@ -1,16 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the node's gpu-collector how long a rank's own work of a training step takes.
-
-All ranks of a job in lockstep have the same step time, since they wait for one another.
-This module measures the step without that wait, and pushes it over OTLP to the agent of
-the node. It needs the standard library alone, and never blocks the training loop.
-
-    from gpu_collector_step import step
-
-    for batch in loader:
-        with step():
-            train(batch)
-"""
+"""Tells the node's gpu-collector how long a rank works in a training step, without its waits
+for other ranks: `from gpu_collector_step import step`, then `with step():` around each."""
 
 from __future__ import annotations
 
@@ -35,11 +25,8 @@ _MOST_MISTAKES = 10
 
 
 class Step:
-    """Measures the steps of a process. Its methods neither raise nor wait.
-
-    A call ends a step and begins the next. In a `with` statement it bounds one step. `begin`
-    and `end` do so for callbacks.
-    """
+    """Measures the steps of a process. Its methods neither raise nor wait. A call ends a step and
+    begins the next. In a `with` statement it bounds one step."""
 
     def __init__(self) -> None:
         self.source = _own.Source(_own.Clock())
@@ -95,8 +82,8 @@ class Step:
                 self.source.end(wall)
                 for own, whole in self.source.finished():
                     self._sender.add(own, whole, self.source.why)
-            elif self._seen == _FIRST:
-                self._look_no_more()
+            elif self._seen == _FIRST and self.looks is not None:
+                self.looks.remove()
             self._mistakes = 0
         except Exception as mistake:
             self._mistaken(mistake)
@@ -117,9 +104,9 @@ class Step:
 
     def watch(self, model: Any) -> None:
         """Splits the wait off by hooks on a model. A running step is left out."""
-        source = _torch.watch(self, model)
-        self._look_no_more()
-        self._begun, self.source = None, source
+        self._begun, self.source = None, _torch.watch(self, model)
+        if self.looks is not None:
+            self.looks.remove()
 
     def attempt(self, act: Callable[[], object]) -> None:
         """Does what may fail without harm to the job."""
@@ -137,11 +124,6 @@ class Step:
 
         return hooked
 
-    def _look_no_more(self) -> None:
-        if self.looks is not None:
-            self.looks.remove()
-            self.looks = None
-
     def _mistaken(self, mistake: Exception) -> None:
         self._begun = None
         self._mistakes += 1
@@ -154,17 +136,14 @@ step = Step()
 
 
 def start(model: Any) -> Step:
-    """Watches a PyTorch model as it is trained (wrapped by DDP or FSDP), where the first steps
-    do not show it. Returns `step`."""
+    """Watches a model that the first steps do not call, as DDP or FSDP wrapped it. Returns `step`."""
     step.attempt(lambda: step.watch(model))
     return step
 
 
 def profiler(schedule: Optional[Callable[[int], Any]] = None) -> Callable[[int], Any]:
     """A schedule for torch.profiler.profile, by which each `prof.step()` is a step here.
-
-    schedule says what the profiler does, as before. Without one it records nothing.
-    """
+    schedule says what the profiler does, as before. Without one it records nothing."""
 
     def stepped(number: int) -> Any:
         step()

@@ -91,11 +91,8 @@ class Source:
 
 
 class Gradients(Source):
-    """From the begin of a step to its last gradient, and again over each micro-step.
-
-    DDP's ranks wait at the end of backward, for the gradients of the slowest. What comes
-    after the last gradient is left out, the optimizer too.
-    """
+    """From the begin of a step to its last gradient, and again over each micro-step. DDP's ranks
+    wait at the end of backward, for the gradients of the slowest."""
 
     why = "the steps have no gradients"
 
@@ -159,9 +156,8 @@ class Gradients(Source):
 
 
 class Blocks(Source):
-    """The forward times of the blocks that FSDP gathers one by one, since its ranks wait
-    before each. Recomputation in backward is left out, and so is backward itself: its waits
-    cannot be told from its work."""
+    """The forward times of the blocks, since FSDP's ranks wait before each. Backward is left out:
+    its waits cannot be told from its work."""
 
     why = "the blocks were not called"
 
@@ -179,7 +175,7 @@ class Blocks(Source):
         self._spans, self._open, self._forward = [], None, False
 
     def wait(self) -> None:
-        """FSDP's collectives run on a stream of their own."""
+        """FSDP's collectives run on a stream of their own, so they say nothing here."""
 
     resume = wait
 
