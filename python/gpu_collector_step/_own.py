@@ -125,7 +125,7 @@ class Gradients(Source):
     def end(self, wall: float) -> None:
         if self._stop is not None:
             self.wait()
-        self._open = None  # without a gradient since, nobody knows when the wait began
+        # Of what is open since a collective nobody knows when the wait in backward began.
         self._keep(wall, self._last >= 0)
         self._learn()
 
@@ -190,4 +190,4 @@ class Blocks(Source):
 
     def _before(self) -> None:
         if self._forward:
-            self._open = self._clock.mark()
+            self._open = self._clock.mark()  # of the innermost block

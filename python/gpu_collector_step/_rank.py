@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import sys
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence, cast
 from urllib.parse import unquote
 
 # What a user's environment says is bounded: characters of a text, attributes of a resource.
@@ -39,15 +40,18 @@ class Rank:
 
     def find(self) -> None:
         """Asks the framework for what the environment does not say, and for the GPU."""
-        dist, jax = getattr(sys.modules.get("torch"), "distributed", None), sys.modules.get("jax")
+        dist, jax = getattr(sys.modules.get("torch"), "distributed", None), cast(Any, sys.modules.get("jax"))
         rank, size = self.rank, None if self.rank is not None else 1
         if dist is not None and dist.is_available() and dist.is_initialized():
             rank, size = dist.get_rank(), dist.get_world_size()
-        elif jax is not None:
+        elif getattr(getattr(jax, "distributed", None), "is_initialized", bool)():
+            # Without that question JAX would take the GPU's memory for itself.
             rank, size = jax.process_index(), jax.process_count()
         self.rank = rank if self.rank is None else self.rank
         self.size = size if self.size is None else self.size
-        self.job = self.job or _rendezvous(os.environ)  # a script may have set it by now
+        # A script may have set it by now. Else nobody but the ranks of one parent are a job.
+        process = os.getpid() if self.size == 1 else os.getppid()
+        self.job = self.job or _rendezvous(os.environ) or "%s:%d" % (platform.node(), process)
         self.gpu = self.gpu or _device() or _listed(os.environ, self.local_rank)
 
     def resource(self) -> Dict[str, Any]:
@@ -90,9 +94,10 @@ def _number(env: Mapping[str, str], names: Sequence[str]) -> Optional[int]:
 
 
 def _rendezvous(env: Mapping[str, str]) -> Optional[str]:
-    """A job without a name goes by where its ranks meet."""
-    at = "%s:%s" % (env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", ""))
-    return at[:_LONGEST] if len(at) > 1 else None
+    """A job without a name goes by where its ranks meet, which is no loopback of many nodes."""
+    host, port = env.get("MASTER_ADDR"), env.get("MASTER_PORT")
+    host = platform.node() if host in ("localhost", "127.0.0.1", "::1") else host
+    return ("%s:%s" % (host, port))[:_LONGEST] if host and port else None
 
 
 def _listed(env: Mapping[str, str], local_rank: Optional[int]) -> Optional[str]:

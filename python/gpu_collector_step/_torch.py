@@ -67,9 +67,8 @@ def watch(step: Step, model: Any) -> _own.Source:
     clock = _clock(first is not None and first.is_cuda)
     units = [m for m in model.modules() if _sharded(m)]
     if units:
-        innermost = [u for u in units if not any(_sharded(m) for m in u.modules() if m is not u)]
         # FSDP1 wraps a block, and its own hooks and waits are outside of it.
-        return _own.Blocks(clock, step.hook, model, [getattr(u, "_fsdp_wrapped_module", u) for u in innermost])
+        return _own.Blocks(clock, step.hook, model, [getattr(u, "_fsdp_wrapped_module", u) for u in units])
     stage = getattr(model, "zero_optimization_stage", None)
     if callable(stage) and stage() == 3:
         unknown = _own.Blocks(clock, step.hook, model, [])

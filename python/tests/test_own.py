@@ -9,7 +9,7 @@ import pytest
 import frameworks
 import gpu_collector_step
 from frameworks import DistributedDataParallel, FSDPModule, Module
-from gpu_collector_step import Step, _own, _push
+from gpu_collector_step import Step, _own, _push, _torch
 
 
 class Time:
@@ -113,10 +113,18 @@ def test_the_process_group_stops_the_clock(at: Time, monkeypatch: Any) -> None:
         at.passes()
         assert work.wait() == "waited"
 
-    run(step, train)
-    assert told.steps == [(3, 17)]
+        assert len(frameworks.everywhere) <= 1
+
+    run(step, train, 6)
+    assert set(told.steps) == {(3, 17)} and not frameworks.everywhere
+    told.steps.clear()
     torch.distributed.all_reduce(None)
-    assert told.steps == [(3, 17)], "outside of a step there is nothing to measure"
+    torch.compiler = types.SimpleNamespace(is_compiling=lambda: True)
+    step, told = new(monkeypatch)
+    again = torch_of(monkeypatch, at.passes)
+    again.compiler = torch.compiler
+    run(step, lambda: again.distributed.all_reduce(None))
+    assert told.steps == [(None, 1)], "a graph that is compiled takes no clock"
 
 
 def test_the_work_after_a_collective_behind_the_gradients_is_left_out(at: Time, monkeypatch: Any) -> None:
@@ -167,6 +175,23 @@ def test_fsdp_by_its_blocks(at: Time, monkeypatch: Any) -> None:
 
         run(step, train, 6)
         assert told.steps and {own for own, _ in told.steps} == ({2} if isinstance(model, Root) else {1})
+
+
+def test_what_hooks_cannot_split(at: Time, monkeypatch: Any) -> None:
+    torch_of(monkeypatch, at.passes)
+    step, told = new(monkeypatch)
+    wrapped = DistributedDataParallel(Module(takes=at.passes), lambda: None)
+    compiled: Any = type("OptimizedModule", (Module,), {"_orig_mod": wrapped})(wrapped)
+
+    def train() -> None:
+        compiled()
+        wrapped.module.backward()
+
+    run(step, train, 6)
+    assert {own for own, _ in told.steps} == {2} and not wrapped.before and not wrapped.module.before
+    engine: Any = Module()
+    engine.zero_optimization_stage = lambda: 3
+    assert "ZeRO-3" in _torch.watch(step, engine).why
 
 
 def test_who_has_nobody_to_wait_for_and_who_does_not_know(at: Time, monkeypatch: Any, caplog: Any) -> None:
@@ -243,9 +268,21 @@ def test_mistakes_turn_it_off(at: Time, monkeypatch: Any, caplog: Any) -> None:
     def broken() -> None:
         raise RuntimeError("of its own")
 
-    monkeypatch.setattr(step.source, "begin", broken)
-    run(step, lambda: None, 30)
-    assert step._off and caplog.text.count("of its own") == 1
+    def waits() -> None:
+        for _ in range(5000):
+            if step.wait():
+                step.resume()
+
+    run(step, waits)
+    assert not told.steps, "so many are not kept"
+    begin = step.source.begin
+    for in_a_row in (4, 4, 30):
+        run(step, lambda: None, 1)
+        monkeypatch.setattr(step.source, "begin", broken)
+        run(step, lambda: None, in_a_row)
+        monkeypatch.setattr(step.source, "begin", begin)
+        assert step._off == (in_a_row == 30)
+    assert caplog.text.count("of its own") == 1
 
 
 def test_the_profiler_steps(at: Time, monkeypatch: Any) -> None:

@@ -82,6 +82,7 @@ def test_a_bad_agent_is_told_once_and_asked_less_often(kind: Any, caplog: Any) -
         if failures < 4:
             s._steps.append((0.1, 0.2))
             s.push()
+            assert s._failures == failures
         s._failures = failures
         assert min(2**failures, 40) / 2 <= s.delay() <= 40
     assert caplog.text.count("is not sent") == 1 and not s._steps, "told once, then hourly; nothing is kept"

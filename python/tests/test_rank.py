@@ -44,7 +44,8 @@ def test_who_the_environment_says(env: Dict[str, str], want: Dict[str, Any]) -> 
 def test_who_the_framework_says(framework: str, monkeypatch: Any) -> None:
     for name in ("torch", "jax"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    jax = types.SimpleNamespace(process_index=lambda: 2, process_count=lambda: 4)
+    begun = types.SimpleNamespace(is_initialized=lambda: True)
+    jax = types.SimpleNamespace(distributed=begun, process_index=lambda: 2, process_count=lambda: 4)
     if framework:
         monkeypatch.setitem(sys.modules, framework, jax if framework == "jax" else frameworks.torch(lambda: None))
     who = _rank.of({})
@@ -78,3 +79,18 @@ def test_the_gpu_by_the_driver(sliced: bool, monkeypatch: Any) -> None:
     assert _rank._device() == ("MIG" if sliced else "GPU") + "-00000000-0000-0000-0000-000000000007"
     driver.cuCtxGetDevice = lambda _: 201
     assert _rank._device() is None
+
+
+def test_jobs_without_a_name_are_kept_apart(monkeypatch: Any) -> None:
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("platform.node", lambda: "n3")
+    monkeypatch.setattr("os.getpid", lambda: 11)
+    monkeypatch.setattr("os.getppid", lambda: 7)
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace())  # imported, and never used
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    jobs: Any = {"": "n3:11", "RANK=0": "n3:7", "MASTER_ADDR=127.0.0.1 MASTER_PORT=29500": "n3:29500"}
+    for env, job in jobs.items():
+        who = _rank.of(dict(pair.split("=") for pair in env.split()))
+        who.find()
+        assert who.job == job
