@@ -84,10 +84,10 @@ func TestStepTimeOfTorch(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		node    func(rank int) string
-		culprit string // node and part of it
+		culprit string // the node, and the part of it where that is told
 	}{
 		"one_node":   {func(int) string { return "n0" }, "n0 rank 2"},
-		"four_nodes": {func(rank int) string { return fmt.Sprint("n", rank) }, "n2 "}, // all its ranks are slow
+		"four_nodes": {func(rank int) string { return fmt.Sprint("n", rank) }, "n2 "}, // by its rank, or by itself
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,7 +137,8 @@ func TestStepTimeOfTorch(t *testing.T) {
 				}
 				if byGateway == 0 && len(who) > 0 {
 					byGateway = time.Since(began)
-					require.Equal(t, []string{c.culprit}, who)
+					require.Len(t, who, 1)
+					require.Contains(t, who[0], c.culprit)
 				}
 				return byAgent > 0 && byGateway > 0
 			})
