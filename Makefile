@@ -111,8 +111,8 @@ INTEGRATION = GPU_COLLECTOR_BIN=$(CURDIR)/bin $(GOTEST) -count=1
 INTEGRATION_MORE = PATH="$$(scripts/prometheus.sh):$$PATH" $(INTEGRATION)
 
 .PHONY: test
-test: $(BINARIES) ## What guards a change: unit tests, races, the real binaries, the chart, the page's modules
-	@scripts/suites.sh test-unit test-race test-integration test-chart test-page
+test: $(BINARIES) ## What guards a change: unit tests, races, the real binaries, the chart, the page's modules, the Python module
+	@scripts/suites.sh test-unit test-race test-integration test-chart test-page test-python
 
 .PHONY: test-unit
 test-unit: ## The unit tests, without the race detector
@@ -134,9 +134,17 @@ test-chart: $(BINARIES) ## The Helm chart: its unit tests, schemas, rules, and i
 test-page: ## The modules of the web page, in Node
 	node --test $(wildcard test/browser/modules/*.test.mjs)
 
+# The wheel is built from a copy: setuptools writes beside its sources.
+.PHONY: test-python
+test-python: ## The Python module: mypy, pytest, and that its wheel builds (PYTHON=python3 for an interpreter of your own)
+	python=$$(scripts/python.sh) && cd python && $$python -m mypy --cache-dir ../.cache/mypy && $$python -B -m pytest -q -p no:cacheprovider
+	rm -rf .cache/python && mkdir -p .cache && cp -r python .cache/python && python=$$(scripts/python.sh) && cd .cache/python && \
+		$$python -c 'import setuptools.build_meta as b; print(b.build_wheel("dist"))' >build.log 2>&1 || { cat build.log; exit 1; }; tail -n 1 build.log
+
 # What `make proof` runs besides, a target each. SUITES names some.
-PROOFS := race integration fleetview browser chart ocb stores nocgo hostile chaos benches packages images kubernetes vulnerabilities properties
+PROOFS := race integration python fleetview browser chart ocb stores nocgo hostile chaos benches packages images kubernetes vulnerabilities properties
 SUITES ?= $(PROOFS)
+STEP_TIME_WATCH ?= 10m
 .PHONY: proof
 proof: $(BINARIES) ## What is slow or needs root, and goes on after a failure (hours); SUITES='hostile browser' for some of it
 	@$(if $(filter-out $(PROOFS),$(SUITES)),$(error SUITES has $(filter-out $(PROOFS),$(SUITES)), and must be of: $(PROOFS)))
@@ -146,7 +154,10 @@ proof: $(BINARIES) ## What is slow or needs root, and goes on after a failure (h
 proof-race: # Every package, and the tests that call long, too
 	$(GOTEST) -race $(UNITS)
 proof-integration: $(BINARIES)
-	$(INTEGRATION_MORE) -parallel 4 -skip TestPushOverlays/OTLP ./test/integration/...
+	$(INTEGRATION_MORE) -parallel 4 -skip 'TestPushOverlays/OTLP|TestStepTime' ./test/integration/...
+proof-python: $(BINARIES) # With PyTorch (150 MB): jobs of four ranks, watched for STEP_TIME_WATCH while nobody is slow
+	python=$$(scripts/python.sh torch) && cd python && $$python -B -m pytest -q -p no:cacheprovider proof && $$python bench.py
+	PYTHON=$$(scripts/python.sh torch) STEP_TIME_WATCH=$(STEP_TIME_WATCH) $(INTEGRATION) -run TestStepTime -v ./test/integration
 proof-fleetview: $(BINARIES)
 	$(INTEGRATION_MORE) ./test/fleetview/...
 proof-browser: test-browser

@@ -164,11 +164,11 @@ service: {pipelines: {logs: {exporters: [otlp_grpc/events]}}}
 }
 
 // startAgent is an agent that speaks for all nodes of a fleet.
-func startAgent(t *testing.T, gp gatewayPorts, cluster string) agentPorts {
+func startAgent(t *testing.T, gp gatewayPorts, cluster string, more ...string) agentPorts {
 	t.Helper()
 	ap := newAgentPorts(t)
 	start(t, options{
-		configs: []string{"configs/agent.yaml", ap.overlay(t)},
+		configs: append([]string{"configs/agent.yaml", ap.overlay(t)}, more...),
 		env:     []string{"GPU_COLLECTOR_GATEWAY=" + gp.grpc, "GPU_COLLECTOR_INSECURE=true", "GPU_COLLECTOR_CLUSTER=" + cluster},
 	})
 	return ap

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
+)
+
+const (
+	torchRanks = 4
+	slowRank   = 2
+)
+
+// startTorch starts the real DDP job of python/proof/ddp_job.py, which ends with the test. node
+// names a rank's node. What it returns makes a rank slower by a tenth.
+func startTorch(t *testing.T, agent string, node func(rank int) string) (slower func()) {
+	t.Helper()
+	module, err := filepath.Abs(root + "/python")
+	require.NoError(t, err)
+	python, slow, port := os.Getenv("PYTHON"), filepath.Join(t.TempDir(), "slow"), portOf(t, loopback.FreeAddr(t))
+	if python == "" {
+		python = "/usr/bin/python3"
+	}
+	for rank := range torchRanks {
+		cmd := exec.Command(python, "-B", filepath.Join(module, "proof/ddp_job.py")) //nolint:noctx // it ends with its input
+		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		require.NoError(t, err)
+		cmd.Stdout, cmd.Stderr = out, out
+		cmd.Env = append(os.Environ(), "PYTHONPATH="+module, "SLOW_FILE="+slow, "GLOO_SOCKET_IFNAME=lo",
+			// As torchrun has them.
+			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, fmt.Sprint("WORLD_SIZE=", torchRanks), fmt.Sprint("RANK=", rank), fmt.Sprint("LOCAL_RANK=", rank),
+			"TORCHELASTIC_RUN_ID=lab-7", "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+agent, "OTEL_RESOURCE_ATTRIBUTES=host.name="+node(rank))
+		stdin, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() {
+			if t.Failed() {
+				_, _ = out.Seek(0, io.SeekStart)
+				text, _ := io.ReadAll(out)
+				t.Logf("rank %d says:\n%s", rank, text)
+			}
+		})
+		t.Cleanup(func() {
+			_ = stdin.Close()
+			assert.NoError(t, cmd.Wait(), "rank %d", rank)
+		})
+	}
+	return func() {
+		require.NoError(t, os.WriteFile(slow+"~", []byte(strconv.Itoa(slowRank)), 0o600))
+		require.NoError(t, os.Rename(slow+"~", slow))
+	}
+}
+
+// stepTimeWatch is for how long a healthy job is watched for false alarms.
+func stepTimeWatch(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv("STEP_TIME_WATCH")
+	if text == "" {
+		return 20 * time.Second
+	}
+	d, err := time.ParseDuration(text)
+	require.NoError(t, err, "STEP_TIME_WATCH")
+	return d
+}
+
+// A rank of a DDP job is 10 % slower than the three others. All have the same step time, and
+// python/gpu_collector_step tells which of them works for longer.
+func TestStepTimeOfTorch(t *testing.T) {
+	long(t)
+	t.Parallel()
+	for name, c := range map[string]struct {
+		node    func(rank int) string
+		culprit string // the node, and the part of it where that is told
+	}{
+		"one_node":   {func(int) string { return "n0" }, "n0 rank 2"},
+		"four_nodes": {func(rank int) string { return fmt.Sprint("n", rank) }, "n2 "}, // by its rank, or by itself
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			gp := newGatewayPorts(t)
+			// The pace that is shipped: a push is a mean of 80 steps, however busy this machine is.
+			const pace = "\nprocessors: {straggler: {push_interval: 10s, ttl_multiplier: 60}}\n"
+			start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), pace}})
+			ap := startAgent(t, gp, "lab", pace)
+			slower := startTorch(t, ap.http, c.node)
+			eventually(t, "all ranks tell their own time", func() bool {
+				return len(scrape(t, ap.prom).with("gpu_app_step_own_duration_seconds", labels{"gpu_job_id": "lab-7"})) == torchRanks
+			})
+			// accused are whom the gateway names, as node and part of it.
+			accused := func() (all []string) {
+				var list fleetapi.AttentionList
+				getJSON(t, "http://"+gp.fleet+"/api/v1/attention?kind=straggler", &list)
+				for _, i := range list.Items {
+					all = append(all, i.Node+" "+i.Part)
+				}
+				return all
+			}
+			// named are the ranks that the agent names, or the nodes.
+			named := func() (all []string) {
+				s := scrape(t, ap.prom)
+				for rank := range torchRanks {
+					if s.is(1, "gpu_node_culprit", labels{"gpu_job_rank": strconv.Itoa(rank)}) || s.is(1, "gpu_agent_straggler", labels{"host_name": fmt.Sprint("n", rank)}) {
+						all = append(all, strconv.Itoa(rank))
+					}
+				}
+				return all
+			}
+
+			healthy, watch := time.Now(), stepTimeWatch(t)
+			for time.Since(healthy) < watch {
+				require.Empty(t, accused(), "nobody is slow")
+				require.Empty(t, named(), "nobody is slow")
+				time.Sleep(time.Second)
+			}
+			slower()
+			began := time.Now()
+			var byAgent, byGateway time.Duration
+			eventually(t, "agent and gateway name who is slow", func() bool {
+				at, who := named(), accused()
+				if byAgent == 0 && len(at) > 0 {
+					byAgent = time.Since(began)
+					require.Equal(t, []string{strconv.Itoa(slowRank)}, at)
+				}
+				if byGateway == 0 && len(who) > 0 {
+					byGateway = time.Since(began)
+					require.Len(t, who, 1)
+					require.Contains(t, who[0], c.culprit)
+				}
+				return byAgent > 0 && byGateway > 0
+			})
+			figure.Print("steptime_agent_"+name, byAgent.Seconds(), "s", 60, true)
+			figure.Print("steptime_gateway_"+name, byGateway.Seconds(), "s", 60, true)
+		})
+	}
+}
