@@ -7,10 +7,10 @@ from torch.nn.parallel import DistributedDataParallel
 from gpu_collector_step import step
 
 dist.init_process_group("gloo")
-model = DistributedDataParallel(torch.nn.Linear(1024, 1024))
+model = DistributedDataParallel(torch.nn.Linear(128, 128))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(1000):
     with step():
-        model(torch.randn(64, 1024)).square().mean().backward()
+        model(torch.randn(64, 128)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
