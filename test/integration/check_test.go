@@ -63,9 +63,9 @@ receivers:
   nvml: {library_path: %q, node_name: n0, sys_path: /nonexistent}
   otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
 exporters: {otlp_grpc: {endpoint: %q}}
-extensions: {healthcheckv2: {http: {endpoint: %q}}}
+extensions: {healthcheckv2: {http: {endpoint: %q}}, exposition: {http: {endpoint: %q}}}
 service: {telemetry: {metrics: {level: none}}}
-`, fakenvml.Library(t), loopback.FreeAddr(t), loopback.FreeAddr(t), gateway, loopback.FreeAddr(t))
+`, fakenvml.Library(t), loopback.FreeAddr(t), loopback.FreeAddr(t), gateway, loopback.FreeAddr(t), loopback.FreeAddr(t))
 	h.env = []string{
 		"PATH=" + os.Getenv("PATH"), fakenvml.StateEnv + "=" + h.stateFile, "STATE_DIRECTORY=" + h.memory, "TMPDIR=" + t.TempDir(),
 		"GPU_COLLECTOR_CLUSTER=lab", "GPU_COLLECTOR_INSECURE=true",
