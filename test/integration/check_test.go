@@ -181,7 +181,7 @@ func TestCheckIsAGate(t *testing.T) {
 	c := h.check("", "--gpus")
 	assert.Equal(t, 1, c.Exit)
 	assert.Equal(t, "fail: GPU 2 (00000000:3B:00.0) is unhealthy: ecc_uncorrected.", c.of("health"))
-	assert.Contains(t, c.of("throttling"), "GPU 3 (00000000:4B:00.0): hw_thermal.")
+	assert.Contains(t, c.of("throttling"), "GPU 3 (00000000:4B:00.0) is held down: hw_thermal.")
 
 	h.state = fakenvml.NewH100(gpus).Set("hang", "nvmlInit_v2")
 	c = h.check("", "--gpus", "--timeout", "2s")

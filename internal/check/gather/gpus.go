@@ -106,7 +106,7 @@ func nvml(c *distro.Configuration) (distro.Setup, bool) {
 // here takes the receiver's first report. What the receiver keeps goes to a directory of ours.
 func here(ctx context.Context, c *distro.Configuration, set component.TelemetrySettings, directory string, budget time.Duration) ([]check.Finding, error) {
 	setup, _ := nvml(c)
-	metrics := map[string]any{}
+	metrics := map[string]any{gpusemconv.MetricGPUAllocation: map[string]any{"enabled": false}}
 	for _, name := range []string{
 		gpusemconv.MetricGPUInfo, gpusemconv.MetricGPUDevices, gpusemconv.MetricGPUHealthState, gpusemconv.MetricGPUHealthReason,
 		gpusemconv.MetricGPUThrottleActive, gpusemconv.MetricGPUNVLinkLinks, gpusemconv.MetricGPUPCIeLinkWidth,
@@ -133,7 +133,7 @@ func here(ctx context.Context, c *distro.Configuration, set component.TelemetryS
 		return nil, err
 	}
 	var said bytes.Buffer
-	words := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", ConsoleSeparator: " ", LineEnding: " ", EncodeDuration: zapcore.StringDurationEncoder})
+	words := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", ConsoleSeparator: " ", LineEnding: "; ", EncodeDuration: zapcore.StringDurationEncoder})
 	set.Logger = zap.New(zapcore.NewCore(words, zapcore.Lock(zapcore.AddSync(&said)), zap.InfoLevel))
 	r, err := factory.CreateMetrics(ctx, receiver.Settings{ID: setup.ID, TelemetrySettings: set}, cfg, sink)
 	if err != nil {
@@ -145,7 +145,7 @@ func here(ctx context.Context, c *distro.Configuration, set component.TelemetryS
 	select {
 	case md := <-first:
 		g := read(md)
-		g.Said = strings.TrimSpace(said.String())
+		g.Said = strings.TrimSuffix(said.String(), "; ")+"."
 		return g.Findings(), nil
 	case <-ctx.Done():
 		return check.Unread(silent), nil
