@@ -69,15 +69,14 @@ func Text(all []Finding) string {
 type GPUs struct {
 	Driver          string
 	Expected, Found int
-	List            []GPU
+	List            []*GPU
 	// Said is what the receiver says in its log.
 	Said string
 }
 
 // GPU is one of them.
 type GPU struct {
-	UUID, PCIBusID string
-	Index          int
+	UUID, PCIBusID, Index string
 	// Health is a state of the rubric. Reasons hold it down, and ask for Actions.
 	Health           string
 	Reasons, Actions []string
@@ -114,10 +113,9 @@ func (g *GPUs) Findings() []Finding {
 // each has a finding for each GPU that ails, or else that all is well.
 func (g *GPUs) each(check, well string, ails func(*GPU) (Status, string, string)) []Finding {
 	var all []Finding
-	for i := range g.List {
-		d := &g.List[i]
+	for _, d := range g.List {
 		if status, text, next := ails(d); text != "" {
-			all = append(all, Finding{check, status, fmt.Sprintf("GPU %d (%s) %s.", d.Index, cmp.Or(d.PCIBusID, d.UUID), text), next})
+			all = append(all, Finding{check, status, fmt.Sprintf("GPU %s (%s) %s.", d.Index, cmp.Or(d.PCIBusID, d.UUID), text), next})
 		}
 	}
 	if all == nil {

@@ -24,11 +24,11 @@ type facts struct {
 }
 
 func well() *facts {
-	gpu := GPU{PCIBusID: "0000:1b:00.0", Health: "healthy", LinksUp: 18, Width: 16, WidthMax: 16}
+	gpu := GPU{Index: "0", PCIBusID: "0000:1b:00.0", Health: "healthy", LinksUp: 18, Width: 16, WidthMax: 16}
 	other := gpu
-	other.Index = 1
-	f := &facts{
-		GPUs: GPUs{Driver: "570.1", Expected: 2, Found: 2, List: []GPU{gpu, other}}, known: true, synchronised: true,
+	other.Index = "1"
+	return &facts{
+		gpu: &other, GPUs: GPUs{Driver: "570.1", Expected: 2, Found: 2, List: []*GPU{&gpu, &other}}, known: true, synchronised: true,
 		ports: []Port{{Key: "k", Address: "127.0.0.1:4317"}, {Key: "k", Address: "127.0.0.1:4318"}},
 		Gateway: Gateway{
 			Endpoint: "gw:4317", Exporter: "exporters::otlp_grpc", Node: "n1",
@@ -36,8 +36,6 @@ func well() *facts {
 			Threshold: &threshold.Received{Value: threshold.Value{Group: "g", Threshold: 0.9, QuorumMet: true, All: true}},
 		},
 	}
-	f.gpu = &f.List[1]
-	return f
 }
 
 func (f *facts) findings() []Finding {

@@ -29,19 +29,14 @@ type checkup struct {
 	Checks []struct{ Check, Status, Text, Next string }
 }
 
-// of returns the first finding of a check that is not well, else the first.
-func (c *checkup) of(check string) string {
-	first := ""
+// of returns the first finding of a check that is not well, else the last.
+func (c *checkup) of(check string) (said string) {
 	for _, f := range c.Checks {
-		switch said := f.Status + ": " + f.Text; {
-		case f.Check != check:
-		case f.Status != "ok":
-			return said
-		case first == "":
-			first = said
+		if f.Check == check && (said == "" || strings.HasPrefix(said, "ok")) {
+			said = f.Status + ": " + f.Text
 		}
 	}
-	return first
+	return said
 }
 
 // gpuHost is a node with GPUs, an agent's configuration and no agent.
@@ -139,16 +134,15 @@ func TestCheckAsksTheGateway(t *testing.T) {
 // TestCheckNamesTheLayer at which the way to the gateway ends.
 func TestCheckNamesTheLayer(t *testing.T) {
 	t.Parallel()
-	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
-	secure.EnableHTTP2 = true
-	secure.StartTLS()
-	t.Cleanup(secure.Close)
-	locked := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
-	locked.EnableHTTP2 = true
-	locked.StartTLS()
-	t.Cleanup(locked.Close)
-	plain := httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(plain.Close)
+	serve := func(status int, start func(*httptest.Server)) *httptest.Server {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		s.EnableHTTP2 = true
+		start(s)
+		t.Cleanup(s.Close)
+		return s
+	}
+	secure, locked := serve(http.StatusNotFound, (*httptest.Server).StartTLS), serve(http.StatusUnauthorized, (*httptest.Server).StartTLS)
+	plain := serve(http.StatusNotFound, (*httptest.Server).Start)
 	authority := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
 	for _, tt := range []struct{ name, endpoint, tls, want string }{

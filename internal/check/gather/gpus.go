@@ -10,16 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
 	"go.uber.org/zap"
@@ -123,10 +120,7 @@ func here(ctx context.Context, c *distro.Configuration, set component.TelemetryS
 	}
 	first := make(chan pmetric.Metrics, 1)
 	sink, err := consumer.NewMetrics(func(_ context.Context, md pmetric.Metrics) error {
-		select {
-		case first <- md:
-		default:
-		}
+		first <- md
 		return nil
 	})
 	if err != nil {
@@ -145,7 +139,7 @@ func here(ctx context.Context, c *distro.Configuration, set component.TelemetryS
 	select {
 	case md := <-first:
 		g := read(md)
-		g.Said = strings.TrimSuffix(said.String(), "; ")+"."
+		g.Said = strings.TrimSuffix(said.String(), "; ") + "."
 		return g.Findings(), nil
 	case <-ctx.Done():
 		return check.Unread(silent), nil
@@ -163,56 +157,40 @@ func read(md pmetric.Metrics) *check.GPUs {
 			}
 			return ""
 		}
-		n := int(dp.IntValue())
-		if m == gpusemconv.MetricGPUDevices {
-			switch text("state") {
-			case "expected":
-				g.Expected = n
-			case "found":
-				g.Found = n
-			}
-			return
-		}
-		id := text(gpusemconv.AttrHWID)
-		if id == "" || text(gpusemconv.AttrHWParent) != "" || dp.Flags().NoRecordedValue() {
-			return // a slice counts with its GPU
-		}
+		id, n := text(gpusemconv.AttrHWID), int(dp.IntValue())
 		d := byID[id]
 		if d == nil {
 			d = &check.GPU{UUID: id}
 			byID[id] = d
+			if id != "" && text(gpusemconv.AttrHWParent) == "" { // a slice counts with its GPU
+				g.List = append(g.List, d)
+			}
 		}
-		switch m {
-		case gpusemconv.MetricGPUInfo:
-			if index, ok := dp.Attributes().Get(gpusemconv.AttrGPUIndex); ok && index.Type() == pcommon.ValueTypeInt {
-				d.Index = int(index.Int())
-			}
-			d.PCIBusID = text("gpu.pci.bus_id")
+		switch m + " " + text("state") + text("kind") {
+		case gpusemconv.MetricGPUDevices + " expected":
+			g.Expected = n
+		case gpusemconv.MetricGPUDevices + " found":
+			g.Found = n
+		case gpusemconv.MetricGPUNVLinkLinks + " up":
+			d.LinksUp = n
+		case gpusemconv.MetricGPUNVLinkLinks + " down":
+			d.LinksDown = n
+		case gpusemconv.MetricGPUPCIeLinkWidth + " current":
+			d.Width = n
+		case gpusemconv.MetricGPUPCIeLinkWidth + " max":
+			d.WidthMax = n
+		}
+		switch {
+		case n != 1:
+		case m == gpusemconv.MetricGPUInfo:
+			d.Index, d.PCIBusID = text(gpusemconv.AttrGPUIndex), text("gpu.pci.bus_id")
 			g.Driver = cmp.Or(g.Driver, text("hw.driver_version"))
-		case gpusemconv.MetricGPUHealthState:
-			if n == 1 {
-				d.Health = text("state")
-			}
-		case gpusemconv.MetricGPUHealthReason:
-			if n == 1 {
-				d.Reasons, d.Actions = append(d.Reasons, text("reason")), append(d.Actions, text("action"))
-			}
-		case gpusemconv.MetricGPUThrottleActive:
-			if n == 1 {
-				d.Throttle = append(d.Throttle, text("reason"))
-			}
-		case gpusemconv.MetricGPUNVLinkLinks:
-			if text("state") == "up" {
-				d.LinksUp = n
-			} else {
-				d.LinksDown = n
-			}
-		case gpusemconv.MetricGPUPCIeLinkWidth:
-			if text("kind") == "max" {
-				d.WidthMax = n
-			} else {
-				d.Width = n
-			}
+		case m == gpusemconv.MetricGPUHealthState:
+			d.Health = text("state")
+		case m == gpusemconv.MetricGPUHealthReason:
+			d.Reasons, d.Actions = append(d.Reasons, text("reason")), append(d.Actions, text("action"))
+		case m == gpusemconv.MetricGPUThrottleActive:
+			d.Throttle = append(d.Throttle, text("reason"))
 		}
 	}
 	for _, rm := range md.ResourceMetrics().All() {
@@ -222,13 +200,12 @@ func read(md pmetric.Metrics) *check.GPUs {
 					continue
 				}
 				for _, dp := range m.Gauge().DataPoints().All() {
-					each(dp, m.Name())
+					if !dp.Flags().NoRecordedValue() {
+						each(dp, m.Name())
+					}
 				}
 			}
 		}
-	}
-	for _, d := range slices.SortedFunc(maps.Values(byID), func(a, b *check.GPU) int { return cmp.Compare(a.Index, b.Index) }) {
-		g.List = append(g.List, *d)
 	}
 	return g
 }
