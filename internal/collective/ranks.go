@@ -79,9 +79,9 @@ func (b *Book) OwnTime(of *Rank, seconds float64, now time.Time) error {
 // else those with whom it ends operations together.
 func (b *Book) peers(r *rank) []string {
 	switch {
-	case r.Job != "" && (r.Role != "" || r.ID == ""):
+	case r.Job != "" && r.Role != "":
 		return []string{r.Job, r.Role}
-	case r.ID == "": // nobody says which ranks elsewhere are of the same job
+	case r.Job == "" && r.ID == "": // nobody says which ranks elsewhere are of the same job
 		return []string{r.Node, r.Role}
 	}
 	return []string{b.jobOf(&r.Rank), b.parts.name(&r.Rank)}

@@ -432,14 +432,38 @@ func TestOwnTimesOfStrangersAreNotCompared(t *testing.T) {
 		"of roles": func(o *Rank, i int64) { o.Role = fmt.Sprint("stage-", i) },
 		"nameless": func(o *Rank, _ int64) { o.Subject = nodesignal.Subject{} },
 	} {
-		r := newRig(t, 10*time.Second)
-		r.own(60, rand.New(rand.NewPCG(1, 2)), func(i int64) (*Rank, float64) {
-			o := of(i, 4, 4)
-			apart(o, i)
-			return o, 0.5 * float64(1+i)
-		})
+		r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(1, 2))
+		for _, slow := range []float64{1, 1.1} {
+			r.own(60, rng, func(i int64) (*Rank, float64) {
+				o := of(i, 4, 4)
+				apart(o, i)
+				if i == 2 {
+					return o, 0.5 * slow
+				}
+				return o, 0.5
+			})
+		}
 		assert.Empty(t, r.events, name)
 	}
+}
+
+// A job may stop to tell own times: the last value is no news at each share that comes.
+func TestOwnTimesEnd(t *testing.T) {
+	rng, r := rand.New(rand.NewPCG(1, 2)), newRig(t, 10*time.Second)
+	for k := range 90 {
+		if k < 62 {
+			for i := range int64(4) {
+				o, seconds := of(i, 4, 4), 0.5
+				if i == 3 && k >= 60 {
+					seconds = 0.6
+				}
+				o.Communicator = Communicator{}
+				require.NoError(t, r.book.OwnTime(o, seconds*(1+0.004*rng.NormFloat64()), r.now))
+			}
+		}
+		r.play(1, 4, 4, rng, nobody)
+	}
+	assert.Empty(t, r.events)
 }
 
 // NCCL and the job's code may both tell of a rank: it is one rank, told of once, and stands
@@ -462,7 +486,7 @@ func TestOwnTimesBesideTimeShares(t *testing.T) {
 	for i := range int64(4) {
 		require.NoError(t, r.book.Stalled(of(i, 4, 4), r.now, r.now))
 		lone := of(4+i, 4, 4) // tells step times alone, so nobody knows what it waits for
-		lone.Communicator, lone.Node = Communicator{}, "node-00"
+		lone.Communicator, lone.Node, lone.PID = Communicator{}, "node-00", 2000+i
 		require.NoError(t, r.book.OwnTime(lone, 0.5, r.now))
 	}
 	r.tick()

@@ -84,7 +84,7 @@ func TestNodePast(t *testing.T) {
 		h.add(at, "", gpusemconv.MetricStragglerSignalMedian, 650, second, signal)
 		h.add(at, "n", gpusemconv.MetricNodeSignal, 2, gpusemconv.AttrSignal+"=throughput")
 	}
-	h.add(minute(0), "n", gpusemconv.MetricAppStepDuration, .5, gpusemconv.AttrJobRank+"=3")
+	h.add(minute(0), "n", gpusemconv.MetricAppStepOwnDuration, .5, gpusemconv.AttrJobRank+"=3")
 	h.add(minute(0), "n", gpusemconv.MetricAgentThreshold, .7)
 	a := newAPI(func(o *Options) { o.History = h })
 	out := get200[Past](t, a, "/api/v1/nodes/n/past?cluster=c&points=6&since=2025-12-31T23:55:00Z&until=2026-01-01T00:00:00Z")

@@ -69,7 +69,7 @@ type factor struct {
 func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
 	p := &Plan{inputs: make(map[string][]Input), known: make([][]Input, len(reading.All()))}
 	// First: a rank has no cells for the inputs behind those that it tells.
-	p.application = []int{p.field(reading.StepOwnDuration), p.field(reading.StepDuration), p.field(reading.StepRate)}
+	p.application = []int{p.field(reading.StepDuration), p.field(reading.StepRate)}
 	p.utilization = p.field(reading.Utilization)
 	for s := range measures {
 		m := &measures[s]

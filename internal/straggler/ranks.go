@@ -60,7 +60,7 @@ func (e *Engine) hearRanks(g *group, i int) {
 		m.flags |= flagSlow
 		weight += 1e6
 	}
-	if weight > m.weight || w.Slow && w.Signal == m.signal { // and says which part of the node
+	if weight > m.weight {
 		m.signal, m.gap, m.weight = w.Signal, float32(w.Gap), weight
 	}
 	m.suspicion = max(m.suspicion, float32(w.Suspicion))

@@ -141,7 +141,7 @@ func workers(nodes []straggler.NodeReport, healthy bool) iter.Seq[string] {
 // for the slowest (Greyhound, ATC '25). It is known when the nodes belong to a
 // job and all active ones have told their number of GPUs.
 func cost(ev *episode.Event, members []straggler.NodeReport, facts *factReader, groupBy []string) (float64, bool) {
-	if ev.Subject == episode.SubjectNode && ev.Ranks > 1 {
+	if ev.Ranks > 1 {
 		return ev.Gap * float64(ev.Ranks-1), true // each has a GPU
 	}
 	job := slices.Index(groupBy, gpusemconv.AttrJobID)
