@@ -61,7 +61,7 @@ extensions: {healthcheckv2: {http: {endpoint: %q}}, exposition: {http: {endpoint
 service: {telemetry: {metrics: {level: none}}}
 `, fakenvml.Library(t), loopback.FreeAddr(t), loopback.FreeAddr(t), gateway, loopback.FreeAddr(t), loopback.FreeAddr(t))
 	h.env = []string{
-		"PATH=" + os.Getenv("PATH"), fakenvml.StateEnv + "=" + h.stateFile, "STATE_DIRECTORY=" + h.memory, "TMPDIR=" + t.TempDir(),
+		"PATH=" + os.Getenv("PATH"), fakenvml.StateEnv + "=" + h.stateFile, "STATE_DIRECTORY=" + h.memory,
 		"GPU_COLLECTOR_CLUSTER=lab", "GPU_COLLECTOR_INSECURE=true",
 	}
 	return h

@@ -75,15 +75,15 @@ func elsewhere(ctx context.Context, c *distro.Configuration, uris []string, budg
 }
 
 // copyState copies what the agent remembers of its GPUs to a directory of ours, since the
-// receiver writes what it reads.
+// receiver writes what it reads. A container may have nothing else to write to than memory.
 func copyState(setup distro.Setup) (to string, unread []check.Finding) {
 	from, _ := setup.Settings["state_directory"].(string)
 	data, err := os.ReadFile(statefile.Path(from, setup.ID.String()))
 	if err == nil {
-		to, err = os.MkdirTemp("", "gpu-collector-check-")
+		to, err = os.MkdirTemp("/dev/shm", "gpu-collector-check-")
 	}
 	if to != "" {
-		err = os.WriteFile(statefile.Path(to, setup.ID.String()), data, 0o600)
+		err = os.WriteFile(statefile.Path(to, setup.ID.String()), data, 0o600) //nolint:gosec // G703: a directory of ours
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		unread = []check.Finding{{Check: "gpus", Status: check.Warn, Text: "Nobody knows of GPUs lost earlier: " + err.Error() + ".", Next: "Run it as root, or as the agent's user."}}
