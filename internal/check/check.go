@@ -98,14 +98,14 @@ func (g *GPUs) Findings() []Finding {
 		return []Finding{{"driver", Unknown, "No NVIDIA GPU is seen. " + g.Said, "Run it on a GPU node; a container needs the driver's library and the host's /sys."}}
 	}
 	count := Finding{"gpus", OK, fmt.Sprintf("%d of %d GPUs answer.", g.Found, g.Expected), ""}
+	if g.Found == 0 {
+		return Unread(count.Text + " " + g.Said)
+	}
 	if g.Found < g.Expected {
 		count.Status, count.Text, count.Next = Fail, count.Text+" "+g.Said, reason.Advice("gpu_lost", "")
 	}
-	if g.Found == 0 {
-		return append(Unread("No GPU answers. "+g.Said), count)
-	}
 	all := []Finding{{"driver", OK, "NVIDIA's driver " + g.Driver + " answers.", ""}, count}
-	all = append(all, g.each("health", "Every GPU is healthy.", (*GPU).health)...)
+	all = append(all, g.each("health", "Every GPU that answers is healthy.", (*GPU).health)...)
 	all = append(all, g.each("links", "No NVLink is down, and no PCIe link is narrow.", (*GPU).links)...)
 	return append(all, g.each("throttling", "Neither heat nor power supply holds a clock down.", (*GPU).throttling)...)
 }

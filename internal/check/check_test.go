@@ -47,7 +47,7 @@ func TestAllIsWell(t *testing.T) {
 	assert.Zero(t, Exit(found))
 	assert.Equal(t, `ok       driver      NVIDIA's driver 570.1 answers.
 ok       gpus        2 of 2 GPUs answer.
-ok       health      Every GPU is healthy.
+ok       health      Every GPU that answers is healthy.
 ok       links       No NVLink is down, and no PCIe link is narrow.
 ok       throttling  Neither heat nor power supply holds a clock down.
 ok       clock       The clock is synchronised.
@@ -71,7 +71,7 @@ func TestWhatIsWrong(t *testing.T) {
 		next   string
 	}{
 		{"no GPU", func(f *facts) { f.GPUs = GPUs{Said: "no library."} }, 0, "driver", Unknown, "No NVIDIA GPU is seen. no library.", "GPU node"},
-		{"GPUs without a library", func(f *facts) { f.GPUs = GPUs{Said: "no library.", Expected: 8} }, 1, "gpus", Fail, "0 of 8 GPUs", "reboot"},
+		{"GPUs without a library", func(f *facts) { f.GPUs = GPUs{Said: "no library.", Expected: 8} }, 1, "driver", Fail, "0 of 8 GPUs answer. no library.", "dmesg"},
 		{"no driver", func(f *facts) { f.GPUs = GPUs{Said: "NVML is in trouble: driver_not_loaded"} }, 1, "driver", Fail, "driver_not_loaded", "dmesg"},
 		{"a lost GPU", func(f *facts) { f.Found, f.Said = 1, "it is index 1" }, 1, "gpus", Fail, "1 of 2 GPUs answer. it is index 1", "Drain the node and reboot"},
 		{"a sick GPU", func(f *facts) {

@@ -78,11 +78,12 @@ func elsewhere(ctx context.Context, c *distro.Configuration, uris []string, budg
 // receiver writes what it reads. A container may have nothing else to write to than memory.
 func copyState(setup distro.Setup) (to string, unread []check.Finding) {
 	from, _ := setup.Settings["state_directory"].(string)
-	data, err := os.ReadFile(statefile.Path(from, setup.ID.String()))
+	to, err := os.MkdirTemp("/dev/shm", "gpu-collector-check-")
+	var data []byte
 	if err == nil {
-		to, err = os.MkdirTemp("/dev/shm", "gpu-collector-check-")
+		data, err = os.ReadFile(statefile.Path(from, setup.ID.String()))
 	}
-	if to != "" {
+	if err == nil {
 		err = os.WriteFile(statefile.Path(to, setup.ID.String()), data, 0o600) //nolint:gosec // G703: a directory of ours
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
