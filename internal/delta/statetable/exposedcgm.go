@@ -22,10 +22,11 @@ type gpuAt struct {
 // dcgmGPU is a GPU under dcgm-exporter's names.
 type dcgmGPU struct {
 	labels string
-	pod    holder  // what its one container adds to the labels
-	job    holder  // and its one job
-	hidden bool    // another one has its labels, and was heard of later
-	sum    float64 // of the name at hand
+	whole  *dcgmGPU // that a slice is of
+	pod    holder   // what its one container adds to the labels
+	job    holder   // and its one job
+	hidden bool     // another one has its labels, and was heard of later
+	sum    float64  // of the name at hand
 	has    bool
 }
 
@@ -46,7 +47,7 @@ func (s *scrape) dcgm() error {
 		if labels == "" || gpus[at] != nil {
 			return
 		}
-		g := &dcgmGPU{labels: labels}
+		g := &dcgmGPU{labels: labels, whole: gpus[whole]}
 		if other, twice := byLabels[labels]; twice {
 			s.hide(s.nodes[at.node].cluster, HiddenDuplicate, 1)
 			if g.hidden = s.nodes[other.node].beat >= s.nodes[at.node].beat; !g.hidden {
@@ -93,6 +94,11 @@ func (s *scrape) dcgmFamily(n *dcgmnames.Name, gpus map[gpuAt]*dcgmGPU, order []
 				g.sum -= value
 			}
 		})
+	}
+	for _, g := range order {
+		if g.has && g.whole != nil {
+			g.whole.has = false // dcgm-exporter has rows of slices or of their GPU, so that sums hold
+		}
 	}
 	header, before := len(s.buf), s.exposed.Series
 	kind := promtext.Gauge
