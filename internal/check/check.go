@@ -182,7 +182,7 @@ type Port struct {
 	Taken               bool
 }
 
-// Ports judges them. An agent that runs has taken all: where some are free, others have the rest.
+// Ports judges them. An agent that runs has taken most: its settings may be others.
 func Ports(all []Port) (found []Finding) {
 	var free, taken []string
 	for _, p := range all {
@@ -193,18 +193,19 @@ func Ports(all []Port) (found []Finding) {
 			free = append(free, p.Address)
 		}
 	}
+	runs := len(taken) > len(free)
 	for _, p := range all {
 		switch {
-		case p.Taken && free != nil:
+		case p.Taken && !runs:
 			found = append(found, Finding{"ports", Fail, p.Address + " is taken, and not by this agent: " + free[0] + " is free.", "`ss -ltnp` names who has it. Stop it, or change `" + p.Key + "`."})
 		case !p.Taken && p.Error != "":
 			found = append(found, Finding{"ports", Fail, fmt.Sprintf("The agent cannot listen on %s: %s.", p.Address, p.Error), "Change `" + p.Key + "`."})
 		}
 	}
-	if found == nil && free != nil {
+	if found == nil && runs {
+		found = []Finding{{"ports", OK, "Taken, as by an agent that runs: " + strings.Join(taken, ", ") + ".", ""}}
+	} else if found == nil && free != nil {
 		found = []Finding{{"ports", OK, "Free: " + strings.Join(free, ", ") + ".", ""}}
-	} else if found == nil && taken != nil {
-		found = []Finding{{"ports", OK, "All are taken, as by an agent that runs: " + strings.Join(taken, ", ") + ".", ""}}
 	}
 	return found
 }
@@ -212,7 +213,7 @@ func Ports(all []Port) (found []Finding) {
 // Gateway is the next hop, and its answer to an empty push.
 type Gateway struct {
 	// Exporter is empty where none of the configuration asks for thresholds.
-	Exporter, Endpoint, Node string
+	Exporter, Endpoint, Cluster, Node string
 	// Err is why the push failed.
 	Err error
 	// Standing is nil where the next hop does not tell it.
@@ -231,7 +232,8 @@ var failures = [...]struct {
 	{regexp.MustCompile(`code = (Unimplemented|NotFound)|HTTP/1.1 header|missing selected ALPN`), "who answers takes no OTLP metrics", "Point GPU_COLLECTOR_GATEWAY at the gateway's OTLP port: 4317 for gRPC, 4318 for HTTP."},
 	{regexp.MustCompile(`code = ResourceExhausted|data refused`), "it refuses pushes now", "Its log and `/api/v1/health` say why: memory, permits, or a start."},
 	{regexp.MustCompile(`lookup \S|produced zero addresses|no children to pick`), "the name has no address", "Correct GPU_COLLECTOR_GATEWAY (`endpoint` of the exporter), or this node's DNS."},
-	{regexp.MustCompile(`not look like a TLS handshake|HTTP response to HTTPS client|handshake failed: (EOF|context deadline|read)`), "it speaks no TLS, and the agent does", "Set GPU_COLLECTOR_INSECURE=true (`tls::insecure`) for the agent, or give the gateway's receiver `tls`."},
+	{regexp.MustCompile(`not look like a TLS handshake|HTTP response to HTTPS client|handshake failed: (EOF|read)`), "it speaks no TLS, and the agent does", "Set GPU_COLLECTOR_INSECURE=true (`tls::insecure`) for the agent, or give the gateway's receiver `tls`."},
+	{regexp.MustCompile(`handshake failed: context deadline|TLS handshake timeout`), "it took the connection and did not answer to TLS in time", "Look at the gateway's load. Where it speaks no TLS, set GPU_COLLECTOR_INSECURE=true."},
 	{regexp.MustCompile(`server preface: |HTTP Status Code 400|malformed HTTP response|Post .*(read tcp|EOF)`), "it speaks TLS, and the agent does not, or it speaks another protocol", "Set GPU_COLLECTOR_INSECURE=false for the agent, and `tls::ca_file` where its authority is your own. Port 4317 is for gRPC."},
 	{regexp.MustCompile(`x509: |tls: `), "TLS fails", "Compare `tls` of the exporter (ca_file, cert_file, server_name_override) with the gateway's certificate."},
 	{regexp.MustCompile(`dial tcp|while waiting for`), "nobody answers at that port", "See whether the gateway runs, and whether a firewall or network policy lets this node reach it."},
@@ -253,22 +255,28 @@ func (g *Gateway) Findings() []Finding {
 		}
 	}
 	all := []Finding{{"gateway", OK, "The gateway " + g.Endpoint + " takes pushes.", ""}}
-	if g.Threshold != nil && g.Threshold.QuorumMet {
-		all = append(all, Finding{"threshold", OK, fmt.Sprintf("A threshold comes back: %.3g for %s.", g.Threshold.Threshold, cmp.Or(g.Threshold.Group, "the whole cluster")), ""})
-	} else {
-		all = append(all, Finding{"threshold", Warn, "The answer has no threshold with a quorum.", "It comes once enough peers work: see `peers`."})
-	}
 	s := g.Standing
+	switch {
+	case g.Threshold != nil && g.Threshold.QuorumMet:
+		all = append(all, Finding{"threshold", OK, fmt.Sprintf("A threshold comes back: %.3g for %s.", g.Threshold.Threshold, cmp.Or(g.Threshold.Group, "the whole cluster")), ""})
+	case s != nil && s.Node != "" && s.Why == unjudged.Judged:
+		all = append(all, Finding{"threshold", OK, "No threshold is published: that takes `quorum` active nodes. Verdicts do without.", ""})
+	default:
+		all = append(all, Finding{"threshold", Warn, "The answer has no threshold with a quorum.", "It comes once `quorum` nodes are active, five by default; verdicts do without: see `peers`."})
+	}
 	switch {
 	case s == nil:
 		return append(all, Finding{"peers", Unknown, "Who answers does not tell them: a shard, a gateway that has just started, or one whose OTLP receiver lacks the middleware `straggler_threshold`.", "Ask the gateway: /api/v1/nodes/" + g.Node + "."})
 	case s.Node == "":
-		return append(all, Finding{"peers", Warn, "The gateway does not know a node " + g.Node + ".", "Start the agent; it is known after its first push. Cluster and name have to be the agent's."})
+		return append(all, Finding{"peers", Warn, "The gateway does not know a node " + g.Node + " of cluster " + g.Cluster + ".", "Start the agent: it is known after its first push. Both names have to be the agent's (GPU_COLLECTOR_CLUSTER)."})
 	}
 	peers := Finding{"peers", OK, fmt.Sprintf("%d peers work in group %s, %d are needed.", s.Active, s.Group, s.Needed), ""}
 	if s.Active < s.Needed {
 		peers.Text = fmt.Sprintf("%d of %d peers: so many nodes work in group %s, this one included.", s.Active, s.Needed, s.Group)
 		peers.Status, peers.Next = Warn, "Compare more nodes: `group_by` makes the groups."
+		if s.Why == unjudged.Calibrating {
+			peers.Next = "Wait: nodes that warm up do not count yet."
+		}
 	}
 	verdict := Finding{"verdict", OK, "The node is compared, and is no straggler.", ""}
 	if s.Why != unjudged.Judged {

@@ -29,9 +29,9 @@ func well() *facts {
 	other.Index = "1"
 	return &facts{
 		gpu: &other, GPUs: GPUs{Driver: "570.1", Expected: 2, Found: 2, List: []*GPU{&gpu, &other}}, known: true, synchronised: true,
-		ports: []Port{{Key: "k", Address: "127.0.0.1:4317"}, {Key: "k", Address: "127.0.0.1:4318"}},
+		ports: []Port{{Key: "k", Address: "127.0.0.1:4317"}, {Key: "k", Address: "127.0.0.1:4318"}, {Key: "k", Address: "127.0.0.1:9464"}},
 		Gateway: Gateway{
-			Endpoint: "gw:4317", Exporter: "exporters::otlp_grpc", Node: "n1",
+			Endpoint: "gw:4317", Exporter: "exporters::otlp_grpc", Cluster: "c", Node: "n1",
 			Standing:  &threshold.Standing{Node: "n1", Group: "g", Active: 4, Needed: 3},
 			Threshold: &threshold.Received{Value: threshold.Value{Group: "g", Threshold: 0.9, QuorumMet: true, All: true}},
 		},
@@ -51,7 +51,7 @@ ok       health      Every GPU that answers is healthy.
 ok       links       No NVLink is down, and no PCIe link is narrow.
 ok       throttling  Neither heat nor power supply holds a clock down.
 ok       clock       The clock is synchronised.
-ok       ports       Free: 127.0.0.1:4317, 127.0.0.1:4318.
+ok       ports       Free: 127.0.0.1:4317, 127.0.0.1:4318, 127.0.0.1:9464.
 ok       gateway     The gateway gw:4317 takes pushes.
 ok       threshold   A threshold comes back: 0.9 for g.
 ok       peers       4 peers work in group g, 3 are needed.
@@ -89,9 +89,12 @@ func TestWhatIsWrong(t *testing.T) {
 		{"no exporter", func(f *facts) { f.Gateway = Gateway{} }, 0, "gateway", Unknown, "middleware", "agent.yaml"},
 		{"no memory", func(f *facts) { f.Err = errors.New("code = Unavailable desc = data refused") }, 1, "gateway", Fail, "it refuses pushes now. code = Unavailable", "api/v1/health"},
 		{"no words for it", func(f *facts) { f.Err = errors.New("why ever") }, 1, "gateway", Fail, "the push failed. why ever", "own"},
-		{"no quorum", func(f *facts) { f.Threshold.QuorumMet = false }, 0, "threshold", Warn, "no threshold with a quorum", "`peers`"},
+		{"a slow gateway with TLS", func(f *facts) { f.Err = errors.New("authentication handshake failed: context deadline exceeded") }, 1, "gateway", Fail, "did not answer to TLS in time", "load"},
+		{"no quorum", func(f *facts) { f.Threshold.QuorumMet = false }, 0, "threshold", OK, "Verdicts do without", ""},
+		{"no quorum yet", func(f *facts) { f.Threshold.QuorumMet, f.Standing.Why = false, unjudged.Calibrating }, 0, "threshold", Warn, "no threshold with a quorum", "`peers`"},
+		{"warming up", func(f *facts) { f.Standing.Active, f.Standing.Why = 0, unjudged.Calibrating }, 0, "peers", Warn, "0 of 3 peers", "Wait"},
 		{"behind a shard", func(f *facts) { f.Standing = nil }, 0, "peers", Unknown, "a shard", "/api/v1/nodes/n1"},
-		{"not known", func(f *facts) { f.Standing = &threshold.Standing{} }, 0, "peers", Warn, "does not know a node n1", "Start the agent"},
+		{"not known", func(f *facts) { f.Standing = &threshold.Standing{} }, 0, "peers", Warn, "does not know a node n1 of cluster c", "Start the agent"},
 		{"two of three", func(f *facts) { f.Standing.Active = 2 }, 0, "peers", Warn, "2 of 3 peers", "group_by"},
 		{"silent for a reason", func(f *facts) { f.Standing.Why = unjudged.Lockstep }, 0, "verdict", Warn, "There is no verdict: lockstep. All wait", "`lockstep`"},
 		{"silent for now", func(f *facts) { f.Standing.Why = unjudged.Idle }, 0, "verdict", OK, "There is no verdict: idle.", ""},

@@ -83,7 +83,7 @@ func ask(ctx context.Context, c *distro.Configuration, set component.TelemetrySe
 	name, _ := nvml.Settings["node_name"].(string)
 	cluster, _ := nvml.Settings["cluster"].(string)
 	ownnode.Describe(&own, name, cluster)
-	g.Node = own.Node()
+	g.Cluster, g.Node = own.Cluster("", ""), own.Node()
 	h, err := extensions(ctx, c, set, refs)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func ask(ctx context.Context, c *distro.Configuration, set component.TelemetrySe
 	if err = e.Start(ctx, h); err != nil {
 		return err
 	}
-	claim := wire.Claim{Cluster: own.Cluster("", ""), Node: g.Node, Standing: true}
+	claim := wire.Claim{Cluster: g.Cluster, Node: g.Node, Standing: true}
 	source.SetClaim(claim)
 	if err = e.ConsumeMetrics(ctx, pmetric.NewMetrics()); err != nil {
 		return err
