@@ -61,7 +61,6 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 	dns.SetMinResolutionInterval(resolveAgain)
 	limitMemory()
 	factories = withLastUpload(factories)
-	names := &known{factories: factories}
 	set := otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
 		Factories: factories,

@@ -3,16 +3,15 @@
 package distro
 
 import (
+	"cmp"
 	"errors"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"go.opentelemetry.io/collector/otelcol"
-	collector "go.opentelemetry.io/collector/service"
+	"go.opentelemetry.io/collector/component"
 )
 
 const didYouMean = ": did you mean "
@@ -20,19 +19,24 @@ const didYouMean = ": did you mean "
 // known is the one place that suggests a name, for the errors of all commands. The errors
 // themselves are the Collector's and the components'.
 type known struct {
-	factories func() (otelcol.Factories, error)
-	// ids of the components that the configuration has.
-	ids []string
+	ids  []string          // of the components that the configuration has
+	keys map[string]string // the hints for its unknown keys
+	// extensions are those that the service has.
+	extensions []component.ID
 }
 
-// values are those of settings whose errors do not list them.
+// names are those of the process's configuration.
+var names = &known{}
+
+// values are those that errors do not list.
 var values = []string{
 	"metrics", "logs", "traces", "gzip", "zlib", "deflate", "snappy", "zstd", "lz4", "none",
 	"basic", "normal", "detailed", "debug", "info", "warn", "error",
+	"receivers", "processors", "exporters", "connectors", "extensions", "service", "pipelines", "telemetry",
 }
 
 var (
-	invalidKeys = regexp.MustCompile(`'([^'[]*)[^']*' has invalid keys: (.+)$`)
+	invalidKeys = regexp.MustCompile(` has invalid keys: (.+)$`)
 	quoted      = regexp.MustCompile(`"([A-Za-z][\w/-]*)"`)
 	words       = regexp.MustCompile(`[A-Za-z][\w/-]*`)
 )
@@ -76,21 +80,13 @@ func (k *known) speak(cmd *cobra.Command) {
 // what may stand there, and to the components.
 func (k *known) suggest(text string) string {
 	lines := strings.Split(text, "\n")
-	var keys map[string][]string
 	for i, line := range lines {
 		if strings.Contains(line, didYouMean) {
 			continue
 		}
 		if m := invalidKeys.FindStringSubmatch(line); m != nil {
-			if keys == nil {
-				keys = k.keys()
-			}
-			place := m[1]
-			if keys[place] == nil {
-				place = place[strings.LastIndexByte(place, '.')+1:]
-			}
-			for key := range strings.SplitSeq(m[2], ", ") {
-				lines[i] += hint(key, keys[place])
+			for key := range strings.SplitSeq(m[1], ", ") {
+				lines[i] += cmp.Or(k.keys[key], hint(key, values))
 			}
 			continue
 		}
@@ -144,42 +140,4 @@ func distance(a, b string) int {
 		before, row = row, next
 	}
 	return row[len(b)]
-}
-
-// keys are those of each part of a configuration, by the name of its Go type and by the key
-// that it stands at: the Collector's errors have either.
-func (k *known) keys() map[string][]string {
-	factories, err := k.factories()
-	if err != nil {
-		return nil
-	}
-	all := map[string][]string{}
-	kinds := kindsOf(factories)
-	for section, kind := range kinds {
-		all["otelcol.configSettings"] = append(all["otelcol.configSettings"], section, "service")
-		for _, factory := range kind {
-			collectKeys(all, "", reflect.TypeOf(factory.CreateDefaultConfig()))
-		}
-	}
-	collectKeys(all, "service", reflect.TypeFor[collector.Config]())
-	collectKeys(all, "telemetry", reflect.TypeOf(factories.Telemetry.CreateDefaultConfig()))
-	return all
-}
-
-func collectKeys(all map[string][]string, at string, t reflect.Type) {
-	t = bare(t)
-	for t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
-		t = bare(t.Elem())
-	}
-	if t.Kind() != reflect.Struct {
-		return
-	}
-	_, seen := all[t.String()]
-	for key, f := range settingsOf(t) {
-		if !seen {
-			all[t.String()] = append(all[t.String()], key)
-			collectKeys(all, key, f)
-		}
-		all[at] = append(all[at], key)
-	}
 }
