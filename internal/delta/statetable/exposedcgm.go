@@ -22,10 +22,10 @@ type gpuAt struct {
 // dcgmGPU is a GPU under dcgm-exporter's names.
 type dcgmGPU struct {
 	labels string
-	pod    holder  // what its one container adds to the labels
-	job    holder  // and its one job
-	hidden bool    // another one has its labels, and was heard of later
-	sum    float64 // of the name at hand
+	pods   []string // of its containers, as labels; with several it has none
+	jobs   []string // likewise
+	hidden bool     // another one has its labels, and was heard of later
+	sum    float64  // of the name at hand
 	has    bool
 }
 
@@ -60,12 +60,20 @@ func (s *scrape) dcgm() error {
 	})
 	s.points(gpusemconv.MetricGPUAllocation, func(at gpuAt, attrs []Attr, value float64) {
 		if g := gpus[at]; g != nil && value > 0 {
-			g.pod.by(attrs, [2]string{"pod", gpusemconv.AttrPodName}, [2]string{"namespace", gpusemconv.AttrNamespaceName}, [2]string{"container", gpusemconv.AttrContainerName})
-			g.job.by(attrs, [2]string{"hpc_job", gpusemconv.AttrJobID})
+			var h reading.Holder
+			for i := range attrs {
+				h.Name(attrs[i].Key, attrs[i].Text)
+			}
+			addLabels(&g.pods, [2]string{"pod", h.Pod}, [2]string{"namespace", h.Namespace}, [2]string{"container", h.Container})
+			addLabels(&g.jobs, [2]string{"hpc_job", h.Job})
 		}
 	})
 	for _, g := range order {
-		g.labels += g.pod.labels + g.job.labels
+		for _, held := range [...][]string{g.pods, g.jobs} {
+			if len(held) == 1 {
+				g.labels += held[0]
+			}
+		}
 	}
 	for i := range dcgmnames.All {
 		if n := &dcgmnames.All[i]; n.Metric != "" {
@@ -170,8 +178,7 @@ func (s *scrape) dcgmLabels(node int32, attrs []Attr, address string) string {
 		id = parent
 		model, profile, _ = strings.Cut(model, " MIG ")
 	}
-	var out []byte
-	for _, label := range [...][2]string{
+	return labelsOf([][2]string{
 		{"gpu", index},
 		{"UUID", id},
 		{"pci_bus_id", address},
@@ -184,35 +191,22 @@ func (s *scrape) dcgmLabels(node int32, attrs []Attr, address string) string {
 		{"hostname", v.name},
 		{"DCGM_FI_DRIVER_VERSION", textOf(attrs, "hw.driver_version")},
 		{s.cluster.name, v.cluster},
-	} {
-		out = appendSome(out, label[0], label[1])
+	})
+}
+
+// labelsOf are those that have a value, as text.
+func labelsOf(labels [][2]string) string {
+	var out []byte
+	for _, label := range labels {
+		if label[1] != "" {
+			out = promtext.AppendLabel(out, label[0], label[1])
+		}
 	}
 	return string(out)
 }
 
-// holder is the only holder of a GPU as labels, each with its attribute.
-type holder struct {
-	labels  string
-	several bool
-}
-
-func (h *holder) by(attrs []Attr, labels ...[2]string) {
-	var out []byte
-	for _, label := range labels {
-		out = appendSome(out, label[0], textOf(attrs, label[1]))
+func addLabels(to *[]string, labels ...[2]string) {
+	if text := labelsOf(labels); text != "" && !slices.Contains(*to, text) {
+		*to = append(*to, text)
 	}
-	switch own := string(out); {
-	case own == "" || own == h.labels:
-	case h.labels != "" || h.several:
-		h.labels, h.several = "", true
-	default:
-		h.labels = own
-	}
-}
-
-func appendSome(to []byte, name, value string) []byte {
-	if value == "" {
-		return to
-	}
-	return promtext.AppendLabel(to, name, value)
 }
