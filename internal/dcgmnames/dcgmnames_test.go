@@ -61,11 +61,3 @@ func TestEachNameIsMappedOrHasAReason(t *testing.T) {
 	slices.Sort(all)
 	require.Len(t, slices.Compact(slices.Clone(all)), len(all), "a name is there twice")
 }
-
-func TestAProductHasTheDigitsOfTheReading(t *testing.T) {
-	for _, c := range []struct {
-		factor, sum, want float64
-	}{{100, 0.29, 29}, {1000, 1_000_000.501, 1_000_000_501}, {1.0 / (1 << 20), 512 << 20, 512}, {1, 0.1 + 0.2, 0.1 + 0.2}} {
-		assert.Equal(t, c.want, (&Name{Factor: c.factor}).Compute(c.sum)) //nolint:testifylint // to the last digit
-	}
-}

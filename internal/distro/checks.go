@@ -50,20 +50,16 @@ func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 	if err != nil {
 		return err
 	}
-	var names struct {
-		Service service `mapstructure:"service"`
-	}
-	_ = conf.Unmarshal(&names, confmap.WithIgnoreUnused())
-	used := usedComponents(conf, names.Service, kindsOf(factories))
+	used, names := usedComponents(conf, factories)
 	memoryWarning(used, c.to)
-	errs := c.known.learn(conf, names.Service.Extensions, used, factories)
+	errs := c.known.learn(conf, names.Extensions, used, factories)
 	all, readers := listens(conf, used, factories)
 	for _, l := range all {
 		if err := listenaddress.Check(l.Address); err != nil {
 			errs = append(errs, fmt.Errorf("`%s` %w", l.Key, err))
 		}
 	}
-	for _, id := range names.Service.Extensions {
+	for _, id := range names.Extensions {
 		if !conf.IsSet("extensions" + confmap.KeyDelimiter + id.String()) {
 			errs = append(errs, fmt.Errorf("`service::extensions` lists %q, which is not configured", id))
 		}
@@ -71,7 +67,7 @@ func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return movePorts(conf, names.Service, used, all, readers)
+	return movePorts(conf, names, used, all, readers)
 }
 
 // kindsOf are the factories by section and by the name of their type.
@@ -90,8 +86,11 @@ func byName[F component.Factory](factories map[component.Type]F) map[string]comp
 	return named
 }
 
-func usedComponents(conf *confmap.Conf, names service, kinds map[string]map[string]component.Factory) []usedComponent {
-	var used []usedComponent
+func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []usedComponent, names service) {
+	kinds := kindsOf(factories)
+	if part, err := conf.Sub("service"); err == nil {
+		_ = part.Unmarshal(&names, confmap.WithIgnoreUnused())
+	}
 	add := func(section string, ids []component.ID) {
 		for _, id := range ids {
 			known := func(u usedComponent) bool { return u.section == section && u.id == id }
@@ -116,7 +115,7 @@ func usedComponents(conf *confmap.Conf, names service, kinds map[string]map[stri
 		}
 		add("connectors", p["exporters"])
 	}
-	return used
+	return used, names
 }
 
 func (u usedComponent) key() string { return u.section + confmap.KeyDelimiter + u.id.String() }

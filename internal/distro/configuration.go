@@ -42,20 +42,14 @@ func Read(ctx context.Context, set otelcol.CollectorSettings, uris []string) (*C
 		return nil, err
 	}
 	if err := collector.DryRun(ctx); err != nil {
-		return nil, suggested{err, names.suggest(err.Error())}
+		return nil, suggested{err, vocabulary.suggest(err.Error())}
 	}
 	return c, nil
 }
 
 // Convert implements confmap.Converter, the last of all: it changes nothing.
 func (c *Configuration) Convert(_ context.Context, conf *confmap.Conf) error {
-	var names struct {
-		Service service `mapstructure:"service"`
-	}
-	if conf.Unmarshal(&names, confmap.WithIgnoreUnused()) != nil {
-		return nil // the Collector tells
-	}
-	c.used = usedComponents(conf, names.Service, kindsOf(c.Factories))
+	c.used, _ = usedComponents(conf, c.Factories)
 	c.Listens, _ = listens(conf, c.used, c.Factories)
 	return nil
 }

@@ -25,8 +25,8 @@ type known struct {
 	extensions []component.ID
 }
 
-// names are those of the process's configuration.
-var names = &known{}
+// vocabulary is of the process's configuration.
+var vocabulary = &known{}
 
 // values are those that errors do not list.
 var values = []string{
@@ -120,24 +120,22 @@ func hint(name string, among []string) string {
 
 // distance is that of Levenshtein (1966), but that two letters which change places count once.
 func distance(a, b string) int {
-	row, before := make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		next := make([]int, len(b)+1)
-		next[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		for j := range d[i] {
+			if i == 0 || j == 0 {
+				d[i][j] = i + j
+				continue
 			}
-			next[j+1] = min(row[j]+cost, row[j+1]+1, next[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				next[j+1] = min(next[j+1], before[j-1]+1)
+			d[i][j] = min(d[i-1][j], d[i][j-1], d[i-1][j-1]) + 1
+			if a[i-1] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-1][j-1])
+			}
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
 			}
 		}
-		before, row = row, next
 	}
-	return row[len(b)]
+	return d[len(a)][len(b)]
 }

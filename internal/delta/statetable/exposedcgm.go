@@ -62,7 +62,7 @@ func (s *scrape) dcgm() error {
 		if g := gpus[at]; g != nil && value > 0 {
 			var h reading.Holder
 			for i := range attrs {
-				h.Name(attrs[i].Key, attrs[i].Text)
+				h.Name(attrs[i].Key, attrs[i].text())
 			}
 			addLabels(&g.pods, [2]string{"pod", h.Pod}, [2]string{"namespace", h.Namespace}, [2]string{"container", h.Container})
 			addLabels(&g.jobs, [2]string{"hpc_job", h.Job})
@@ -103,10 +103,7 @@ func (s *scrape) dcgmFamily(n *dcgmnames.Name, gpus map[gpuAt]*dcgmGPU, order []
 		})
 	}
 	header, before := len(s.buf), s.exposed.Series
-	kind := promtext.Gauge
-	if n.Counter {
-		kind = promtext.Counter
-	}
+	kind := map[bool]promtext.Type{false: promtext.Gauge, true: promtext.Counter}[n.Counter]
 	s.buf = promtext.AppendFamily(s.buf, n.DCGM, n.Help+" ("+n.Unit+").", kind, s.OpenMetrics, true)
 	for _, g := range order {
 		if !g.has || g.hidden {
@@ -115,18 +112,11 @@ func (s *scrape) dcgmFamily(n *dcgmnames.Name, gpus map[gpuAt]*dcgmGPU, order []
 		s.buf = append(append(append(s.buf, n.DCGM...), '{'), g.labels[1:]...)
 		s.buf = append(promtext.AppendFloat(append(s.buf, "} "...), n.Compute(g.sum)), '\n')
 		s.exposed.Series++
-		if len(s.buf) >= flushText {
-			if _, err := s.to.Write(s.buf); err != nil {
-				return err
-			}
-			s.buf, header = s.buf[:0], 0
+		if err := s.flush(); err != nil {
+			return err
 		}
 	}
-	if s.exposed.Series == before {
-		s.buf = s.buf[:header]
-		return nil
-	}
-	s.exposed.Families++
+	s.endFamily(header, before)
 	return nil
 }
 
@@ -205,8 +195,9 @@ func labelsOf(labels [][2]string) string {
 	return string(out)
 }
 
+// addLabels adds to a GPU's holders of a kind, as far as one differs from several.
 func addLabels(to *[]string, labels ...[2]string) {
-	if text := labelsOf(labels); text != "" && !slices.Contains(*to, text) {
+	if text := labelsOf(labels); len(*to) < 2 && text != "" && !slices.Contains(*to, text) {
 		*to = append(*to, text)
 	}
 }
