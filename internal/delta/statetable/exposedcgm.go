@@ -24,7 +24,6 @@ type dcgmGPU struct {
 	labels string
 	pods   []string // of its containers, as labels; with several it has none
 	jobs   []string // likewise
-	hidden bool     // another one has its labels, and was heard of later
 	sum    float64  // of the name at hand
 	has    bool
 }
@@ -46,17 +45,15 @@ func (s *scrape) dcgm() error {
 		if labels == "" || gpus[at] != nil {
 			return
 		}
-		g := &dcgmGPU{labels: labels}
-		if other, twice := byLabels[labels]; twice {
+		if other, twice := byLabels[labels]; twice { // the one that was heard of last counts
 			s.hide(s.nodes[at.node].cluster, HiddenDuplicate, 1)
-			if g.hidden = s.nodes[other.node].beat >= s.nodes[at.node].beat; !g.hidden {
-				gpus[other].hidden = true
+			if s.nodes[other.node].beat >= s.nodes[at.node].beat {
+				return
 			}
+			delete(gpus, other)
 		}
-		if !g.hidden {
-			byLabels[labels] = at
-		}
-		gpus[at], order = g, append(order, g)
+		g := &dcgmGPU{labels: labels}
+		byLabels[labels], gpus[at], order = at, g, append(order, g)
 	})
 	s.points(gpusemconv.MetricGPUAllocation, func(at gpuAt, attrs []Attr, value float64) {
 		if g := gpus[at]; g != nil && value > 0 {
@@ -106,7 +103,7 @@ func (s *scrape) dcgmFamily(n *dcgmnames.Name, gpus map[gpuAt]*dcgmGPU, order []
 	kind := map[bool]promtext.Type{false: promtext.Gauge, true: promtext.Counter}[n.Counter]
 	s.buf = promtext.AppendFamily(s.buf, n.DCGM, n.Help+" ("+n.Unit+").", kind, s.OpenMetrics, true)
 	for _, g := range order {
-		if !g.has || g.hidden {
+		if !g.has {
 			continue
 		}
 		s.buf = append(append(append(s.buf, n.DCGM...), '{'), g.labels[1:]...)
@@ -136,21 +133,19 @@ func (s *scrape) points(metric string, yield func(at gpuAt, attrs []Attr, value 
 		for n < len(runs) && runs[n].node == i {
 			n++
 		}
-		func() {
-			v := &s.nodes[i]
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			s.each(int32(f), v, runs[:n], func(e *entry) {
-				s.attrs = s.sources[v.source].dict.attributes(s.attrs[:0], &v.names, e.attrs)
-				if id := textOf(s.attrs, gpusemconv.AttrHWID); id != "" {
-					value := float64(int64(e.value))
-					if e.kind() != KindInt {
-						value = math.Float64frombits(e.value)
-					}
-					yield(gpuAt{i, HashString(id)}, s.attrs, value)
+		v := &s.nodes[i]
+		v.mu.Lock()
+		s.each(int32(f), v, runs[:n], func(e *entry) {
+			s.attrs = s.sources[v.source].dict.attributes(s.attrs[:0], &v.names, e.attrs)
+			if id := textOf(s.attrs, gpusemconv.AttrHWID); id != "" {
+				value := float64(int64(e.value))
+				if e.kind() != KindInt {
+					value = math.Float64frombits(e.value)
 				}
-			})
-		}()
+				yield(gpuAt{i, HashString(id)}, s.attrs, value)
+			}
+		})
+		v.mu.Unlock()
 		runs = runs[n:]
 	}
 }
