@@ -35,8 +35,8 @@ func TestMisfits(t *testing.T) {
 	const unit = ": a duration needs a unit, such as "
 	for conf, want := range map[string]string{
 		`{timeout: 10s, pointer: 0, number: 10, text: "true", storage: here, optional: {timeout: "0"}, list: [], map: {a: 1h2m}, any: 1, other: 1}`: "",
-		`{timeout: , pointer: , storage: , optional: , list: , map: }`:                                                                                  "",
-		`{timeout: [], optional: 1, list: {}, map: 7}`:                                                                                                          "`x::timeout` is []" + unit + "10s",
+		`{timeout: , pointer: , storage: , optional: , list: , map: }`:                                                                              "",
+		`{timeout: [], optional: 1, list: {}, map: 7}`:                                                                                              "`x::timeout` is []" + unit + "10s",
 		`{timeout: 10}`:                        "`x::timeout` is 10" + unit + "10s",
 		`{timeout: "10"}`:                      "`x::timeout` is 10" + unit + "10s",
 		`{timeout: 1.5}`:                       "`x::timeout` is 1.5" + unit + "1.5s",

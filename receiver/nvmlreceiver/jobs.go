@@ -92,14 +92,11 @@ func (j *jobFiles) read(samples []gpuhealth.Sample, jobs map[string][]string) {
 			errs = append(errs, err)
 		}
 	}
-	trouble := ""
-	if err = errors.Join(errs...); err != nil {
-		trouble = err.Error()
-	}
-	if trouble != j.trouble && err != nil {
+	err = errors.Join(errs...)
+	if trouble := fmt.Sprint(err); trouble != j.trouble && err != nil {
 		j.log.Warn("not all jobs of `job_mapping_directory` are known", zap.Error(err))
 	}
-	j.trouble = trouble
+	j.trouble = fmt.Sprint(err)
 }
 
 func jobLines(path, text string) (jobs []string, err error) {

@@ -65,14 +65,10 @@ func holdersOf(md pmetric.Metrics) map[string]string {
 	}
 	all := map[string]string{}
 	for id, names := range got {
-		all[id] = sorted(names)
+		slices.Sort(names)
+		all[id] = strings.Join(names, " ")
 	}
 	return all
-}
-
-func sorted(names []string) string {
-	slices.Sort(names)
-	return strings.Join(names, " ")
 }
 
 func writeGroups(t *testing.T, proc string, pid int, groups string) {
