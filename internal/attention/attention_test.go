@@ -66,6 +66,7 @@ func TestWorstFirst(t *testing.T) {
 		j := gpu(u, 2, fleetstate.Degraded, 1)
 		u.SetReason(j, fleetstate.Reason{Reason: "remap_pending", Action: "reset_gpu"}, true)
 		u.SetReason(j, fleetstate.Reason{Reason: "pcie_replays", Action: "none"}, true)
+		u.SetReason(j, fleetstate.Reason{Reason: "nvlink_crc", Action: "reset_gpu"}, true)
 	})
 	put(s, "slow", t0, func(u *fleetstate.Update) { gpu(u, 5, fleetstate.Healthy, 1); slow(u) })
 	put(s, "early", t0, slow) // the record is on its way
@@ -82,7 +83,7 @@ func TestWorstFirst(t *testing.T) {
 		"major straggler slow|rank 11 (GPU 5)|12.9 % behind its peers in throughput.|The hardware held the clocks down because of heat; temperature of the GPU: 94 °C, peers 61 °C.|" +
 			"Check fans, airflow and coolant of the node: the GPU is too hot and its hardware slows it down.",
 		"major missing_node gone||Nothing is heard of the node; its 1 GPU may still work.||Look whether the node is up, whether its agent runs, and whether it reaches the gateway.",
-		"major sick_gpu sick|GPU 2|The health of the GPU is degraded.|A row remapping waits for a GPU reset; and 1 more.|Drain the node and reset the GPU.",
+		"major sick_gpu sick|GPU 2|The health of the GPU is degraded.|A row remapping waits for a GPU reset; and 2 more.|Drain the node and reset the GPU.",
 		"major straggler early||Slower than its peers.||Look at what the job does on the node.",
 	}, lines(l))
 	assert.Equal(t, map[Kind]int{Straggler: 2, LostGPU: 1, SickGPU: 1, MissingNode: 1}, l.Counts)

@@ -211,7 +211,10 @@ func (i *Item) saySick(n *fleetstate.Node) (worst fleetstate.Health) {
 		findings += len(g.Reasons)
 		for _, r := range g.Reasons {
 			effort := func(a gpuhealth.Action) int { return slices.Index(gpuhealth.Actions, a) }
-			if a := gpuhealth.Action(r.Action); i.Reason == "" || g.Health > worst || g.Health == worst && effort(a) > effort(action) {
+			a := gpuhealth.Action(r.Action)
+			// Of the same action the reason that costs most.
+			more := cmp.Or(cmp.Compare(effort(a), effort(action)), cmp.Compare(gpuhealth.CapOf(i.Reason), gpuhealth.CapOf(r.Reason)))
+			if i.Reason == "" || g.Health > worst || g.Health == worst && more > 0 {
 				worst, i.Reason, action = g.Health, r.Reason, a
 			}
 		}

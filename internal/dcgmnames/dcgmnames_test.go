@@ -16,7 +16,8 @@ import (
 
 // same are pairs of units, the catalogue's and dcgm-exporter's, that differ in name alone.
 var same = map[[2]string]bool{
-	{"Cel", "C"}: true, {"W", "W"}: true, {"1", "1"}: true, {"1", "code"}: true, {"By/s", "B/s"}: true,
+	{"{lane}", "lanes"}: true,
+	{"Cel", "C"}:        true, {"W", "W"}: true, {"1", "1"}: true, {"1", "code"}: true, {"By/s", "B/s"}: true,
 	{"{replay}", "retries"}: true, {"{row}", "rows"}: true, {"{page}", "pages"}: true, {"{error}", "errors"}: true,
 }
 

@@ -8,7 +8,9 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -199,6 +201,20 @@ func Meaning(reason string) string {
 	}
 	return ""
 }
+
+// CapOf is the score that a reason leaves a GPU by default: the less, the worse it is.
+func CapOf(reason string) int {
+	if i := slices.IndexFunc(defaultRules, func(r Rule) bool { return r.Name == reason }); i >= 0 {
+		return defaultRules[i].Cap
+	}
+	code, err := strconv.ParseUint(strings.TrimPrefix(reason, "xid_"), 10, 64)
+	if x, known := shippedXids()[code]; err == nil && known {
+		return x.Cap
+	}
+	return NoCap
+}
+
+var shippedXids = sync.OnceValue(defaultXids)
 
 // OverrideRule changes a rule. The error says which rules there are, which
 // caps, or which actions.

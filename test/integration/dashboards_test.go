@@ -219,7 +219,7 @@ func TestGPUsHaveHostAndIndex(t *testing.T) {
 			continue
 		}
 		alerts++
-		for _, label := range []string{"query", ".Labels.gpu_index", ".Labels.hw_serial_number", ".Labels.hw_id", "$labels.host_name"} {
+		for _, label := range []string{"query", ".Labels.gpu_index", ".Labels.hw_serial_number", "abels.hw_id", "$labels.host_name"} {
 			assert.Contains(t, said, label, r.Alert)
 		}
 	}

@@ -22,6 +22,7 @@ type gpuAt struct {
 // dcgmGPU is a GPU under dcgm-exporter's names.
 type dcgmGPU struct {
 	labels string
+	whole  *dcgmGPU // that a slice is of
 	pods   []string // of its containers, as labels; with several it has none
 	jobs   []string // likewise
 	sum    float64  // of the name at hand
@@ -52,7 +53,7 @@ func (s *scrape) dcgm() error {
 			}
 			delete(gpus, other)
 		}
-		g := &dcgmGPU{labels: labels}
+		g := &dcgmGPU{labels: labels, whole: gpus[whole]}
 		byLabels[labels], gpus[at], order = at, g, append(order, g)
 	})
 	s.points(gpusemconv.MetricGPUAllocation, func(at gpuAt, attrs []Attr, value float64) {
@@ -98,6 +99,11 @@ func (s *scrape) dcgmFamily(n *dcgmnames.Name, gpus map[gpuAt]*dcgmGPU, order []
 				g.sum -= value
 			}
 		})
+	}
+	for _, g := range order {
+		if g.has && g.whole != nil {
+			g.whole.has = false // dcgm-exporter has rows of slices or of their GPU, so that sums hold
+		}
 	}
 	header, before := len(s.buf), s.exposed.Series
 	kind := map[bool]promtext.Type{false: promtext.Gauge, true: promtext.Counter}[n.Counter]

@@ -70,6 +70,7 @@ func TestGPUsUnderDCGMsNames(t *testing.T) {
 		say("hw.gpu.utilization", "GPU-0", 0.29, "hw.gpu.task", "general"), say("hw.gpu.utilization", "GPU-0", 0.5, "hw.gpu.task", "encoder"),
 		say("hw.gpu.utilization", "GPU-9", 0.5, "hw.gpu.task", "general"), // nobody says what it is
 		say("hw.gpu.memory.limit", "GPU-1", 80<<30), say("hw.gpu.memory.usage", "GPU-1", 60<<30), say("hw.gpu.memory.reserved", "GPU-1", 512<<20),
+		say("hw.gpu.memory.usage", "GPU-0", 11<<20), // its slices say it
 		say("hw.gpu.memory.usage", "MIG-0", 5<<20), say("hw.gpu.memory.usage", "MIG-1", 6<<20),
 		say("hw.gpu.io.rate", "GPU-2", 3e6, "gpu.link", "nvlink", "network.io.direction", "transmit"),
 		say("hw.gpu.io.rate", "GPU-2", 4e6, "gpu.link", "nvlink", "network.io.direction", "receive"),
