@@ -57,13 +57,12 @@ func (k *known) speak(cmd *cobra.Command) {
 	}
 	own := cmd.FlagErrorFunc()
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		var unknown *pflag.NotExistError
-		if !errors.As(err, &unknown) {
-			return own(cmd, err)
+		if unknown, is := errors.AsType[*pflag.NotExistError](err); is {
+			var flags []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
+			err = suggested{err, err.Error() + hint("--"+unknown.GetSpecifiedName(), flags)}
 		}
-		var flags []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
-		return own(cmd, suggested{err, err.Error() + hint("--"+unknown.GetSpecifiedName(), flags)})
+		return own(cmd, err)
 	})
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
