@@ -251,7 +251,7 @@ func (e *thresholdExtension) readState(ctx context.Context, claim *wire.Claim, n
 	if claim.Standing {
 		standing, err := threshold.ParseStanding(values(e.names.Standing))
 		errs = append(errs, err)
-		e.last.Store(&threshold.Answer{Epoch: len(values(e.names.Epoch)) > 0, Standing: standing})
+		e.last.Store(standing)
 	}
 	if h := values(e.names.Epoch); len(h) > 0 {
 		if !resync.ValidEpoch(h[0]) {
@@ -285,7 +285,6 @@ func (e *thresholdExtension) resync(ctx context.Context, r resync.Request, reaso
 	}
 }
 
-// warn logs at most once per warnInterval: a peer must not fill the log.
 // checkName tells once that the gateway's name has no address, and again after it had some:
 // what a transport says of that is in its own words, and in each push. A warnInterval has one
 // question.
@@ -308,6 +307,7 @@ func (e *thresholdExtension) checkName(ctx context.Context, target string, unans
 	}
 }
 
+// warn logs at most once per warnInterval: a peer must not fill the log.
 func (e *thresholdExtension) warn(msg string, err error) {
 	now := e.now().Unix()
 	last := e.warned.Load()

@@ -61,7 +61,7 @@ type thresholdExtension struct {
 	claim     atomic.Pointer[wire.Claim]
 	rotation  atomic.Uint32
 	reachable atomic.Bool
-	last      atomic.Pointer[threshold.Answer]
+	last      atomic.Pointer[threshold.Standing]
 	warned    atomic.Int64 // Unix seconds of the last warning
 	// Whether the gateway's name has no address, and when that was looked up.
 	nameless   atomic.Bool
@@ -178,13 +178,8 @@ func (e *thresholdExtension) Subscribe(fn func(resync.Request)) (cancel func()) 
 	return e.subscribers.Subscribe(fn)
 }
 
-// Answer implements threshold.Teller.
-func (e *thresholdExtension) Answer() threshold.Answer {
-	if a := e.last.Load(); a != nil {
-		return *a
-	}
-	return threshold.Answer{}
-}
+// Standing implements threshold.Teller.
+func (e *thresholdExtension) Standing() *threshold.Standing { return e.last.Load() }
 
 // Reachable implements threshold.Source.
 func (e *thresholdExtension) Reachable() bool { return e.reachable.Load() }

@@ -33,9 +33,13 @@ type file struct {
 	form string
 }
 
-// newFile names the file of the component with this id.
+// Path is that of the file of the component with this id.
+func Path(directory, id string) string {
+	return filepath.Join(directory, url.PathEscape(id)+".state")
+}
+
 func newFile(directory, id, form string) file {
-	return file{path: filepath.Join(directory, url.PathEscape(id)+".state"), form: form}
+	return file{path: Path(directory, id), form: form}
 }
 
 // read returns what was written last, nil where there is no file.

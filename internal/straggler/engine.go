@@ -101,7 +101,7 @@ func (n *node) blame(o *Observation) {
 // take keeps a value and notes when it contradicts one of the same tick.
 func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 	m, t, spec := &g.members[slot], g.track(s, slot), &e.cfg.Signals[s]
-	again, gap := m.fresh.Has(s), spec.MinGap
+	again, gap := m.said.Has(s), spec.MinGap
 	if spec.Relative {
 		gap *= max(x, t.X)
 	}
@@ -110,12 +110,13 @@ func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 	}
 	if t.X != x {
 		t.Same = 0
-	} else if !again {
+	} else if !m.fresh.Has(s) {
 		t.Same = max(t.Same, t.Same+1)
 	}
 	t.X, t.Y = x, spec.Level(x)
 	m.known |= nodesignal.SetOf(s)
 	m.fresh |= nodesignal.SetOf(s)
+	m.said |= nodesignal.SetOf(s)
 }
 
 // node finds or adds the node of an observation, or moves it to its new peer group.

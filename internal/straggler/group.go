@@ -79,7 +79,8 @@ type group struct {
 // member is what a tick needs of a node besides its signals.
 type member struct {
 	seen            int64          // unix nanoseconds
-	known, fresh    nodesignal.Set // told, and told since the last tick
+	known, fresh    nodesignal.Set // told, and told or confirmed since the last tick
+	said            nodesignal.Set // told since the last tick
 	reported, state nodesignal.State
 	flags           memberFlags
 	level           uint8

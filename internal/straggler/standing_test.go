@@ -4,8 +4,10 @@ package straggler
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
@@ -49,4 +51,23 @@ func TestTwoOfThreeSayWhy(t *testing.T) {
 		assert.Contains(t, []unjudged.Reason{unjudged.Calibrating, unjudged.FewPeers}, why)
 	}
 	assert.Equal(t, unjudged.FewPeers, why)
+}
+
+// A shard confirms what it told with heartbeats. A value that comes after one is no other node's.
+func TestAHeartbeatContradictsNobody(t *testing.T) {
+	e := New(DefaultConfig())
+	now := time.Unix(1.8e9, 0)
+	for tick := range 30 {
+		for i := range 4 {
+			o := Observation{Cluster: "c", Node: nodeName("n", i), Heartbeat: true}
+			require.NoError(t, e.Observe(&o, now))
+			o = Observation{Cluster: "c", Node: nodeName("n", i), State: nodesignal.StateActive, HasState: true}
+			o.Values.Set(nodesignal.CPU, 0.3+0.5*float64(tick%2))
+			require.NoError(t, e.Observe(&o, now))
+		}
+		now = now.Add(10 * time.Second)
+		for _, n := range e.Tick(now).Nodes {
+			assert.NotEqual(t, unjudged.Contested, n.Unjudged)
+		}
+	}
 }

@@ -259,7 +259,7 @@ func (e *Engine) conclude(g *group) {
 		m, n := &g.members[i], g.nodes[i]
 		e.hearRanks(g, i)
 		e.fill(g, i)
-		m.fresh = 0
+		m.fresh, m.said = 0, 0
 		if m.suspicion >= 0.5 {
 			rising++
 		}

@@ -4,7 +4,6 @@ package threshold
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/dunglas/httpsfv"
 
@@ -19,25 +18,16 @@ type Standing struct {
 	// Active nodes of the group, and how many it takes to judge any.
 	Active, Needed int
 	Why            unjudged.Reason
-	// At is the gateway's clock, in milliseconds.
-	At time.Time
 }
 
-// Answer is what the last answer to a push said besides thresholds.
-type Answer struct {
-	// Epoch is whether the next hop named its life, as a gateway and a shard do.
-	Epoch bool
-	// Standing is nil where the next hop does not tell it, as a shard.
-	Standing *Standing
-}
-
-// Teller hands on the answer to the last push.
-type Teller interface{ Answer() Answer }
+// Teller hands on what the answer to the last push said; nil where the next hop does not
+// tell it, as a shard.
+type Teller interface{ Standing() *Standing }
 
 // Encode writes s as the value of a gpu-standing response header, empty for a node that is
 // not known or that has no wire form:
 //
-//	"gpu-node-0042";g="job-a";n=2;need=3;t=1790000000000;why=too_few_peers
+//	"gpu-node-0042";g="job-a";n=2;need=3;why=too_few_peers
 func (s *Standing) Encode() string {
 	if !wire.ValidName(s.Node) {
 		return ""
@@ -50,7 +40,6 @@ func (s *Standing) Encode() string {
 	}
 	b = appendInteger(b, "n", int64(s.Active))
 	b = appendInteger(b, "need", int64(s.Needed))
-	b = appendInteger(b, "t", s.At.UnixMilli())
 	if s.Why != unjudged.Judged {
 		b = append(append(b, ";why="...), s.Why.String()...)
 	}
@@ -73,7 +62,6 @@ func ParseStanding(header []string) (*Standing, error) {
 	d := memberReader{params: list[0].(httpsfv.Item).Params}
 	s.Group = typed[string](&d, "g", "a string", true)
 	n, need := d.integer("n"), d.integer("need")
-	s.At = time.UnixMilli(d.integer("t"))
 	if n < 0 || need < 0 {
 		d.fail("n", "a number of nodes")
 	}

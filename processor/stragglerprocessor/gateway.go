@@ -215,7 +215,7 @@ func (g *gateway) standing(cluster, node string) threshold.Standing {
 	if g.decision == straggler.DecisionThreshold {
 		needed = g.cfg.Gateway.Quorum
 	}
-	return threshold.Standing{Node: node, Group: group, Active: active, Needed: needed, Why: why, At: g.clock.Now()}
+	return threshold.Standing{Node: node, Group: group, Active: active, Needed: needed, Why: why}
 }
 
 // announce tells of one event: in the log, and in the logs pipelines.

@@ -25,24 +25,18 @@ import (
 )
 
 type checkup struct {
-	Node, Gateway string
-	Exit          int
-	Checks        []struct{ Check, Status, Text, Next string }
+	Exit   int
+	Checks []struct{ Check, Status, Text, Next string }
 }
 
-// of returns the first finding of a check that is not well, else the first.
-func (c *checkup) of(check string) string {
-	first := ""
+// of returns the first finding of a check that is not well, else the last.
+func (c *checkup) of(check string) (said string) {
 	for _, f := range c.Checks {
-		switch said := f.Status + ": " + f.Text; {
-		case f.Check != check:
-		case f.Status != "ok":
-			return said
-		case first == "":
-			first = said
+		if f.Check == check && (said == "" || strings.HasPrefix(said, "ok")) {
+			said = f.Status + ": " + f.Text
 		}
 	}
-	return first
+	return said
 }
 
 // gpuHost is a node with GPUs, an agent's configuration and no agent.
@@ -67,7 +61,7 @@ extensions: {healthcheckv2: {http: {endpoint: %q}}, exposition: {http: {endpoint
 service: {telemetry: {metrics: {level: none}}}
 `, fakenvml.Library(t), loopback.FreeAddr(t), loopback.FreeAddr(t), gateway, loopback.FreeAddr(t), loopback.FreeAddr(t))
 	h.env = []string{
-		"PATH=" + os.Getenv("PATH"), fakenvml.StateEnv + "=" + h.stateFile, "STATE_DIRECTORY=" + h.memory, "TMPDIR=" + t.TempDir(),
+		"PATH=" + os.Getenv("PATH"), fakenvml.StateEnv + "=" + h.stateFile, "STATE_DIRECTORY=" + h.memory,
 		"GPU_COLLECTOR_CLUSTER=lab", "GPU_COLLECTOR_INSECURE=true",
 	}
 	return h
@@ -106,7 +100,7 @@ func TestCheckAsksTheGateway(t *testing.T) {
 		return c.of("peers") == "warn: The gateway does not know a node n0."
 	})
 	assert.Zero(t, c.Exit)
-	assert.Equal(t, []string{"n0", gp.grpc}, []string{c.Node, c.Gateway})
+	assert.Equal(t, "ok: The gateway "+gp.grpc+" takes pushes.", c.of("gateway"))
 	assert.Equal(t, "ok: NVIDIA's driver 570.86.15 answers.", c.of("driver"))
 	assert.Equal(t, "ok: 8 of 8 GPUs answer.", c.of("gpus"))
 
@@ -130,7 +124,6 @@ func TestCheckAsksTheGateway(t *testing.T) {
 			return c.of("peers") == want.peers && strings.HasPrefix(c.of("verdict"), want.verdict)
 		})
 		assert.Zero(t, c.Exit)
-		assert.Contains(t, c.of("clock"), "It is within 2s of the gateway's.")
 	}
 	assert.Regexp(t, `^ok: A threshold comes back: [\d.]+ for job\.$`, c.of("threshold"))
 	left, err := os.ReadDir(h.memory)
@@ -141,16 +134,15 @@ func TestCheckAsksTheGateway(t *testing.T) {
 // TestCheckNamesTheLayer at which the way to the gateway ends.
 func TestCheckNamesTheLayer(t *testing.T) {
 	t.Parallel()
-	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
-	secure.EnableHTTP2 = true
-	secure.StartTLS()
-	t.Cleanup(secure.Close)
-	locked := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
-	locked.EnableHTTP2 = true
-	locked.StartTLS()
-	t.Cleanup(locked.Close)
-	plain := httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(plain.Close)
+	serve := func(status int, start func(*httptest.Server)) *httptest.Server {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		s.EnableHTTP2 = true
+		start(s)
+		t.Cleanup(s.Close)
+		return s
+	}
+	secure, locked := serve(http.StatusNotFound, (*httptest.Server).StartTLS), serve(http.StatusUnauthorized, (*httptest.Server).StartTLS)
+	plain := serve(http.StatusNotFound, (*httptest.Server).Start)
 	authority := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
 	for _, tt := range []struct{ name, endpoint, tls, want string }{
@@ -158,9 +150,10 @@ func TestCheckNamesTheLayer(t *testing.T) {
 		{"no name", "nosuch.invalid:4317", "insecure: true", "the name has no address"},
 		{"TLS here alone", plain.Listener.Addr().String(), "insecure: false", "it speaks no TLS, and the agent does"},
 		{"TLS there alone", secure.Listener.Addr().String(), "insecure: true", "it speaks TLS, and the agent does not"},
-		{"unknown authority", secure.Listener.Addr().String(), "insecure: false", "TLS fails. tls: failed to verify certificate: x509: certificate signed by unknown authority"},
-		{"wrong name", secure.Listener.Addr().String(), "insecure: false, server_name_override: gw, ca_file: " + authority, "TLS fails. x509: certificate is valid for example.com"},
+		{"unknown authority", secure.Listener.Addr().String(), "insecure: false", "TLS fails. .*certificate signed by unknown authority"},
+		{"wrong name", secure.Listener.Addr().String(), "insecure: false, server_name_override: gw, ca_file: " + authority, "TLS fails. .*certificate is valid for example.com"},
 		{"no password", locked.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "it does not accept who the agent is"},
+		{"no OTLP, no TLS", plain.Listener.Addr().String(), "insecure: true", "takes no OTLP metrics"},
 		{"no OTLP", secure.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "takes no OTLP metrics"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -168,7 +161,7 @@ func TestCheckNamesTheLayer(t *testing.T) {
 			c := newGPUHost(t, tt.endpoint).check("exporters: {otlp_grpc: {tls: {" + tt.tls + "}}}")
 			assert.Equal(t, 1, c.Exit)
 			assert.Contains(t, c.of("gateway"), "fail: The gateway "+tt.endpoint)
-			assert.Contains(t, c.of("gateway"), tt.want)
+			assert.Regexp(t, tt.want, c.of("gateway"))
 		})
 	}
 }
@@ -182,7 +175,7 @@ func TestCheckIsAGate(t *testing.T) {
 	c := h.check("", "--gpus")
 	assert.Equal(t, 1, c.Exit)
 	assert.Equal(t, "fail: GPU 2 (00000000:3B:00.0) is unhealthy: ecc_uncorrected.", c.of("health"))
-	assert.Contains(t, c.of("throttling"), "GPU 3 (00000000:4B:00.0): hw_thermal.")
+	assert.Contains(t, c.of("throttling"), "GPU 3 (00000000:4B:00.0) is held down: hw_thermal.")
 
 	h.state = fakenvml.NewH100(gpus).Set("hang", "nvmlInit_v2")
 	c = h.check("", "--gpus", "--timeout", "2s")
@@ -199,7 +192,7 @@ func TestCheckIsAGate(t *testing.T) {
 	c = h.check(fmt.Sprintf("receivers: {otlp: {protocols: {grpc: {endpoint: %q}}}}", taken.Listener.Addr()))
 	h.config = strings.Replace(h.config, "service: {telemetry: {metrics: {level: none}}}", "", 1)
 	assert.Contains(t, fmt.Sprint(h.check("").Checks), "localhost:8888", "the collector's own metrics, free or taken")
-	assert.Contains(t, c.of("ports"), "fail: "+taken.Listener.Addr().String()+" is taken by integration.te")
+	assert.Contains(t, c.of("ports"), "fail: "+taken.Listener.Addr().String()+" is taken, and not by this agent")
 }
 
 // TestCheckKnowsWhatTheAgentRemembers: the driver no longer lists a GPU that the agent saw.
@@ -213,7 +206,7 @@ func TestCheckKnowsWhatTheAgentRemembers(t *testing.T) {
 	remembered := filepath.Join(h.memory, "nvml.state")
 	eventually(t, "the agent remembers its GPUs", func() bool { _, err := os.Stat(remembered); return err == nil })
 	c := h.check("")
-	assert.Contains(t, c.of("ports"), "ok: A collector listens on ", "the agent runs")
+	assert.Contains(t, c.of("ports"), "ok: All are taken, as by an agent that runs: ")
 	a.stop()
 	before, err := os.ReadFile(remembered)
 	require.NoError(t, err)

@@ -7,7 +7,6 @@ package gather // import "github.com/gpu-collector/gpu-collector/internal/check/
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -17,10 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/otelcol"
 	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/receiver"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/zap"
@@ -37,10 +34,8 @@ const (
 	image    = "/etc/gpu-collector/config.yaml"
 	settings = "/etc/default/gpu-collector-agent"
 	state    = "/var/lib/gpu-collector-agent"
-	// gpusFlag is for the process of our own that reads the GPUs.
-	gpusFlag = "read-gpus-with-state"
-	// slack is what the rest takes beside the questions.
-	slack = 500 * time.Millisecond
+	// hereFlag is for the process of our own that reads the GPUs: it names the state's copy.
+	hereFlag = "here"
 )
 
 const help = `Says what is wrong with this node, and with its way to the gateway. It needs no server and no
@@ -49,8 +44,8 @@ running agent: it reads the agent's configuration, asks each part once, and chan
   driver, gpus       the driver; the GPUs that there should be, those that answer, and who is lost
   health             the health rubric of the nvml receiver, once
   links, throttling  PCIe and NVLink; what holds clocks down
-  clock              whether it is synchronised, and how far it is off the gateway's
-  ports              each address that the configuration listens on: free, or who has it
+  clock              whether it is synchronised
+  ports              each address that the configuration listens on
   gateway            name, port, TLS and credentials of the exporter, by an empty push
   threshold, peers   what the gateway answers: threshold, active nodes of those it takes
   verdict            whether the node is compared, and why not
@@ -68,7 +63,13 @@ type options struct {
 	configs    []string
 	json, gpus bool
 	timeout    time.Duration
-	stateCopy  string
+	here       string
+}
+
+// report is what --json writes.
+type report struct {
+	Exit   int             `json:"exit"`
+	Checks []check.Finding `json:"checks"`
 }
 
 // Command returns `check`.
@@ -76,15 +77,24 @@ func Command(set otelcol.CollectorSettings) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use: "check", Short: "Says what is wrong with this node and its way to the gateway", Long: help,
-		Args: func(cmd *cobra.Command, args []string) error {
-			return misuse(cmd, cobra.NoArgs(cmd, args))
-		},
 		SilenceUsage: true, SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.timeout <= slack {
-				return misuse(cmd, fmt.Errorf("`--timeout` is %v, must be more than %v", o.timeout, slack))
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, err := run(cmd, args, set, &o)
+			if err != nil {
+				return misuse(cmd, err)
 			}
-			return run(cmd, set, &o)
+			r := report{check.Exit(found), found}
+			if text := check.Text(found); o.json {
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				err = enc.Encode(r)
+			} else {
+				_, err = io.WriteString(cmd.OutOrStdout(), text)
+			}
+			if err == nil && r.Exit != 0 {
+				err = distro.ExitStatus(r.Exit)
+			}
+			return err
 		},
 	}
 	cmd.SetFlagErrorFunc(misuse)
@@ -93,21 +103,22 @@ func Command(set otelcol.CollectorSettings) *cobra.Command {
 	f.BoolVar(&o.json, "json", false, "write one JSON object")
 	f.BoolVar(&o.gpus, "gpus", false, "check the GPUs alone")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Second, "for all together")
-	f.StringVar(&o.stateCopy, gpusFlag, "", "")
-	_ = f.MarkHidden(gpusFlag)
+	f.StringVar(&o.here, hereFlag, "", "")
+	_ = f.MarkHidden(hereFlag)
 	return cmd
 }
 
 func misuse(cmd *cobra.Command, err error) error {
-	if err == nil {
-		return nil
-	}
 	cmd.PrintErrln("Error:", err)
 	return distro.ExitStatus(2)
 }
 
-func run(cmd *cobra.Command, set otelcol.CollectorSettings, o *options) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
+func run(cmd *cobra.Command, args []string, set otelcol.CollectorSettings, o *options) ([]check.Finding, error) {
+	if err := cobra.NoArgs(cmd, args); err != nil {
+		return nil, err
+	}
+	budget := o.timeout * 9 / 10 // the rest is for the start and the end
+	ctx, cancel := context.WithTimeout(cmd.Context(), budget)
 	defer cancel()
 	uris := o.configs
 	if len(uris) == 0 {
@@ -116,61 +127,29 @@ func run(cmd *cobra.Command, set otelcol.CollectorSettings, o *options) error {
 	nop := component.TelemetrySettings{
 		Logger: zap.NewNop(), TracerProvider: tracenoop.NewTracerProvider(), MeterProvider: metricnoop.NewMeterProvider(), Resource: pcommon.NewResource(),
 	}
-	facts := check.Facts{}
 	c, err := distro.Read(ctx, set, uris)
-	switch {
-	case err != nil:
-		facts.Configuration = err
-	case cmd.Flags().Changed(gpusFlag):
-		g, err := gpus(ctx, c, receiver.Settings{TelemetrySettings: nop, BuildInfo: set.BuildInfo}, o.stateCopy, o.timeout)
-		if err != nil {
-			return misuse(cmd, err)
-		}
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(g)
-	default:
-		budget := o.timeout - slack
-		var parts sync.WaitGroup
-		parts.Go(func() { facts.GPUs = elsewhere(ctx, c, uris, budget) })
-		if !o.gpus {
-			facts.Clock = clock()
-			parts.Go(func() { facts.Ports = ports(ctx, c.Listens) })
-			parts.Go(func() {
-				facts.Gateway = gateway(ctx, c, exporter.Settings{TelemetrySettings: nop, BuildInfo: set.BuildInfo}, budget)
-			})
-		}
-		parts.Wait()
-	}
-	return tell(cmd.OutOrStdout(), &facts, o.json)
-}
-
-// tell writes what was found.
-func tell(to io.Writer, facts *check.Facts, asJSON bool) error {
-	found := check.Findings(facts)
-	exit := check.Exit(found)
-	var err error
-	if asJSON {
-		out := struct {
-			Node    string          `json:"node,omitempty"`
-			Gateway string          `json:"gateway,omitempty"`
-			Exit    int             `json:"exit"`
-			Checks  []check.Finding `json:"checks"`
-		}{Exit: exit, Checks: found}
-		if g := facts.Gateway; g != nil {
-			out.Node, out.Gateway = g.Node, g.Endpoint
-		}
-		enc := json.NewEncoder(to)
-		enc.SetIndent("", "  ")
-		err = enc.Encode(out)
-	} else {
-		_, err = io.WriteString(to, check.Text(found))
-	}
 	if err != nil {
-		return err
+		return []check.Finding{{Check: "configuration", Status: check.Unknown, Text: err.Error(), Next: "`validate` says the same."}}, nil
 	}
-	if exit != 0 {
-		return distro.ExitStatus(exit)
+	if cmd.Flags().Changed(hereFlag) {
+		return here(ctx, c, nop, o.here, budget)
 	}
-	return nil
+	parts := []func() []check.Finding{
+		func() []check.Finding { return elsewhere(ctx, c, uris, budget) },
+		clock,
+		func() []check.Finding { return ports(ctx, c) },
+		func() []check.Finding { return gateway(ctx, c, nop) },
+	}
+	if o.gpus {
+		parts = parts[:1]
+	}
+	found := make([][]check.Finding, len(parts))
+	var asking sync.WaitGroup
+	for i, ask := range parts {
+		asking.Go(func() { found[i] = ask() })
+	}
+	asking.Wait()
+	return slices.Concat(found...), nil
 }
 
 // defaults are the agent's configurations on this machine. The unit's variables are set where
@@ -182,28 +161,18 @@ func defaults() []string {
 		}
 		return []string{"yaml:" + configs.Agent}
 	}
-	uris := []string{packaged}
+	options := new(cobra.Command).Flags()
+	options.ParseErrorsAllowlist.UnknownFlags = true
+	uris := options.StringArray("config", nil, "")
 	text, _ := os.ReadFile(settings)
-	lines := append(strings.Split(string(text), "\n"), "STATE_DIRECTORY="+state)
-	for _, line := range lines {
-		name, value, found := strings.Cut(strings.TrimSpace(line), "=")
-		if value = strings.Trim(value, `"'`); !found || strings.HasPrefix(name, "#") {
-			continue
-		}
-		if name == "OPTIONS" {
-			words := strings.Fields(value)
-			for i, word := range words {
-				if uri, ok := strings.CutPrefix(word, "--config="); ok {
-					uris = append(uris, uri)
-				} else if word == "--config" && i+1 < len(words) {
-					uris = append(uris, words[i+1])
-				}
-			}
-			continue
-		}
-		if _, set := os.LookupEnv(name); !set {
+	for line := range strings.Lines(string(text) + "\nSTATE_DIRECTORY=" + state) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		value = strings.Trim(value, `"'`)
+		if _, set := os.LookupEnv(name); name == "OPTIONS" {
+			_ = options.Parse(strings.Fields(value))
+		} else if !set && !strings.HasPrefix(name, "#") {
 			_ = os.Setenv(name, value)
 		}
 	}
-	return slices.Compact(uris)
+	return append([]string{packaged}, *uris...)
 }

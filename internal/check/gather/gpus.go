@@ -3,114 +3,93 @@
 package gather
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/gpu-collector/gpu-collector/internal/check"
 	"github.com/gpu-collector/gpu-collector/internal/distro"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/statefile"
 )
 
-// maxStateBytes bounds a file of the agent's state.
-const maxStateBytes = 4 << 20
+const silent = "NVML has not answered in time."
 
 // elsewhere reads the GPUs in a process of its own: a call of NVML that hangs in the kernel
-// keeps its process from ending, whatever signal it gets.
-func elsewhere(ctx context.Context, c *distro.Configuration, uris []string, budget time.Duration) *check.GPUs {
+// keeps its process from ending, whatever signal it gets, and whoever waits for it.
+func elsewhere(ctx context.Context, c *distro.Configuration, uris []string, budget time.Duration) []check.Finding {
 	setup, ok := nvml(c)
 	if !ok {
-		return &check.GPUs{Absent: true}
+		return []check.Finding{{Check: "driver", Status: check.Unknown, Text: "The configuration has no nvml receiver.", Next: "Give the agent's with --config."}}
 	}
-	began := time.Now()
-	late := func() *check.GPUs { return &check.GPUs{Late: true, Waited: time.Since(began)} }
+	directory, unread := copyState(setup)
+	defer func() { _ = os.RemoveAll(directory) }()
 	self, err := os.Executable()
 	if err != nil {
-		return &check.GPUs{Trouble: err.Error()}
+		return check.Unread(err.Error())
 	}
-	directory, unread := copyState(setup.Settings["state_directory"])
-	defer func() { _ = os.RemoveAll(directory) }()
-
-	args := []string{"check", "--" + gpusFlag, directory, "--timeout", budget.String()}
+	args := []string{"check", "--gpus", "--json", "--" + hereFlag, directory, "--timeout", budget.String()}
 	for _, uri := range uris {
 		args = append(args, "--config", uri)
 	}
 	cmd := exec.Command(self, args...) //nolint:gosec,noctx // G204: this program; Wait might not return
-	said := &strings.Builder{}
+	said := &bytes.Buffer{}
 	cmd.Stderr = said
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
 	}
 	if err != nil {
-		return &check.GPUs{Trouble: err.Error()}
+		return check.Unread(err.Error())
 	}
-	done := make(chan *check.GPUs, 1)
+	defer func() { _ = cmd.Process.Kill() }()
+	done := make(chan []check.Finding, 1)
 	go func() {
-		g := &check.GPUs{}
-		if err := json.NewDecoder(out).Decode(g); err != nil {
-			g.Trouble = "The process that reads the GPUs ended without a word."
-			if err := cmd.Wait(); err != nil {
-				g.Trouble = fmt.Sprintf("The process that reads the GPUs failed: %v. %s", err, said)
-			}
-			g.Expected = 1 // there is somebody whom nobody could ask
+		var r report
+		if json.NewDecoder(out).Decode(&r) != nil {
+			r.Checks = check.Unread(fmt.Sprintf("The process that reads the GPUs failed: %v. %s", cmd.Wait(), said))
 		}
-		done <- g
+		done <- append(r.Checks, unread...)
 	}()
 	select {
-	case g := <-done:
-		_ = cmd.Process.Kill()
-		g.Unread = unread
-		return g
+	case found := <-done:
+		return found
 	case <-ctx.Done():
-		_ = cmd.Process.Kill()
-		return late()
+		return check.Unread(silent)
 	}
 }
 
 // copyState copies what the agent remembers of its GPUs to a directory of ours, since the
-// receiver writes what it reads. It says why it could not; without a memory there is none.
-func copyState(from any) (to, unread string) {
-	directory, _ := from.(string)
-	if directory == "" {
-		return "", ""
+// receiver writes what it reads. A container may have nothing else to write to than memory.
+func copyState(setup distro.Setup) (to string, unread []check.Finding) {
+	from, _ := setup.Settings["state_directory"].(string)
+	to, err := os.MkdirTemp("/dev/shm", "gpu-collector-check-")
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(statefile.Path(from, setup.ID.String()))
 	}
-	entries, err := os.ReadDir(directory)
-	if err == nil && len(entries) > 0 {
-		to, err = os.MkdirTemp("", "gpu-collector-check-")
+	if err == nil {
+		err = os.WriteFile(statefile.Path(to, setup.ID.String()), data, 0o600) //nolint:gosec // G703: a directory of ours
 	}
-	for _, e := range entries {
-		info, statErr := e.Info()
-		if to == "" || !strings.HasSuffix(e.Name(), ".state") || statErr != nil || info.Size() > maxStateBytes {
-			continue
-		}
-		data, readErr := os.ReadFile(filepath.Join(directory, e.Name())) //nolint:gosec // G304: of the configuration
-		if readErr == nil {
-			readErr = os.WriteFile(filepath.Join(to, e.Name()), data, 0o600) //nolint:gosec // G703: a name of a directory's entry
-		}
-		err = errors.Join(err, readErr)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		unread = []check.Finding{{Check: "gpus", Status: check.Warn, Text: "Nobody knows of GPUs lost earlier: " + err.Error() + ".", Next: "Run it as root, or as the agent's user."}}
 	}
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		return to, ""
-	}
-	return to, err.Error()
+	return to, unread
 }
 
 func nvml(c *distro.Configuration) (distro.Setup, bool) {
@@ -122,41 +101,36 @@ func nvml(c *distro.Configuration) (distro.Setup, bool) {
 	return distro.Setup{}, false
 }
 
-// gpus takes the receiver's first report. What the receiver keeps goes to a directory of ours.
-func gpus(ctx context.Context, c *distro.Configuration, set receiver.Settings, directory string, budget time.Duration) (*check.GPUs, error) {
-	setup, ok := nvml(c)
-	if !ok {
-		return &check.GPUs{Absent: true}, nil
-	}
-	on := map[string]any{"enabled": true}
-	over := map[string]any{
-		"state_directory": directory, "acknowledge_file": "", "detail": "full", "initial_delay": "0s", "timeout": "0s",
-		"collection_interval": "1h", "deadline": min(budget*4/5, time.Hour).String(),
-		"metrics": map[string]any{
-			gpusemconv.MetricGPUInfo: on, gpusemconv.MetricGPUUp: on, gpusemconv.MetricGPUDevices: on, gpusemconv.MetricGPUHealthState: on,
-			gpusemconv.MetricGPUHealthReason: on, gpusemconv.MetricGPUThrottleActive: on, gpusemconv.MetricGPUNVLinkLinks: on,
-			gpusemconv.MetricGPUPCIeLinkWidth: on, gpusemconv.MetricGPUPCIeLinkGeneration: on,
-		},
+// here takes the receiver's first report. What the receiver keeps goes to a directory of ours.
+func here(ctx context.Context, c *distro.Configuration, set component.TelemetrySettings, directory string, budget time.Duration) ([]check.Finding, error) {
+	setup, _ := nvml(c)
+	metrics := map[string]any{gpusemconv.MetricGPUAllocation: map[string]any{"enabled": false}}
+	for _, name := range []string{
+		gpusemconv.MetricGPUInfo, gpusemconv.MetricGPUDevices, gpusemconv.MetricGPUHealthState, gpusemconv.MetricGPUHealthReason,
+		gpusemconv.MetricGPUThrottleActive, gpusemconv.MetricGPUNVLinkLinks, gpusemconv.MetricGPUPCIeLinkWidth,
+	} {
+		metrics[name] = map[string]any{"enabled": true}
 	}
 	factory := c.Factories.Receivers[setup.ID.Type()]
-	cfg, err := setup.Config(factory, over)
+	cfg, err := setup.Config(factory, map[string]any{
+		"state_directory": directory, "acknowledge_file": "", "detail": "full", "initial_delay": "0s", "timeout": "0s",
+		"collection_interval": budget.String(), "deadline": (budget * 4 / 5).String(), "metrics": metrics,
+	})
 	if err != nil {
 		return nil, err
 	}
 	first := make(chan pmetric.Metrics, 1)
 	sink, err := consumer.NewMetrics(func(_ context.Context, md pmetric.Metrics) error {
-		select {
-		case first <- md:
-		default:
-		}
+		first <- md
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	core, logs := observer.New(zap.InfoLevel)
-	set.ID, set.Logger = setup.ID, zap.New(core)
-	r, err := factory.CreateMetrics(ctx, set, cfg, sink)
+	var said bytes.Buffer
+	words := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", ConsoleSeparator: " ", LineEnding: "; ", EncodeDuration: zapcore.StringDurationEncoder})
+	set.Logger = zap.New(zapcore.NewCore(words, zapcore.Lock(zapcore.AddSync(&said)), zap.InfoLevel))
+	r, err := factory.CreateMetrics(ctx, receiver.Settings{ID: setup.ID, TelemetrySettings: set}, cfg, sink)
 	if err != nil {
 		return nil, err
 	}
@@ -165,40 +139,16 @@ func gpus(ctx context.Context, c *distro.Configuration, set receiver.Settings, d
 	}
 	select {
 	case md := <-first:
-		g := report(md)
-		hear(g, logs.All())
-		return g, nil
+		g := read(md)
+		g.Said = strings.TrimSuffix(said.String(), "; ") + "."
+		return g.Findings(), nil
 	case <-ctx.Done():
-		return &check.GPUs{Late: true, Waited: budget}, nil
+		return check.Unread(silent), nil
 	}
 }
 
-// hear takes the receiver's own words for what no metric says.
-func hear(g *check.GPUs, logs []observer.LoggedEntry) {
-	for _, l := range logs {
-		fields := l.ContextMap()
-		_, named := fields["gpu"]
-		why, failed := fields["error"]
-		known, _ := fields["known"].([]any)
-		for _, name := range known {
-			g.Silent = append(g.Silent, fmt.Sprint(name))
-		}
-		switch index, one := fields["index"]; {
-		case named || !failed:
-		case one:
-			g.Silent = append(g.Silent, fmt.Sprintf("index %v: %v", index, why))
-		case strings.Contains(l.Message, "NVML") || strings.Contains(l.Message, "GPU metrics"):
-			g.Trouble = fmt.Sprintf("The receiver says: %s: %v.", l.Message, why)
-			g.NoLibrary = !strings.HasPrefix(l.Message, "NVML")
-		}
-		if file, ok := fields["release_file"]; ok {
-			g.Trouble, g.NoLibrary = fmt.Sprintf("NVML is released while %v is there.", file), true
-		}
-	}
-}
-
-// report reads a report of the receiver.
-func report(md pmetric.Metrics) *check.GPUs {
+// read reads a report of the receiver.
+func read(md pmetric.Metrics) *check.GPUs {
 	g := &check.GPUs{}
 	byID := map[string]*check.GPU{}
 	each := func(dp pmetric.NumberDataPoint, m string) {
@@ -208,64 +158,40 @@ func report(md pmetric.Metrics) *check.GPUs {
 			}
 			return ""
 		}
-		n := int(dp.IntValue())
-		if m == gpusemconv.MetricGPUDevices {
-			switch text("state") {
-			case "expected":
-				g.Expected = n
-			case "found":
-				g.Found = n
-			}
-			return
-		}
-		id := text(gpusemconv.AttrHWID)
-		if id == "" || text(gpusemconv.AttrHWParent) != "" || dp.Flags().NoRecordedValue() {
-			return // a slice counts with its GPU
-		}
+		id, n := text(gpusemconv.AttrHWID), int(dp.IntValue())
 		d := byID[id]
 		if d == nil {
 			d = &check.GPU{UUID: id}
 			byID[id] = d
+			if id != "" && text(gpusemconv.AttrHWParent) == "" { // a slice counts with its GPU
+				g.List = append(g.List, d)
+			}
 		}
-		switch m {
-		case gpusemconv.MetricGPUInfo:
-			if index, ok := dp.Attributes().Get(gpusemconv.AttrGPUIndex); ok && index.Type() == pcommon.ValueTypeInt {
-				d.Index = int(index.Int())
-			}
-			d.PCIBusID = text("gpu.pci.bus_id")
+		switch m + " " + text("state") + text("kind") {
+		case gpusemconv.MetricGPUDevices + " expected":
+			g.Expected = n
+		case gpusemconv.MetricGPUDevices + " found":
+			g.Found = n
+		case gpusemconv.MetricGPUNVLinkLinks + " up":
+			d.LinksUp = n
+		case gpusemconv.MetricGPUNVLinkLinks + " down":
+			d.LinksDown = n
+		case gpusemconv.MetricGPUPCIeLinkWidth + " current":
+			d.Width = n
+		case gpusemconv.MetricGPUPCIeLinkWidth + " max":
+			d.WidthMax = n
+		}
+		switch {
+		case n != 1:
+		case m == gpusemconv.MetricGPUInfo:
+			d.Index, d.PCIBusID = text(gpusemconv.AttrGPUIndex), text("gpu.pci.bus_id")
 			g.Driver = cmp.Or(g.Driver, text("hw.driver_version"))
-		case gpusemconv.MetricGPUUp:
-			if n == 0 {
-				d.Down = text("reason")
-			}
-		case gpusemconv.MetricGPUHealthState:
-			if n == 1 {
-				d.Health = text("state")
-			}
-		case gpusemconv.MetricGPUHealthReason:
-			if n == 1 {
-				d.Reasons = append(d.Reasons, check.Reason{Name: text("reason"), Action: text("action")})
-			}
-		case gpusemconv.MetricGPUThrottleActive:
-			if n == 1 {
-				d.Throttle = append(d.Throttle, text("reason"))
-			}
-		case gpusemconv.MetricGPUNVLinkLinks:
-			if text("state") == "up" {
-				d.LinksUp = n
-			} else {
-				d.LinksDown = n
-			}
-		case gpusemconv.MetricGPUPCIeLinkWidth:
-			if text("kind") == "max" {
-				d.WidthMax = n
-			} else {
-				d.Width = n
-			}
-		case gpusemconv.MetricGPUPCIeLinkGeneration:
-			if text("kind") == "current" {
-				d.Generation = n
-			}
+		case m == gpusemconv.MetricGPUHealthState:
+			d.Health = text("state")
+		case m == gpusemconv.MetricGPUHealthReason:
+			d.Reasons, d.Actions = append(d.Reasons, text("reason")), append(d.Actions, text("action"))
+		case m == gpusemconv.MetricGPUThrottleActive:
+			d.Throttle = append(d.Throttle, text("reason"))
 		}
 	}
 	for _, rm := range md.ResourceMetrics().All() {
@@ -275,13 +201,12 @@ func report(md pmetric.Metrics) *check.GPUs {
 					continue
 				}
 				for _, dp := range m.Gauge().DataPoints().All() {
-					each(dp, m.Name())
+					if !dp.Flags().NoRecordedValue() {
+						each(dp, m.Name())
+					}
 				}
 			}
 		}
-	}
-	for _, d := range slices.SortedFunc(maps.Values(byID), func(a, b *check.GPU) int { return cmp.Compare(a.Index, b.Index) }) {
-		g.List = append(g.List, *d)
 	}
 	return g
 }
