@@ -235,7 +235,7 @@ vulncheck: ## Known weaknesses of dependencies that the code reaches (GOVULNDB=f
 
 .PHONY: check-generated
 check-generated: generate ## Fail when generated files are not what generate writes
-	@git diff --exit-code -- '*components.go' '*generated_*' '*documentation.md' '*README.md' '*/internal/metadata/*' '*/internal/metadatatest/*' '*config.schema.yaml' pkg/fleetclient/openapi.json docs/configuration.md helm/gpu-collector/files \
+	@git diff --exit-code -- '*components.go' '*generated_*' '*documentation.md' '*README.md' '*/internal/metadata/*' '*/internal/metadatatest/*' '*config.schema.yaml' pkg/fleetclient/openapi.json docs/configuration.md docs/coming-from-dcgm-exporter.md helm/gpu-collector/files \
 		|| { echo "generated files differ: run make generate and commit"; exit 1; }
 	@untracked=$$(git ls-files -o --exclude-standard -- '*components.go' '*generated_*' helm/gpu-collector/files); \
 		[ -z "$$untracked" ] || { echo "generated files are not committed: $$untracked"; exit 1; }

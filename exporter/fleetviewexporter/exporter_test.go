@@ -386,34 +386,26 @@ func TestEpisodeOfACommunicator(t *testing.T) {
 
 func TestWhoHoldsAGPU(t *testing.T) {
 	e := newTestExporter(t)
-	holds := func(b *reportBuilder, v any, shared bool, pairs ...any) *reportBuilder {
-		return b.point(gpusemconv.MetricGPUAllocation, v, append(pairs, gpusemconv.AttrHWID, "g", gpusemconv.AttrShared, strconv.FormatBool(shared))...)
-	}
-	pod := func(name string) []any {
-		return []any{gpusemconv.AttrNamespaceName, "ns", gpusemconv.AttrPodName, name, gpusemconv.AttrContainerName, "main"}
+	holds := func(node string, v any, key, value string) {
+		e.push(t, newReport("c", node).point(gpusemconv.MetricGPUAllocation, v, key, value, gpusemconv.AttrHWID, "g", gpusemconv.AttrShared, "true"))
 	}
 	holders := func() []reading.Holder { v := e.view(t, "c", "n"); return v.Held.Of("g") }
 	e.push(t, newReport("c", "n").point(gpusemconv.MetricGPUUp, 1, gpusemconv.AttrHWID, "g", gpusemconv.AttrReason, "ok"))
-	e.push(t, holds(holds(holds(newReport("c", "n"), 1, true, pod("one")...), 1, true, pod("two")...), 1, false, gpusemconv.AttrJobID, "12"))
-	assert.Equal(t, []reading.Holder{
-		{Pod: "one", Namespace: "ns", Container: "main", Shared: true}, {Pod: "two", Namespace: "ns", Container: "main", Shared: true}, {Job: "12"},
-	}, holders())
-
-	// One of them goes: the other is alone now, in whatever order the points come.
-	e.push(t, holds(holds(holds(newReport("c", "n"), 1, false, pod("two")...), nil, true, pod("one")...), nil, true, pod("two")...))
-	e.push(t, holds(newReport("c", "n"), nil, false, gpusemconv.AttrJobID, "12"))
-	assert.Equal(t, []reading.Holder{{Pod: "two", Namespace: "ns", Container: "main"}}, holders())
-	e.push(t, holds(newReport("c", "m"), nil, false, pod("one")...))
+	holds("n", 1, gpusemconv.AttrJobID, "12")
+	holds("n", 1, gpusemconv.AttrPodName, "p")
+	pod := reading.Holder{Pod: "p", Shared: true}
+	assert.Equal(t, []reading.Holder{pod, {Job: "12", Shared: true}}, holders())
+	holds("n", nil, gpusemconv.AttrJobID, "12")
+	assert.Equal(t, []reading.Holder{pod}, holders())
+	holds("m", nil, gpusemconv.AttrPodName, "p")
 	assert.Empty(t, e.view(t, "c", "m").GPUs, "an end makes no GPU")
 
 	lr := plog.NewLogRecord()
 	list := lr.Attributes().PutEmptySlice(gpusemconv.AttrEpisodeAllocations)
-	want := []reading.Holder{{Job: "12"}, {Pod: "p", Namespace: "ns"}}
-	for _, h := range want {
-		list.AppendEmpty().SetStr(h.String())
+	for _, text := range []string{"job=12", "namespace=ns pod=p", "rubbish"} {
+		list.AppendEmpty().SetStr(text)
 	}
-	list.AppendEmpty().SetStr("rubbish")
-	assert.Equal(t, want, readEpisode(lr, &sender{}, start).Holders)
+	assert.Equal(t, []reading.Holder{{Job: "12"}, {Pod: "p", Namespace: "ns"}}, readEpisode(lr, &sender{}, start).Holders)
 }
 
 // A record of tomorrow is one of now: an episode from the future would never expire.

@@ -62,10 +62,6 @@ func (n Name) less(metrics ...string) Name { n.Less = metrics; return n }
 func (n Name) note(text string) Name       { n.Note = text; return n }
 func missing(dcgm, why string) Name        { return Name{DCGM: dcgm, Note: why} }
 
-func clock(dcgm, help, of string) Name {
-	return value(dcgm, help, "MHz", semconv.MetricGPUClock, semconv.AttrClock, of).standard()
-}
-
 func task(dcgm, help, of string) Name {
 	return value(dcgm, help, "%", semconv.MetricGPUUtilization, semconv.AttrGPUTask, of).standard()
 }
@@ -83,14 +79,6 @@ func ecc(dcgm, help, kind, counter string) Name {
 		semconv.AttrErrorType, kind, semconv.AttrMemoryLocation, "all", semconv.AttrECCCounter, counter)
 }
 
-func remapped(dcgm, help, cause string) Name {
-	return value(dcgm, help, "rows", semconv.MetricGPURemappedRows, semconv.AttrCause, cause).counter().standard()
-}
-
-func retired(dcgm, help, cause string) Name {
-	return value(dcgm, help, "pages", semconv.MetricGPURetiredPages, semconv.AttrCause, cause).counter()
-}
-
 func linkErrors(dcgm, help, kind string) Name {
 	return value(dcgm, help, "errors", semconv.MetricGPUNVLinkErrors, semconv.AttrErrorType, kind)
 }
@@ -98,8 +86,8 @@ func linkErrors(dcgm, help, kind string) Name {
 // All is dcgm-exporter's default list (its etc/default-counters.csv, release 4.5.3-4.8.2)
 // in its order, and then others in wide use.
 var All = []Name{
-	clock("DCGM_FI_DEV_SM_CLOCK", "SM clock", "sm"),
-	clock("DCGM_FI_DEV_MEM_CLOCK", "Memory clock", "memory"),
+	value("DCGM_FI_DEV_SM_CLOCK", "SM clock", "MHz", semconv.MetricGPUClock, semconv.AttrClock, "sm").standard(),
+	value("DCGM_FI_DEV_MEM_CLOCK", "Memory clock", "MHz", semconv.MetricGPUClock, semconv.AttrClock, "memory").standard(),
 	value("DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature", "C", semconv.MetricTemperature, semconv.AttrSensorLocation, "memory").standard().note("no 0 where untold"),
 	value("DCGM_FI_DEV_GPU_TEMP", "GPU temperature", "C", semconv.MetricTemperature, semconv.AttrSensorLocation, "gpu").standard(),
 	value("DCGM_FI_DEV_POWER_USAGE", "Power draw", "W", semconv.MetricPower).standard(),
@@ -115,8 +103,8 @@ var All = []Name{
 	value("DCGM_FI_DEV_FB_RESERVED", "Memory that the driver keeps", "MiB", "hw.gpu.memory.reserved").standard(),
 	value("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "Traffic of all NVLinks, both directions", "MB/s", ioRate, link, "nvlink").standard().note(hopper),
 	missing("DCGM_FI_DEV_VGPU_LICENSE_STATUS", "not watched").standard(),
-	remapped("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Rows remapped for uncorrectable errors", "uncorrected"),
-	remapped("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Rows remapped for correctable errors", "corrected"),
+	value("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "Rows remapped for uncorrectable errors", "rows", semconv.MetricGPURemappedRows, semconv.AttrCause, "uncorrected").counter().standard(),
+	value("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "Rows remapped for correctable errors", "rows", semconv.MetricGPURemappedRows, semconv.AttrCause, "corrected").counter().standard(),
 	value("DCGM_FI_DEV_ROW_REMAP_FAILURE", "Whether a row could not be remapped", "1", semconv.MetricGPURemapFailed).standard(),
 	active("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Share of time with graphics or compute work", "graphics").standard(),
 	active("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Activity of the tensor cores", "tensor").standard(),
@@ -142,8 +130,8 @@ var All = []Name{
 	ecc("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "Uncorrected errors since the driver was loaded", "uncorrected", "volatile"),
 	ecc("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "Corrected errors of the board's life", "corrected", "aggregate"),
 	ecc("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "Uncorrected errors of the board's life", "uncorrected", "aggregate"),
-	retired("DCGM_FI_DEV_RETIRED_SBE", "Pages retired for single-bit errors", "sbe"),
-	retired("DCGM_FI_DEV_RETIRED_DBE", "Pages retired for double-bit errors", "dbe"),
+	value("DCGM_FI_DEV_RETIRED_SBE", "Pages retired for single-bit errors", "pages", semconv.MetricGPURetiredPages, semconv.AttrCause, "sbe").counter(),
+	value("DCGM_FI_DEV_RETIRED_DBE", "Pages retired for double-bit errors", "pages", semconv.MetricGPURetiredPages, semconv.AttrCause, "dbe").counter(),
 	value("DCGM_FI_DEV_RETIRED_PENDING", "Whether a page waits to be retired", "1", semconv.MetricGPURetirementPending).counter(),
 	linkErrors("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", "NVLink retries", "replay"),
 	linkErrors("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL", "NVLink recoveries", "recovery"),
@@ -170,9 +158,6 @@ func (n *Name) Compute(sum float64) float64 {
 	if n.Factor == 1 {
 		return sum
 	}
-	v, err := strconv.ParseFloat(strconv.FormatFloat(sum*n.Factor, 'g', 15, 64), 64)
-	if err != nil {
-		return sum * n.Factor
-	}
+	v, _ := strconv.ParseFloat(strconv.FormatFloat(sum*n.Factor, 'g', 15, 64), 64) // never refused
 	return v
 }

@@ -14,16 +14,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// defaults are the names of dcgm-exporter's etc/default-counters.csv that are no comments.
-var defaults = []string{
-	"DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_CLOCK", "DCGM_FI_DEV_MEMORY_TEMP", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE",
-	"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL",
-	"DCGM_FI_DEV_ENC_UTIL", "DCGM_FI_DEV_DEC_UTIL", "DCGM_FI_DEV_XID_ERRORS", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_RESERVED",
-	"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "DCGM_FI_DEV_VGPU_LICENSE_STATUS", "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
-	"DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "DCGM_FI_DEV_ROW_REMAP_FAILURE", "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
-	"DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_PCIE_TX_BYTES", "DCGM_FI_PROF_PCIE_RX_BYTES",
-}
-
 // same are pairs of units, the catalogue's and dcgm-exporter's, that differ in name alone.
 var same = map[[2]string]bool{
 	{"{lane}", "lanes"}: true,
@@ -47,12 +37,9 @@ func TestEachNameIsMappedOrHasAReason(t *testing.T) {
 		}
 	}
 	require.NoError(t, yaml.Unmarshal(text, &receiver))
-	var standard, all []string
+	var all []string
 	for _, n := range All {
 		all = append(all, n.DCGM)
-		if n.Default {
-			standard = append(standard, n.DCGM)
-		}
 		if n.Metric == "" {
 			assert.NotEmpty(t, n.Note, n.DCGM)
 			continue
@@ -72,15 +59,6 @@ func TestEachNameIsMappedOrHasAReason(t *testing.T) {
 			}), "%s: %s has no %s=%s", n.DCGM, n.Metric, a.Key, a.Value)
 		}
 	}
-	assert.Equal(t, defaults, standard)
 	slices.Sort(all)
 	require.Len(t, slices.Compact(slices.Clone(all)), len(all), "a name is there twice")
-}
-
-func TestAProductHasTheDigitsOfTheReading(t *testing.T) {
-	for _, c := range []struct {
-		factor, sum, want float64
-	}{{100, 0.29, 29}, {1000, 1_000_000.501, 1_000_000_501}, {1.0 / (1 << 20), 512 << 20, 512}, {1, 0.1 + 0.2, 0.1 + 0.2}} {
-		assert.Equal(t, c.want, (&Name{Factor: c.factor}).Compute(c.sum)) //nolint:testifylint // to the last digit
-	}
 }

@@ -3,13 +3,13 @@
 package distro
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -40,8 +40,8 @@ type usedComponent struct {
 	id      component.ID
 	// config is the settings over the defaults, and the defaults alone where they do not fit.
 	config component.Config
-	// settings are as written, without the defaults.
-	settings map[string]any
+	// settings are as written, without the defaults, and whole with those, where they fit.
+	settings, whole map[string]any
 }
 
 // Convert implements confmap.Converter. Mistakes of others' keys are for the Collector to tell.
@@ -50,43 +50,24 @@ func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 	if err != nil {
 		return err
 	}
-	kinds := kindsOf(factories)
-	c.known.ids = c.known.ids[:0]
-	for section, kind := range kinds {
-		configured, _ := conf.Get(section).(map[string]any)
-		for id := range configured {
-			if name, _, _ := strings.Cut(id, "/"); kind[name] != nil {
-				c.known.ids = append(c.known.ids, id)
-			}
-		}
-	}
-	var names struct {
-		Service service `mapstructure:"service"`
-	}
-	if conf.Unmarshal(&names, confmap.WithIgnoreUnused()) != nil {
-		return nil
-	}
-	used := usedComponents(conf, names.Service, kinds)
+	used, names := usedComponents(conf, factories)
 	memoryWarning(used, c.to)
-	var errs []error
-	listenable := func(key, endpoint string) { errs = append(errs, keyed(key, listenaddress.Check(endpoint))) }
-	telemetryAddresses(conf, listenable)
-	extensions, _ := conf.Get("extensions").(map[string]any)
-	for _, id := range names.Service.Extensions {
-		if _, configured := extensions[id.String()]; !configured {
-			errs = append(errs, fmt.Errorf("`service::extensions` lists %q, which is not configured", id))
+	errs := c.known.learn(conf, names.Extensions, used, factories)
+	all, readers := listens(conf, used, factories)
+	for _, l := range all {
+		if err := listenaddress.Check(l.Address); err != nil {
+			errs = append(errs, fmt.Errorf("`%s` %w", l.Key, err))
 		}
 	}
-	for _, u := range used {
-		errs = append(errs, misfits(u.key(), reflect.TypeOf(u.config), u.settings, names.Service.Extensions))
-		if u.listens() {
-			endpoints(u.key(), u.settings, listenable)
+	for _, id := range names.Extensions {
+		if !conf.IsSet("extensions" + confmap.KeyDelimiter + id.String()) {
+			errs = append(errs, fmt.Errorf("`service::extensions` lists %q, which is not configured", id))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return movePorts(conf, names.Service, used, factories)
+	return movePorts(conf, names, used, all, readers)
 }
 
 // kindsOf are the factories by section and by the name of their type.
@@ -105,8 +86,11 @@ func byName[F component.Factory](factories map[component.Type]F) map[string]comp
 	return named
 }
 
-func usedComponents(conf *confmap.Conf, names service, kinds map[string]map[string]component.Factory) []usedComponent {
-	var used []usedComponent
+func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []usedComponent, names service) {
+	kinds := kindsOf(factories)
+	if part, err := conf.Sub("service"); err == nil {
+		_ = part.Unmarshal(&names, confmap.WithIgnoreUnused())
+	}
 	add := func(section string, ids []component.ID) {
 		for _, id := range ids {
 			known := func(u usedComponent) bool { return u.section == section && u.id == id }
@@ -115,11 +99,13 @@ func usedComponents(conf *confmap.Conf, names service, kinds map[string]map[stri
 			if factory == nil || err != nil || slices.ContainsFunc(used, known) {
 				continue
 			}
-			config := factory.CreateDefaultConfig()
+			config, whole := factory.CreateDefaultConfig(), confmap.New()
 			if settings.Unmarshal(config) != nil {
-				config = factory.CreateDefaultConfig()
+				config, whole = factory.CreateDefaultConfig(), settings
+			} else if whole.Marshal(config) != nil {
+				whole = settings
 			}
-			used = append(used, usedComponent{section, id, config, settings.ToStringMap()})
+			used = append(used, usedComponent{section, id, config, settings.ToStringMap(), whole.ToStringMap()})
 		}
 	}
 	add("extensions", names.Extensions)
@@ -129,7 +115,7 @@ func usedComponents(conf *confmap.Conf, names service, kinds map[string]map[stri
 		}
 		add("connectors", p["exporters"])
 	}
-	return used
+	return used, names
 }
 
 func (u usedComponent) key() string { return u.section + confmap.KeyDelimiter + u.id.String() }
@@ -156,27 +142,40 @@ func endpoints(path string, settings map[string]any, give func(key, endpoint str
 	}
 }
 
-// Where the collector's own metrics are served: a list, and the key in each of its entries.
-const (
-	readersKey = "service::telemetry::metrics::readers"
-	serverKey  = "pull::exporter::prometheus"
-)
-
-// telemetryAddresses gives where the collector's own metrics are served.
-func telemetryAddresses(conf *confmap.Conf, give func(key, endpoint string)) {
-	readers, _ := conf.Get(readersKey).([]any)
-	for i, reader := range readers {
-		settings, _ := reader.(map[string]any)
-		server, err := confmap.NewFromStringMap(settings).Sub(serverKey)
-		if err == nil && server.IsSet("port") && server.IsSet("host") {
-			give(fmt.Sprintf("%s::%d::%s", readersKey, i, serverKey), net.JoinHostPort(fmt.Sprint(server.Get("host")), fmt.Sprint(server.Get("port"))))
-		}
-	}
+// Listen is an address that a configuration listens on, and its key.
+type Listen struct {
+	Key, Address string
+	of           component.ID
+	server       map[string]any // of the collector's own metrics, in their readers
 }
 
-func keyed(key string, err error) error {
-	if err != nil {
-		return fmt.Errorf("`%s` %w", key, err)
+// readersKey has where the collector's own metrics are served.
+const readersKey = "service::telemetry::metrics::readers"
+
+// listens are all addresses that are listened on, also by default.
+func listens(conf *confmap.Conf, used []usedComponent, factories otelcol.Factories) (all []Listen, readers []any) {
+	for _, u := range used {
+		if u.listens() {
+			endpoints(u.key(), u.whole, func(key, endpoint string) { all = append(all, Listen{Key: key, Address: endpoint, of: u.id}) })
+		}
 	}
-	return nil
+	own := confmap.New()
+	if conf.Get("service::telemetry::metrics::level") == "none" || own.Marshal(factories.Telemetry.CreateDefaultConfig()) != nil {
+		return all, nil
+	}
+	readers, _ = cmp.Or(conf.Get(readersKey), own.Get("metrics::readers")).([]any)
+	for i, reader := range readers {
+		server, _ := reader.(map[string]any)
+		for _, key := range [...]string{"pull", "exporter", "prometheus"} {
+			server, _ = server[key].(map[string]any)
+		}
+		if server["port"] != nil { // the others push
+			host, _ := server["host"].(string)
+			all = append(all, Listen{
+				Key:     fmt.Sprintf("%s::%d::pull::exporter::prometheus", readersKey, i),
+				Address: net.JoinHostPort(host, fmt.Sprint(server["port"])), server: server,
+			})
+		}
+	}
+	return all, readers
 }

@@ -20,9 +20,6 @@ type Configuration struct {
 	used      []usedComponent
 }
 
-// Listen is an address that a configuration listens on, and its key.
-type Listen struct{ Key, Address string }
-
 // Setup is a component that the service names, with the settings as written.
 type Setup struct {
 	ID       component.ID
@@ -45,31 +42,17 @@ func Read(ctx context.Context, set otelcol.CollectorSettings, uris []string) (*C
 		return nil, err
 	}
 	if err := collector.DryRun(ctx); err != nil {
-		return nil, suggested{err, (&known{factories: set.Factories}).suggest(err.Error())}
+		return nil, suggested{err, vocabulary.suggest(err.Error())}
 	}
 	return c, nil
 }
 
 // Convert implements confmap.Converter, the last of all: it changes nothing.
 func (c *Configuration) Convert(_ context.Context, conf *confmap.Conf) error {
-	var names struct {
-		Service service `mapstructure:"service"`
-	}
-	if conf.Unmarshal(&names, confmap.WithIgnoreUnused()) != nil {
-		return nil // the Collector tells
-	}
-	listen := func(key, endpoint string) { c.Listens = append(c.Listens, Listen{key, endpoint}) }
-	own, telemetry := conf, confmap.New()
-	if !conf.IsSet("service::telemetry::metrics") && telemetry.Marshal(c.Factories.Telemetry.CreateDefaultConfig()) == nil {
-		own = confmap.NewFromStringMap(map[string]any{"service": map[string]any{"telemetry": telemetry.ToStringMap()}})
-	}
-	telemetryAddresses(own, listen)
-	c.used = usedComponents(conf, names.Service, kindsOf(c.Factories))
-	for _, u := range c.used {
-		if u.listens() {
-			endpoints(u.key(), u.settings, listen)
-		}
-	}
+	c.used, _ = usedComponents(conf, c.Factories)
+	all, _ := listens(conf, c.used, c.Factories)
+	// A component may not use all of its defaults.
+	c.Listens = slices.DeleteFunc(all, func(l Listen) bool { return l.server == nil && !conf.IsSet(l.Key) })
 	return nil
 }
 

@@ -61,7 +61,6 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 	dns.SetMinResolutionInterval(resolveAgain)
 	limitMemory()
 	factories = withLastUpload(factories)
-	names := &known{factories: factories}
 	set := otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
 		Factories: factories,
@@ -69,7 +68,7 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 			ResolverSettings: confmap.ResolverSettings{
 				ProviderFactories: withEnvironment(providers, os.Stderr),
 				ConverterFactories: []confmap.ConverterFactory{
-					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return checks{factories, os.Stderr, names} }),
+					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return checks{factories, os.Stderr, vocabulary} }),
 				},
 			},
 		},
@@ -80,7 +79,7 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 	for _, command := range commands {
 		cmd.AddCommand(command(set))
 	}
-	names.speak(cmd)
+	vocabulary.speak(cmd)
 	// Cobra has printed the error.
 	if err := cmd.Execute(); err != nil {
 		status := ExitStatus(1)

@@ -16,13 +16,36 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/otelcol"
 )
 
 var number = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?`)
 
+// learn reads the names of a configuration, and returns the misfits among what the service uses.
+func (k *known) learn(conf *confmap.Conf, extensions []component.ID, used []usedComponent, factories otelcol.Factories) (errs []error) {
+	*k = known{keys: map[string]string{}, extensions: extensions}
+	for section, kind := range kindsOf(factories) {
+		configured, _ := conf.Get(section).(map[string]any)
+		for id, settings := range configured {
+			name, _, _ := strings.Cut(id, "/")
+			if kind[name] == nil {
+				continue
+			}
+			k.ids = append(k.ids, id)
+			at := section + confmap.KeyDelimiter + id
+			err := k.misfits(at, reflect.TypeOf(kind[name].CreateDefaultConfig()), settings)
+			if slices.ContainsFunc(used, func(u usedComponent) bool { return u.key() == at }) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	const telemetry = "service::telemetry"
+	return append(errs, k.misfits(telemetry, reflect.TypeOf(factories.Telemetry.CreateDefaultConfig()), conf.Get(telemetry)))
+}
+
 // misfits are the settings that the Collector would take and that cannot be meant: a duration
 // without a unit is nanoseconds, and an extension that is not there fails only at the start.
-func misfits(at string, t reflect.Type, value any, extensions []component.ID) error {
+func (k *known) misfits(at string, t reflect.Type, value any) error {
 	var errs []error
 	switch t = bare(t); {
 	case t == reflect.TypeFor[time.Duration]():
@@ -30,32 +53,30 @@ func misfits(at string, t reflect.Type, value any, extensions []component.ID) er
 		if _, err := time.ParseDuration(text); err != nil && value != nil {
 			return fmt.Errorf("`%s` is %s: a duration needs a unit, such as %ss", at, text, cmp.Or(number.FindString(text), "10"))
 		}
-	case t.Kind() == reflect.Bool:
-		if text, ok := value.(string); ok && text != "true" && text != "false" {
-			return fmt.Errorf("`%s` is %q: it must be true or false", at, text)
-		}
 	case t == reflect.TypeFor[component.ID]():
 		isIt := func(id component.ID) bool { return id.String() == value }
-		if value != nil && value != "" && !slices.ContainsFunc(extensions, isIt) {
+		if value != nil && value != "" && !slices.ContainsFunc(k.extensions, isIt) {
 			return fmt.Errorf("`%s` names %q, which `service::extensions` does not list", at, value)
 		}
 	case t.Kind() == reflect.Struct:
 		settings, _ := value.(map[string]any)
-		known := settingsOf(t)
+		fields := settingsOf(t)
 		for _, key := range slices.Sorted(maps.Keys(settings)) {
-			if f := known[key]; f != nil {
-				errs = append(errs, misfits(at+confmap.KeyDelimiter+key, f, settings[key], extensions))
+			if f := fields[key]; f != nil {
+				errs = append(errs, k.misfits(at+confmap.KeyDelimiter+key, f, settings[key]))
+			} else {
+				k.keys[key] = hint(key, slices.Sorted(maps.Keys(fields)))
 			}
 		}
 	case t.Kind() == reflect.Map:
 		settings, _ := value.(map[string]any)
 		for _, key := range slices.Sorted(maps.Keys(settings)) {
-			errs = append(errs, misfits(at+confmap.KeyDelimiter+key, t.Elem(), settings[key], extensions))
+			errs = append(errs, k.misfits(at+confmap.KeyDelimiter+key, t.Elem(), settings[key]))
 		}
 	case t.Kind() == reflect.Slice:
 		list, _ := value.([]any)
 		for i, v := range list {
-			errs = append(errs, misfits(at+confmap.KeyDelimiter+strconv.Itoa(i), t.Elem(), v, extensions))
+			errs = append(errs, k.misfits(at+confmap.KeyDelimiter+strconv.Itoa(i), t.Elem(), v))
 		}
 	}
 	return errors.Join(errs...)

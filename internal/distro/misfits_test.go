@@ -23,7 +23,6 @@ type misfitting struct {
 	Pointer  *time.Duration                     `mapstructure:"pointer"`
 	Number   int                                `mapstructure:"number"`
 	Text     string                             `mapstructure:"text"`
-	Flag     bool                               `mapstructure:"flag"`
 	Storage  *component.ID                      `mapstructure:"storage"`
 	Optional configoptional.Optional[*squashed] `mapstructure:"optional"`
 	List     []squashed                         `mapstructure:"list"`
@@ -32,11 +31,12 @@ type misfitting struct {
 }
 
 func TestMisfits(t *testing.T) {
+	k := &known{keys: map[string]string{}, extensions: []component.ID{component.MustNewID("here")}}
 	const unit = ": a duration needs a unit, such as "
 	for conf, want := range map[string]string{
-		`{timeout: 10s, pointer: 0, number: 10, text: "true", flag: true, storage: here, optional: {timeout: "0"}, list: [], map: {a: 1h2m}, any: 1, other: 1}`: "",
-		`{timeout: , pointer: , flag: , storage: , optional: , list: , map: }`:                                                                                  "",
-		`{timeout: [], optional: 1, list: {}, map: 7}`:                                                                                                          "`x::timeout` is []" + unit + "10s",
+		`{timeout: 10s, pointer: 0, number: 10, text: "true", storage: here, optional: {timeout: "0"}, list: [], map: {a: 1h2m}, any: 1, other: 1}`: "",
+		`{timeout: , pointer: , storage: , optional: , list: , map: }`:                                                                              "",
+		`{timeout: [], optional: 1, list: {}, map: 7}`:                                                                                              "`x::timeout` is []" + unit + "10s",
 		`{timeout: 10}`:                        "`x::timeout` is 10" + unit + "10s",
 		`{timeout: "10"}`:                      "`x::timeout` is 10" + unit + "10s",
 		`{timeout: 1.5}`:                       "`x::timeout` is 1.5" + unit + "1.5s",
@@ -46,31 +46,16 @@ func TestMisfits(t *testing.T) {
 		`{optional: {timeout: 5}}`:             "`x::optional::timeout` is 5" + unit + "5s",
 		`{list: [{timeout: 5}]}`:               "`x::list::0::timeout` is 5" + unit + "5s",
 		`{map: {a: 5}}`:                        "`x::map::a` is 5" + unit + "5s",
-		`{flag: ture}`:                         "`x::flag` is \"ture\": it must be true or false",
 		`{storage: gone}`:                      "`x::storage` names \"gone\", which `service::extensions` does not list",
 		`{timeout: 1, optional: {timeout: 2}}`: "`x::optional::timeout` is 2" + unit + "2s\n`x::timeout` is 1" + unit + "1s",
 	} {
 		var settings map[string]any
 		require.NoError(t, yaml.Unmarshal([]byte(conf), &settings))
-		err := misfits("x", reflect.TypeFor[*misfitting](), settings, []component.ID{component.MustNewID("here")})
+		err := k.misfits("x", reflect.TypeFor[*misfitting](), settings)
 		if want == "" {
 			assert.NoError(t, err, conf)
 		} else {
 			assert.EqualError(t, err, want, conf)
 		}
 	}
-}
-
-// TestFeeds: what a receiver takes goes through connectors.
-func TestFeeds(t *testing.T) {
-	id := component.MustNewID
-	s := service{Pipelines: map[string]map[string][]component.ID{
-		"metrics/a": {"receivers": {id("app")}, "exporters": {id("forward")}},
-		"metrics/b": {"receivers": {id("forward")}, "exporters": {id("push"), id("forward")}},
-		"metrics/c": {"receivers": {id("gateway")}, "exporters": {id("view")}},
-	}}
-	assert.True(t, s.feeds(id("app"), id("push")))
-	assert.True(t, s.feeds(id("gateway"), id("view")))
-	assert.False(t, s.feeds(id("gateway"), id("push")))
-	assert.False(t, s.feeds(id("other"), id("push")))
 }

@@ -3,16 +3,15 @@
 package distro
 
 import (
+	"cmp"
 	"errors"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"go.opentelemetry.io/collector/otelcol"
-	collector "go.opentelemetry.io/collector/service"
+	"go.opentelemetry.io/collector/component"
 )
 
 const didYouMean = ": did you mean "
@@ -20,19 +19,24 @@ const didYouMean = ": did you mean "
 // known is the one place that suggests a name, for the errors of all commands. The errors
 // themselves are the Collector's and the components'.
 type known struct {
-	factories func() (otelcol.Factories, error)
-	// ids of the components that the configuration has.
-	ids []string
+	ids  []string          // of the components that the configuration has
+	keys map[string]string // the hints for its unknown keys
+	// extensions are those that the service has.
+	extensions []component.ID
 }
 
-// values are those of settings whose errors do not list them.
+// vocabulary is of the process's configuration.
+var vocabulary = &known{}
+
+// values are those that errors do not list.
 var values = []string{
 	"metrics", "logs", "traces", "gzip", "zlib", "deflate", "snappy", "zstd", "lz4", "none",
 	"basic", "normal", "detailed", "debug", "info", "warn", "error",
+	"receivers", "processors", "exporters", "connectors", "extensions", "service", "pipelines", "telemetry",
 }
 
 var (
-	invalidKeys = regexp.MustCompile(`'([^'[]*)[^']*' has invalid keys: (.+)$`)
+	invalidKeys = regexp.MustCompile(` has invalid keys: (.+)$`)
 	quoted      = regexp.MustCompile(`"([A-Za-z][\w/-]*)"`)
 	words       = regexp.MustCompile(`[A-Za-z][\w/-]*`)
 )
@@ -53,13 +57,12 @@ func (k *known) speak(cmd *cobra.Command) {
 	}
 	own := cmd.FlagErrorFunc()
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		var unknown *pflag.NotExistError
-		if !errors.As(err, &unknown) {
-			return own(cmd, err)
+		if unknown, is := errors.AsType[*pflag.NotExistError](err); is {
+			var flags []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
+			err = suggested{err, err.Error() + hint("--"+unknown.GetSpecifiedName(), flags)}
 		}
-		var flags []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags = append(flags, "--"+f.Name) })
-		return own(cmd, suggested{err, err.Error() + hint("--"+unknown.GetSpecifiedName(), flags)})
+		return own(cmd, err)
 	})
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -76,21 +79,13 @@ func (k *known) speak(cmd *cobra.Command) {
 // what may stand there, and to the components.
 func (k *known) suggest(text string) string {
 	lines := strings.Split(text, "\n")
-	var keys map[string][]string
 	for i, line := range lines {
 		if strings.Contains(line, didYouMean) {
 			continue
 		}
 		if m := invalidKeys.FindStringSubmatch(line); m != nil {
-			if keys == nil {
-				keys = k.keys()
-			}
-			place := m[1]
-			if keys[place] == nil {
-				place = place[strings.LastIndexByte(place, '.')+1:]
-			}
-			for key := range strings.SplitSeq(m[2], ", ") {
-				lines[i] += hint(key, keys[place])
+			for key := range strings.SplitSeq(m[1], ", ") {
+				lines[i] += cmp.Or(k.keys[key], hint(key, values))
 			}
 			continue
 		}
@@ -124,62 +119,22 @@ func hint(name string, among []string) string {
 
 // distance is that of Levenshtein (1966), but that two letters which change places count once.
 func distance(a, b string) int {
-	row, before := make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		next := make([]int, len(b)+1)
-		next[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		for j := range d[i] {
+			if i == 0 || j == 0 {
+				d[i][j] = i + j
+				continue
 			}
-			next[j+1] = min(row[j]+cost, row[j+1]+1, next[j]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				next[j+1] = min(next[j+1], before[j-1]+1)
+			d[i][j] = min(d[i-1][j], d[i][j-1], d[i-1][j-1]) + 1
+			if a[i-1] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-1][j-1])
+			}
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
 			}
 		}
-		before, row = row, next
 	}
-	return row[len(b)]
-}
-
-// keys are those of each part of a configuration, by the name of its Go type and by the key
-// that it stands at: the Collector's errors have either.
-func (k *known) keys() map[string][]string {
-	factories, err := k.factories()
-	if err != nil {
-		return nil
-	}
-	all := map[string][]string{}
-	kinds := kindsOf(factories)
-	for section, kind := range kinds {
-		all["otelcol.configSettings"] = append(all["otelcol.configSettings"], section, "service")
-		for _, factory := range kind {
-			collectKeys(all, "", reflect.TypeOf(factory.CreateDefaultConfig()))
-		}
-	}
-	collectKeys(all, "service", reflect.TypeFor[collector.Config]())
-	collectKeys(all, "telemetry", reflect.TypeOf(factories.Telemetry.CreateDefaultConfig()))
-	return all
-}
-
-func collectKeys(all map[string][]string, at string, t reflect.Type) {
-	t = bare(t)
-	for t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
-		t = bare(t.Elem())
-	}
-	if t.Kind() != reflect.Struct {
-		return
-	}
-	_, seen := all[t.String()]
-	for key, f := range settingsOf(t) {
-		if !seen {
-			all[t.String()] = append(all[t.String()], key)
-			collectKeys(all, key, f)
-		}
-		all[at] = append(all[at], key)
-	}
+	return d[len(a)][len(b)]
 }

@@ -43,13 +43,3 @@ func TestSpeak(t *testing.T) {
 	root.SetArgs([]string{"sub", "--hepl"})
 	assert.EqualError(t, root.Execute(), "unknown flag: --hepl: did you mean --help?")
 }
-
-func TestDistance(t *testing.T) {
-	for _, tt := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"a", "", 1}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"agnet", "agent", 1}, {"grcp", "grpc", 1}} {
-		assert.Equal(t, tt.want, distance(tt.a, tt.b))
-		assert.Equal(t, tt.want, distance(tt.b, tt.a))
-	}
-}

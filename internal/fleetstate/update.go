@@ -134,7 +134,7 @@ func (u *Update) dropGPUs(drop func(*GPU) bool) {
 	for i := range u.view.GPUs {
 		if drop(&u.view.GPUs[i]) {
 			u.view.GPUs = slices.DeleteFunc(u.gpus(), func(g GPU) bool { return drop(&g) })
-			u.view.Held = u.view.Held.Without(func(uuid string) bool { return u.KnownGPU(uuid) < 0 })
+			u.view.Held = slices.DeleteFunc(slices.Clone(u.view.Held), func(h reading.Holding) bool { return u.KnownGPU(h.GPU) < 0 })
 			return
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unsafe"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
 // Holder is a container or a job that holds a GPU.
@@ -16,9 +18,9 @@ type Holder struct {
 	Shared bool
 }
 
-// maxHolders bounds those of a node, and maxHolderName their names. Eight GPUs that are
+// maxHoldings bounds those of a node, and maxHolderName their names. Eight GPUs that are
 // shared by MPS have up to 384.
-const maxHolders, maxHolderName = 512, 253
+const maxHoldings, maxHolderName = 512, 253
 
 // Named reports whether it says who it is, in a length that a name may have.
 func (h Holder) Named() bool {
@@ -31,13 +33,13 @@ func (h Holder) Compare(other Holder) int {
 		strings.Compare(h.Container, other.Container))
 }
 
-// Holding is a container or job and the UUIDs of its GPUs: most hold all of a node.
+// Holding is a holder and one of its GPUs. A node's have their holders in common.
 type Holding struct {
-	Holder
-	GPUs []string
+	*Holder
+	GPU string
 }
 
-// Holdings are those of a node, in order. A change makes new ones: readers may hold them.
+// Holdings are those of a node, by the holders' names. A change makes new ones: readers may hold them.
 type Holdings []Holding
 
 // Set says whether a container or job holds the GPU, and returns what is new. One that holds
@@ -47,53 +49,42 @@ func (all Holdings) Set(uuid string, of Holder, on bool) (next Holdings, news bo
 	if !of.Named() {
 		return all, false
 	}
-	ends := func(h Holder) bool {
-		return h == of && !on || h != of && on && !of.Shared && (h.Job == "") == (of.Job == "")
-	}
+	var own *Holder
 	held := false
-	for i := range all {
-		if h := &all[i]; slices.Contains(h.GPUs, uuid) {
-			held, news = held || h.Holder == of, news || ends(h.Holder)
-		}
+	ends := func(h Holding) bool {
+		same := *h.Holder == of
+		return h.GPU == uuid && (same && !on || !same && on && !of.Shared && (h.Job == "") == (of.Job == ""))
 	}
-	if news {
-		all = all.without(func(h Holder, gpu string) bool { return gpu == uuid && ends(h) })
-	}
-	if held || !on {
-		return all, news
-	}
-	next = slices.Clone(all)
-	if i := slices.IndexFunc(next, func(h Holding) bool { return h.Holder == of }); i >= 0 {
-		next[i].GPUs = append(slices.Clone(next[i].GPUs), uuid)
-		return next, true
-	}
-	if len(next) >= maxHolders {
-		return all, news
-	}
-	at, _ := slices.BinarySearchFunc(next, of, func(h Holding, of Holder) int { return h.Compare(of) })
-	return slices.Insert(next, at, Holding{of, []string{uuid}}), true
-}
-
-// Without ends those of GPUs that are gone.
-func (all Holdings) Without(gone func(uuid string) bool) Holdings {
-	return all.without(func(_ Holder, uuid string) bool { return gone(uuid) })
-}
-
-func (all Holdings) without(gone func(h Holder, uuid string) bool) (left Holdings) {
 	for _, h := range all {
-		h.GPUs = slices.DeleteFunc(slices.Clone(h.GPUs), func(uuid string) bool { return gone(h.Holder, uuid) })
-		if len(h.GPUs) > 0 {
-			left = append(left, h)
+		if *h.Holder == of {
+			own, held = h.Holder, held || h.GPU == uuid
 		}
+		news = news || ends(h)
 	}
-	return left
+	add := on && !held && len(all) < maxHoldings
+	if !news && !add {
+		return all, false
+	}
+	next = slices.DeleteFunc(slices.Clone(all), ends)
+	if add {
+		if own == nil {
+			own = new(of)
+			for _, name := range own.names() {
+				*name = strings.Clone(*name) // the text may be much longer
+			}
+		}
+		at, _ := slices.BinarySearchFunc(next, of, func(h Holding, of Holder) int { return h.Compare(of) })
+		next = slices.Insert(next, at, Holding{own, uuid})
+	}
+	return next, true
 }
 
-// Of returns who holds a GPU, or any of the node's where uuid is empty.
+// Of returns who holds a GPU, or any of the node's where uuid is empty, each once: a job may
+// have some GPUs alone, and some with others.
 func (all Holdings) Of(uuid string) (list []Holder) {
 	for _, h := range all {
-		if uuid == "" || slices.Contains(h.GPUs, uuid) {
-			list = append(list, h.Holder)
+		if (uuid == "" || h.GPU == uuid) && (len(list) == 0 || h.Compare(list[len(list)-1]) != 0) {
+			list = append(list, *h.Holder)
 		}
 	}
 	return list
@@ -101,18 +92,31 @@ func (all Holdings) Of(uuid string) (list []Holder) {
 
 // Bytes is about what they take.
 func (all Holdings) Bytes() (n int) {
-	for i := range all {
-		h := &all[i]
-		n += 2*(int(unsafe.Sizeof(*h))+len(h.GPUs)*int(unsafe.Sizeof(""))) + len(h.Job) + len(h.Pod) + len(h.Namespace) + len(h.Container) + 48
+	for i, h := range all {
+		n += 2 * int(unsafe.Sizeof(h))
+		if i == 0 || all[i-1].Holder != h.Holder {
+			n += int(unsafe.Sizeof(*h.Holder)) + len(h.Job) + len(h.Pod) + len(h.Namespace) + len(h.Container) + 48
+		}
 	}
 	return n
 }
 
-// holderKeys are the names that a holder's text has, in their order.
-var holderKeys = [...]string{"job", "namespace", "pod", "container"}
+// holderKeys are the names that a holder's text has, in their order, and their attributes.
+var holderKeys = [...][2]string{
+	{"job", gpusemconv.AttrJobID}, {"namespace", gpusemconv.AttrNamespaceName}, {"pod", gpusemconv.AttrPodName}, {"container", gpusemconv.AttrContainerName},
+}
 
 func (h *Holder) names() [len(holderKeys)]*string {
 	return [...]*string{&h.Job, &h.Namespace, &h.Pod, &h.Container}
+}
+
+// Name sets the name of a key or attribute, where it is a holder's.
+func (h *Holder) Name(key, value string) {
+	for i, name := range h.names() {
+		if slices.Contains(holderKeys[i][:], key) {
+			*name = value
+		}
+	}
 }
 
 // String is the holder as one line, such as `job=1234`, or `namespace=ml pod=train-0 container=main`.
@@ -120,7 +124,7 @@ func (h Holder) String() string {
 	var words []string
 	for i, name := range h.names() {
 		if *name != "" {
-			words = append(words, holderKeys[i]+"="+strings.Join(strings.Fields(*name), "_"))
+			words = append(words, holderKeys[i][0]+"="+strings.Join(strings.Fields(*name), "_"))
 		}
 	}
 	return strings.Join(words, " ")
@@ -130,11 +134,7 @@ func (h Holder) String() string {
 func ParseHolder(text string) (h Holder) {
 	for word := range strings.FieldsSeq(text) {
 		key, value, _ := strings.Cut(word, "=")
-		for i, name := range h.names() {
-			if key == holderKeys[i] {
-				*name = strings.Clone(value) // the text may be much longer
-			}
-		}
+		h.Name(key, strings.Clone(value)) // the text may be much longer
 	}
 	return h
 }

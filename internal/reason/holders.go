@@ -2,28 +2,14 @@
 
 package reason
 
-import (
-	"slices"
-	"strings"
+import "github.com/gpu-collector/gpu-collector/internal/reading"
 
-	"github.com/gpu-collector/gpu-collector/internal/reading"
-)
-
-// SetHolder says whether a container or job holds the GPU. The names are copied when they
-// are new.
+// SetHolder says whether a container or job holds the GPU.
 func (n *Node) SetHolder(gpu int, of reading.Holder, on bool) error {
-	next, news := n.holdings.Set(n.gpus[gpu].id, of, on)
-	if !news {
-		return nil
+	if next, news := n.holdings.Set(n.gpus[gpu].id, of, on); news {
+		return n.setHoldings(next)
 	}
-	for i := range next {
-		if h := &next[i].Holder; *h == of {
-			for _, s := range [...]*string{&h.Job, &h.Pod, &h.Namespace, &h.Container} {
-				*s = strings.Clone(*s)
-			}
-		}
-	}
-	return n.setHoldings(next)
+	return nil
 }
 
 func (n *Node) setHoldings(next reading.Holdings) error {
@@ -50,7 +36,5 @@ func (s *Store) Holders(cluster, node, gpu string, limit int) []reading.Holder {
 	if len(list) == 0 {
 		list = n.holdings.Of("")
 	}
-	// A job may have some GPUs alone, and some with others.
-	list = slices.CompactFunc(list, func(a, b reading.Holder) bool { return a.Compare(b) == 0 })
 	return list[:min(len(list), limit)]
 }

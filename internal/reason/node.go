@@ -351,7 +351,8 @@ func (n *Node) forget(sc scope, of int) {
 	n.series = slices.DeleteFunc(n.series, func(s series) bool { return gone(s.fact, s.of) })
 	n.moved = slices.DeleteFunc(n.moved, func(h history) bool { return gone(h.fact, h.of) })
 	if sc == ofGPU {
-		_ = n.setHoldings(n.holdings.Without(func(id string) bool { return id == n.gpus[of].id })) // which takes no more
+		gone := func(h reading.Holding) bool { return h.GPU == n.gpus[of].id }
+		_ = n.setHoldings(slices.DeleteFunc(slices.Clone(n.holdings), gone)) // which takes no more
 	}
 }
 

@@ -28,7 +28,7 @@ type explained struct {
 	// finding is why the node is slow, at the end why it was; nil where that is
 	// not asked.
 	finding *reason.Finding
-	// holders are the containers and jobs of the culprit's GPU, else of the node, as of the onset.
+	// holders are the containers and jobs of the culprit's GPU, else of the node; of an onset.
 	holders []reading.Holder
 	// cost is what the gap takes from a synchronous job, in GPU-hours per hour;
 	// only read when hasCost.
@@ -42,21 +42,15 @@ type explainer struct {
 	groupBy []string
 	// told is what was said of the episodes that go on, by their ids: at the end
 	// the facts may be gone.
-	told map[string]said
+	told map[string]reason.Finding
 	most int // in told
-}
-
-// said is what the onset said of an episode, and its newest finding: nil of a silent node.
-type said struct {
-	finding *reason.Finding
-	holders []reading.Holder
 }
 
 // maxHolders bounds those that a record names.
 const maxHolders = 16
 
 func newExplainer(cfg *Config, facts *factReader) *explainer {
-	return &explainer{facts: facts, groupBy: cfg.GroupBy, told: make(map[string]said), most: cfg.bounded().MaxNodes}
+	return &explainer{facts: facts, groupBy: cfg.GroupBy, told: make(map[string]reason.Finding), most: cfg.bounded().MaxNodes}
 }
 
 // episodes completes the events of a report.
@@ -68,28 +62,24 @@ func (x *explainer) episodes(r *straggler.Report) []explained {
 	for i := range r.Events {
 		all[i] = explained{Event: &r.Events[i]}
 		ep := &all[i]
-		before, known := x.told[ep.ID]
 		if ep.Node != "" && ep.Kind == episode.EventOnset {
-			before.holders = x.facts.store.Holders(ep.Cluster, ep.Node, ep.Culprit.GPU, maxHolders)
-		}
-		ep.holders = before.holders
-		if ep.slow() {
-			before.finding = x.explain(ep, r)
+			ep.holders = x.facts.store.Holders(ep.Cluster, ep.Node, ep.Culprit.GPU, maxHolders)
 		}
 		switch {
+		case ep.slow():
+			x.explain(ep, r)
 		case ep.Kind == episode.EventEnd:
-			ep.finding = before.finding
-			delete(x.told, ep.ID)
-		case known || len(x.told) < x.most:
-			x.told[ep.ID] = before
+			if f, known := x.told[ep.ID]; known {
+				ep.finding = &f
+				delete(x.told, ep.ID)
+			}
 		}
 	}
 	return all
 }
 
-// explain says why those whom ep is about are slow, and what it costs. It returns what the
-// end repeats.
-func (x *explainer) explain(ep *explained, r *straggler.Report) *reason.Finding {
+// explain says why those whom ep is about are slow, and what it costs.
+func (x *explainer) explain(ep *explained, r *straggler.Report) {
 	members := groupMembers(r.Nodes, ep.Cluster, ep.Group)
 	since := ep.Since
 	if !ep.sinceKnown() {
@@ -103,7 +93,9 @@ func (x *explainer) explain(ep *explained, r *straggler.Report) *reason.Finding 
 	}
 	ep.finding = &f
 	ep.cost, ep.hasCost = cost(ep.Event, members, x.facts, x.groupBy)
-	return &reason.Finding{Reason: f.Reason, Observation: f.Observation, GPU: f.GPU}
+	if _, known := x.told[ep.ID]; known || len(x.told) < x.most {
+		x.told[ep.ID] = reason.Finding{Reason: f.Reason, Observation: f.Observation, GPU: f.GPU}
+	}
 }
 
 // slow reports whether the episode is about slowness that goes on. Its group and

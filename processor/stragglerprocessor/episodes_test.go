@@ -266,42 +266,25 @@ func TestOtherEpisodes(t *testing.T) {
 	}
 }
 
-// TestEpisodesNameTheJobs of the GPU at fault, else of the node, as of the onset.
-func TestEpisodesNameTheJobs(t *testing.T) {
+// TestOnsetsNameTheJobs of the GPU at fault, else of the node.
+func TestOnsetsNameTheJobs(t *testing.T) {
 	o, report := hotFleet(t)
-	e := straggler.New(createDefaultConfig().(*Config).engine())
-	hold := func(gpu, job string, on bool) {
-		md := pmetric.NewMetrics()
-		rm := resource(md, map[string]any{"host.name": "n2", "k8s.cluster.name": "prod"})
-		gauge(rm, gpusemconv.MetricGPUAllocation, 1, "hw.id", gpu, gpusemconv.AttrJobID, job, gpusemconv.AttrShared, "true")
-		if !on {
-			p := rm.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0)
-			p.SetFlags(p.Flags().WithNoRecordedValue(true))
-		}
-		o.observe(t.Context(), e, md, noon)
-	}
-	hold("GPU-2-1", "13", true)
+	md := pmetric.NewMetrics()
+	gauge(resource(md, map[string]any{"host.name": "n2", "k8s.cluster.name": "prod"}), gpusemconv.MetricGPUAllocation, 1,
+		"hw.id", "GPU-2-1", gpusemconv.AttrJobID, "13", gpusemconv.AttrShared, "true")
+	o.observe(t.Context(), straggler.New(createDefaultConfig().(*Config).engine()), md, noon)
 	x := explainerOf(o)
 	told := func(ev episode.Event) any {
 		report.Events = []episode.Event{ev}
 		return theRecord(x.episodes(report)[0].record(&o.ids, "v", ev.At).ResourceLogs().At(0)).Attributes().AsRaw()[gpusemconv.AttrEpisodeAllocations]
 	}
-	of := onset()
-	of.ID, of.Culprit = "e2", nodesignal.Subject{GPU: "GPU-2-1"}
-	silent := onset()
-	silent.ID, silent.Subject = "e3", episode.SubjectMissing
+	of, silent := onset(), onset()
+	of.Culprit, silent.Subject = nodesignal.Subject{GPU: "GPU-2-1"}, episode.SubjectMissing
 	assert.Equal(t, []any{"job=12", "job=13"}, told(onset()))
 	assert.Equal(t, []any{"job=13"}, told(of))
 	assert.Equal(t, []any{"job=12", "job=13"}, told(silent))
-	hold("GPU-2-1", "13", false)
-	hold("GPU-2-1", "14", true)
-	for _, kind := range []episode.EventKind{episode.EventSeverity, episode.EventEnd} {
-		of.Kind, silent.Kind = kind, kind
-		assert.Equal(t, []any{"job=13"}, told(of), kind)
-	}
-	assert.Equal(t, []any{"job=12", "job=13"}, told(silent))
-	of.Kind = episode.EventOnset
-	assert.Equal(t, []any{"job=14"}, told(of))
+	of.Kind = episode.EventEnd
+	assert.Nil(t, told(of))
 }
 
 // TestAnEndSaysWhy: the reason that was told last, though the facts are gone.

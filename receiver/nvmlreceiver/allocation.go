@@ -29,7 +29,6 @@ type pods struct {
 	failure func()
 	trouble bool
 	heard   bool // the kubelet has answered
-	absent  bool // its socket, from the start on, which was said
 	minors  minorFiles
 	strange bool // a device was of no GPU
 }
@@ -53,18 +52,15 @@ func (p *pods) ask(ctx context.Context) (answer func() []podresources.Allocation
 	}()
 	return func() []podresources.Allocation {
 		r := <-results
-		if p.heard = p.heard || r.err == nil; !p.heard && errors.Is(r.err, fs.ErrNotExist) {
-			if !p.absent {
-				p.log.Info("hw.gpu.allocation names no pods: the kubelet has no socket here", zap.Error(r.err))
-			}
-			p.absent = true
-			return nil
-		}
-		if r.fresh && r.err != nil {
+		p.heard = p.heard || r.err == nil
+		absent := !p.heard && errors.Is(r.err, fs.ErrNotExist)
+		if r.fresh && r.err != nil && !absent {
 			p.failure()
 		}
 		switch trouble := r.err != nil; {
 		case trouble == p.trouble:
+		case absent:
+			p.log.Info("hw.gpu.allocation names no pods: the kubelet has no socket here", zap.Error(r.err))
 		case trouble:
 			p.log.Warn("hw.gpu.allocation names no pods: the kubelet does not say which pods hold which GPU", zap.Error(r.err))
 		default:
@@ -179,70 +175,48 @@ func readMinors(proc string) map[string]int {
 	return minors
 }
 
-// holding is one container or one job on one GPU or MIG slice.
-type holding struct {
-	sample    *gpuhealth.Sample
-	container podresources.Container // none for a job
-	job       string
-}
-
-// kind is what shares a GPU with its like: a job that runs in a container does not share it.
-type kind struct {
-	sample *gpuhealth.Sample
-	job    bool
-}
-
-// relation gathers who holds what, each once whoever tells of it.
-type relation struct {
-	holdings map[holding]struct{}
-	holders  map[kind]int
-	shared   map[*gpuhealth.Sample]bool
-}
-
-func newRelation() *relation {
-	return &relation{map[holding]struct{}{}, map[kind]int{}, map[*gpuhealth.Sample]bool{}}
-}
-
-func (r *relation) add(h holding) {
-	if _, known := r.holdings[h]; known { // a container may have several time slices of one GPU
-		return
-	}
-	r.holdings[h] = struct{}{}
-	r.holders[kind{h.sample, h.job != ""}]++
-}
-
-// containers adds those of the kubelet. A device that NVML does not know gets none.
-func (r *relation) containers(samples []gpuhealth.Sample, allocations []podresources.Allocation, byMinor map[int]string) {
-	for i := range allocations {
-		a := &allocations[i]
-		if sample := deviceSample(samples, &a.Device, byMinor); sample != nil {
-			r.shared[sample] = r.shared[sample] || a.Device.Shared
-			r.add(holding{sample: sample, container: a.Container})
-		}
-	}
-}
-
-// jobs adds those of a GPU or slice.
-func (r *relation) jobs(sample *gpuhealth.Sample, jobs ...string) {
-	for _, job := range jobs {
-		r.add(holding{sample: sample, job: job})
-	}
-}
-
-// allocation is a series of the relation.
+// allocation is a series of the relation: a job, or a container, and its GPU or slice.
 type allocation struct {
 	uuid, parent, job string
 	container         podresources.Container
 	shared            bool
 }
 
-// record adds a point for each, and ends those of before that are no more.
-func (r *relation) record(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, before map[allocation]struct{}) (now map[allocation]struct{}) {
-	now = make(map[allocation]struct{}, len(r.holdings))
-	for h := range r.holdings {
-		k := kind{h.sample, h.job != ""}
-		a := allocation{h.sample.UUID, h.sample.Parent, h.job, h.container, r.holders[k] > 1 || !k.job && r.shared[h.sample]}
-		now[a] = struct{}{}
+// relate records who holds what, each once whoever tells of it, and ends those of before that
+// are no more. A device that NVML does not know has no holder.
+func relate(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, samples []gpuhealth.Sample, held []podresources.Allocation, byMinor map[int]string,
+	jobs map[string][]string, before map[allocation]bool,
+) (now map[allocation]bool) {
+	type kind struct { // what shares a GPU with its like: a job that runs in a container does not share it
+		uuid string
+		job  bool
+	}
+	all, holders := map[allocation]bool{}, map[kind]int{}
+	add := func(a allocation) kind {
+		k := kind{a.uuid, a.job != ""}
+		if !all[a] { // a container may have several time slices of one GPU
+			all[a] = true
+			holders[k]++
+		}
+		return k
+	}
+	for i := range held {
+		d := &held[i].Device
+		if s := deviceSample(samples, d, byMinor); s != nil {
+			if k := add(allocation{uuid: s.UUID, parent: s.Parent, container: held[i].Container}); d.Shared {
+				holders[k] = 2 // at least
+			}
+		}
+	}
+	for i := range samples {
+		for _, job := range jobs[samples[i].UUID] {
+			add(allocation{uuid: samples[i].UUID, parent: samples[i].Parent, job: job})
+		}
+	}
+	now = map[allocation]bool{}
+	for a := range all {
+		a.shared = holders[kind{a.uuid, a.job != ""}] > 1
+		now[a] = true
 		delete(before, a)
 		a.record(mb, ts, 1)
 	}

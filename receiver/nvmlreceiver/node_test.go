@@ -300,9 +300,7 @@ func TestRecordAllocations(t *testing.T) {
 			cfg := metadata.NewDefaultMetricsBuilderConfig()
 			mb := metadata.NewMetricsBuilder(cfg, settings(t).Settings)
 			p := pods{log: zap.NewNop()}
-			r := newRelation()
-			r.containers(samples, allocations, p.gpus(samples, allocations, 3))
-			r.record(mb, 1, nil)
+			relate(mb, 1, samples, allocations, p.gpus(samples, allocations, 3), nil, nil)
 			var got []point
 			for _, p := range points(mb.Emit()) {
 				a := p.Attributes().AsRaw()

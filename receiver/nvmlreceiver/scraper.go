@@ -64,7 +64,7 @@ type gpuScraper struct {
 	pods      pods
 	groups    groupJobs
 	files     jobFiles
-	held      map[allocation]struct{} // at the last scrape
+	held      map[allocation]bool // at the last scrape
 
 	generation uint64
 	loads      driverLoads
@@ -246,7 +246,10 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	}
 	count := s.count(samples, &report, now)
 	if s.relates {
-		s.relate(samples, held, s.pods.gpus(samples, held, max(count.expected, report.Listed)), ts)
+		jobs := s.groups.of(samples, holders(samples))
+		s.files.read(samples, jobs)
+		byMinor := s.pods.gpus(samples, held, max(count.expected, report.Listed))
+		s.held = relate(s.builder, ts, samples, held, byMinor, jobs, s.held)
 	}
 	s.recordNode(ts, count, len(samples))
 	s.news.missing(count, &report, s.roster, after)
@@ -258,18 +261,6 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		return pmetric.NewMetrics(), nil
 	}
 	return metrics, nil
-}
-
-// relate records who holds the GPUs, by all who tell of it.
-func (s *gpuScraper) relate(samples []gpuhealth.Sample, held []podresources.Allocation, byMinor map[int]string, ts pcommon.Timestamp) {
-	r := newRelation()
-	r.containers(samples, held, byMinor)
-	running, mapped, names := s.groups.of(samples, holders(samples)), s.files.read(), fileNames(samples)
-	for i := range samples {
-		uuid := samples[i].UUID
-		r.jobs(&samples[i], append(running[uuid], mapped[names[uuid]]...)...)
-	}
-	s.held = r.record(s.builder, ts, s.held)
 }
 
 // holders are the processes of each GPU. One that is cut into slices has those of them.

@@ -32,54 +32,42 @@ var held struct {
 func Addr(ctx context.Context) (string, error) {
 	for range count {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(count)))
-		reservation, err := reserve(ctx, addr)
-		if err != nil {
-			continue
+		if reserve(ctx, addr) == nil {
+			return addr, nil
 		}
-		held.Lock()
-		held.reservations = append(held.reservations, reservation)
-		held.Unlock()
-		return addr, nil
 	}
 	return "", errors.New("no free port on 127.0.0.1")
 }
 
 // reserve holds the UDP port of that number, which none of our servers wants
 // and which leaves the TCP port to the server. It fails where either is taken.
-func reserve(ctx context.Context, addr string) (net.PacketConn, error) {
+func reserve(ctx context.Context, addr string) error {
 	reservation, err := new(net.ListenConfig).ListenPacket(ctx, "udp", addr)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, errors.Join(err, reservation.Close())
+		return errors.Join(err, reservation.Close())
 	}
-	return reservation, l.Close()
+	held.Lock()
+	defer held.Unlock()
+	held.reservations = append(held.reservations, reservation)
+	return l.Close()
 }
 
 // FreeOffset returns a number that makes a port as FreeAddr's of each of these.
 func FreeOffset(t testing.TB, ports ...int) int {
 	t.Helper()
 	lowest, highest := first-slices.Min(ports), first+count-1-slices.Max(ports)
-tries:
 	for range count {
 		offset := lowest + rand.IntN(highest-lowest+1)
-		var reserved []net.PacketConn
-		for _, port := range ports {
-			reservation, err := reserve(t.Context(), net.JoinHostPort("127.0.0.1", strconv.Itoa(port+offset)))
-			if err != nil {
-				for _, r := range reserved {
-					_ = r.Close()
-				}
-				continue tries
-			}
-			reserved = append(reserved, reservation)
+		taken := func(port int) bool {
+			return reserve(t.Context(), net.JoinHostPort("127.0.0.1", strconv.Itoa(port+offset))) != nil
 		}
-		held.Lock()
-		held.reservations = append(held.reservations, reserved...)
-		held.Unlock()
-		return offset
+		if !slices.ContainsFunc(ports, taken) {
+			return offset
+		}
 	}
 	t.Fatal("no offset is free on 127.0.0.1")
 	return 0

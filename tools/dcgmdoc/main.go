@@ -8,6 +8,7 @@ package main
 
 import (
 	"fmt"
+	"log"
 	"os"
 	"strconv"
 	"strings"
@@ -18,27 +19,19 @@ import (
 const begin, end = "<!-- begin names -->\n", "<!-- end names -->"
 
 func main() {
-	old, err := os.ReadFile(os.Args[1])
-	if err == nil {
-		var page string
-		if page, err = document(string(old)); err == nil {
-			err = os.WriteFile(os.Args[1], []byte(page), 0o644)
-		}
-	}
+	log.SetFlags(0)
+	page, err := os.ReadFile(os.Args[1])
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		log.Fatal(err)
 	}
-}
-
-// document is the page with its table written anew.
-func document(page string) (string, error) {
-	before, rest, found := strings.Cut(page, begin)
+	before, rest, found := strings.Cut(string(page), begin)
 	_, after, ends := strings.Cut(rest, end)
 	if !found || !ends {
-		return "", fmt.Errorf("the page has no part between %q and %q", begin, end)
+		log.Fatalf("%s has no part between %q and %q", os.Args[1], begin, end)
 	}
-	return before + begin + table() + end + after, nil
+	if err := os.WriteFile(os.Args[1], []byte(before+begin+table()+end+after), 0o600); err != nil {
+		log.Fatal(err)
+	}
 }
 
 // table is dense: each of its spaces makes a word.

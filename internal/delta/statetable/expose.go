@@ -385,17 +385,31 @@ func (s *scrape) family(f int) error {
 			runs = runs[n:]
 		}
 		s.end()
-		if len(s.buf) >= flushText && s.exposed.Series > before {
-			if _, err := s.to.Write(s.buf); err != nil {
+		if s.exposed.Series > before {
+			if err := s.flush(); err != nil {
 				return err
 			}
-			s.buf = s.buf[:0]
 		}
 	}
-	if s.exposed.Series == before {
-		s.buf = s.buf[:header]
+	s.endFamily(header, before)
+	return nil
+}
+
+// flush writes the text once it is long.
+func (s *scrape) flush() error {
+	if len(s.buf) < flushText {
 		return nil
 	}
-	s.exposed.Families++
-	return nil
+	_, err := s.to.Write(s.buf)
+	s.buf = s.buf[:0]
+	return err
+}
+
+// endFamily takes the header back where no series followed.
+func (s *scrape) endFamily(header, before int) {
+	if s.exposed.Series == before {
+		s.buf = s.buf[:header]
+	} else {
+		s.exposed.Families++
+	}
 }

@@ -23,9 +23,8 @@ type gpuAt struct {
 type dcgmGPU struct {
 	labels string
 	whole  *dcgmGPU // that a slice is of
-	pod    holder   // what its one container adds to the labels
-	job    holder   // and its one job
-	hidden bool     // another one has its labels, and was heard of later
+	pods   []string // of its containers, as labels; with several it has none
+	jobs   []string // likewise
 	sum    float64  // of the name at hand
 	has    bool
 }
@@ -47,26 +46,32 @@ func (s *scrape) dcgm() error {
 		if labels == "" || gpus[at] != nil {
 			return
 		}
-		g := &dcgmGPU{labels: labels, whole: gpus[whole]}
-		if other, twice := byLabels[labels]; twice {
+		if other, twice := byLabels[labels]; twice { // the one that was heard of last counts
 			s.hide(s.nodes[at.node].cluster, HiddenDuplicate, 1)
-			if g.hidden = s.nodes[other.node].beat >= s.nodes[at.node].beat; !g.hidden {
-				gpus[other].hidden = true
+			if s.nodes[other.node].beat >= s.nodes[at.node].beat {
+				return
 			}
+			delete(gpus, other)
 		}
-		if !g.hidden {
-			byLabels[labels] = at
-		}
-		gpus[at], order = g, append(order, g)
+		g := &dcgmGPU{labels: labels, whole: gpus[whole]}
+		byLabels[labels], gpus[at], order = at, g, append(order, g)
 	})
 	s.points(gpusemconv.MetricGPUAllocation, func(at gpuAt, attrs []Attr, value float64) {
 		if g := gpus[at]; g != nil && value > 0 {
-			g.pod.by(attrs, [2]string{"pod", gpusemconv.AttrPodName}, [2]string{"namespace", gpusemconv.AttrNamespaceName}, [2]string{"container", gpusemconv.AttrContainerName})
-			g.job.by(attrs, [2]string{"hpc_job", gpusemconv.AttrJobID})
+			var h reading.Holder
+			for i := range attrs {
+				h.Name(attrs[i].Key, attrs[i].text())
+			}
+			addLabels(&g.pods, [2]string{"pod", h.Pod}, [2]string{"namespace", h.Namespace}, [2]string{"container", h.Container})
+			addLabels(&g.jobs, [2]string{"hpc_job", h.Job})
 		}
 	})
 	for _, g := range order {
-		g.labels += g.pod.labels + g.job.labels
+		for _, held := range [...][]string{g.pods, g.jobs} {
+			if len(held) == 1 {
+				g.labels += held[0]
+			}
+		}
 	}
 	for i := range dcgmnames.All {
 		if n := &dcgmnames.All[i]; n.Metric != "" {
@@ -101,30 +106,20 @@ func (s *scrape) dcgmFamily(n *dcgmnames.Name, gpus map[gpuAt]*dcgmGPU, order []
 		}
 	}
 	header, before := len(s.buf), s.exposed.Series
-	kind := promtext.Gauge
-	if n.Counter {
-		kind = promtext.Counter
-	}
+	kind := map[bool]promtext.Type{false: promtext.Gauge, true: promtext.Counter}[n.Counter]
 	s.buf = promtext.AppendFamily(s.buf, n.DCGM, n.Help+" ("+n.Unit+").", kind, s.OpenMetrics, true)
 	for _, g := range order {
-		if !g.has || g.hidden {
+		if !g.has {
 			continue
 		}
 		s.buf = append(append(append(s.buf, n.DCGM...), '{'), g.labels[1:]...)
 		s.buf = append(promtext.AppendFloat(append(s.buf, "} "...), n.Compute(g.sum)), '\n')
 		s.exposed.Series++
-		if len(s.buf) >= flushText {
-			if _, err := s.to.Write(s.buf); err != nil {
-				return err
-			}
-			s.buf, header = s.buf[:0], 0
+		if err := s.flush(); err != nil {
+			return err
 		}
 	}
-	if s.exposed.Series == before {
-		s.buf = s.buf[:header]
-		return nil
-	}
-	s.exposed.Families++
+	s.endFamily(header, before)
 	return nil
 }
 
@@ -144,21 +139,19 @@ func (s *scrape) points(metric string, yield func(at gpuAt, attrs []Attr, value 
 		for n < len(runs) && runs[n].node == i {
 			n++
 		}
-		func() {
-			v := &s.nodes[i]
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			s.each(int32(f), v, runs[:n], func(e *entry) {
-				s.attrs = s.sources[v.source].dict.attributes(s.attrs[:0], &v.names, e.attrs)
-				if id := textOf(s.attrs, gpusemconv.AttrHWID); id != "" {
-					value := float64(int64(e.value))
-					if e.kind() != KindInt {
-						value = math.Float64frombits(e.value)
-					}
-					yield(gpuAt{i, HashString(id)}, s.attrs, value)
+		v := &s.nodes[i]
+		v.mu.Lock()
+		s.each(int32(f), v, runs[:n], func(e *entry) {
+			s.attrs = s.sources[v.source].dict.attributes(s.attrs[:0], &v.names, e.attrs)
+			if id := textOf(s.attrs, gpusemconv.AttrHWID); id != "" {
+				value := float64(int64(e.value))
+				if e.kind() != KindInt {
+					value = math.Float64frombits(e.value)
 				}
-			})
-		}()
+				yield(gpuAt{i, HashString(id)}, s.attrs, value)
+			}
+		})
+		v.mu.Unlock()
 		runs = runs[n:]
 	}
 }
@@ -176,8 +169,7 @@ func (s *scrape) dcgmLabels(node int32, attrs []Attr, address string) string {
 		id = parent
 		model, profile, _ = strings.Cut(model, " MIG ")
 	}
-	var out []byte
-	for _, label := range [...][2]string{
+	return labelsOf([][2]string{
 		{"gpu", index},
 		{"UUID", id},
 		{"pci_bus_id", address},
@@ -190,35 +182,23 @@ func (s *scrape) dcgmLabels(node int32, attrs []Attr, address string) string {
 		{"hostname", v.name},
 		{"DCGM_FI_DRIVER_VERSION", textOf(attrs, "hw.driver_version")},
 		{s.cluster.name, v.cluster},
-	} {
-		out = appendSome(out, label[0], label[1])
+	})
+}
+
+// labelsOf are those that have a value, as text.
+func labelsOf(labels [][2]string) string {
+	var out []byte
+	for _, label := range labels {
+		if label[1] != "" {
+			out = promtext.AppendLabel(out, label[0], label[1])
+		}
 	}
 	return string(out)
 }
 
-// holder is the only holder of a GPU as labels, each with its attribute.
-type holder struct {
-	labels  string
-	several bool
-}
-
-func (h *holder) by(attrs []Attr, labels ...[2]string) {
-	var out []byte
-	for _, label := range labels {
-		out = appendSome(out, label[0], textOf(attrs, label[1]))
+// addLabels adds to a GPU's holders of a kind, as far as one differs from several.
+func addLabels(to *[]string, labels ...[2]string) {
+	if text := labelsOf(labels); len(*to) < 2 && text != "" && !slices.Contains(*to, text) {
+		*to = append(*to, text)
 	}
-	switch own := string(out); {
-	case own == "" || own == h.labels:
-	case h.labels != "" || h.several:
-		h.labels, h.several = "", true
-	default:
-		h.labels = own
-	}
-}
-
-func appendSome(to []byte, name, value string) []byte {
-	if value == "" {
-		return to
-	}
-	return promtext.AppendLabel(to, name, value)
 }

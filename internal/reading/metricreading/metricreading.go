@@ -223,17 +223,10 @@ func (p *Point) Xid() (int, bool) {
 // Holder returns who holds the GPU, of a point of hw.gpu.allocation.
 func (p *Point) Holder() (h reading.Holder) {
 	for key, v := range p.Attributes().All() {
-		switch key {
-		case gpusemconv.AttrJobID:
-			h.Job = Text(v)
-		case gpusemconv.AttrPodName:
-			h.Pod = Text(v)
-		case gpusemconv.AttrNamespaceName:
-			h.Namespace = Text(v)
-		case gpusemconv.AttrContainerName:
-			h.Container = Text(v)
-		case gpusemconv.AttrShared:
+		if key == gpusemconv.AttrShared {
 			h.Shared = Text(v) == "true"
+		} else {
+			h.Name(key, Text(v))
 		}
 	}
 	return h
