@@ -3,7 +3,6 @@
 package distro
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,7 +18,7 @@ import (
 	"go.opentelemetry.io/collector/otelcol"
 )
 
-var number = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?`)
+var number = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 
 // learn reads the names of a configuration, and returns the misfits among what the service uses.
 func (k *known) learn(conf *confmap.Conf, extensions []component.ID, used []usedComponent, factories otelcol.Factories) (errs []error) {
@@ -51,7 +50,10 @@ func (k *known) misfits(at string, t reflect.Type, value any) error {
 	case t == reflect.TypeFor[time.Duration]():
 		text := fmt.Sprint(value)
 		if _, err := time.ParseDuration(text); err != nil && value != nil {
-			return fmt.Errorf("`%s` is %s: a duration needs a unit, such as %ss", at, text, cmp.Or(number.FindString(text), "10"))
+			if number.MatchString(text) {
+				return fmt.Errorf("`%s` is %s: a duration needs a unit, such as %[2]ss", at, text)
+			}
+			return fmt.Errorf("`%s` is %q: a duration has a unit of ns, us, ms, s, m or h, such as 10s; a week is 168h", at, text)
 		}
 	case t == reflect.TypeFor[component.ID]():
 		isIt := func(id component.ID) bool { return id.String() == value }

@@ -32,16 +32,16 @@ type misfitting struct {
 
 func TestMisfits(t *testing.T) {
 	k := &known{keys: map[string]string{}, extensions: []component.ID{component.MustNewID("here")}}
-	const unit = ": a duration needs a unit, such as "
+	const unit, known = ": a duration needs a unit, such as ", ": a duration has a unit of ns, us, ms, s, m or h, such as 10s; a week is 168h"
 	for conf, want := range map[string]string{
 		`{timeout: 10s, pointer: 0, number: 10, text: "true", storage: here, optional: {timeout: "0"}, list: [], map: {a: 1h2m}, any: 1, other: 1}`: "",
 		`{timeout: , pointer: , storage: , optional: , list: , map: }`:                                                                              "",
-		`{timeout: [], optional: 1, list: {}, map: 7}`:                                                                                              "`x::timeout` is []" + unit + "10s",
+		`{timeout: [], optional: 1, list: {}, map: 7}`:                                                                                              "`x::timeout` is \"[]\"" + known,
 		`{timeout: 10}`:                        "`x::timeout` is 10" + unit + "10s",
 		`{timeout: "10"}`:                      "`x::timeout` is 10" + unit + "10s",
 		`{timeout: 1.5}`:                       "`x::timeout` is 1.5" + unit + "1.5s",
-		`{timeout: 10 sec}`:                    "`x::timeout` is 10 sec" + unit + "10s",
-		`{timeout: soon}`:                      "`x::timeout` is soon" + unit + "10s",
+		`{timeout: 10 sec}`:                    "`x::timeout` is \"10 sec\"" + known,
+		`{timeout: 7d}`:                        "`x::timeout` is \"7d\"" + known,
 		`{pointer: 5}`:                         "`x::pointer` is 5" + unit + "5s",
 		`{optional: {timeout: 5}}`:             "`x::optional::timeout` is 5" + unit + "5s",
 		`{list: [{timeout: 5}]}`:               "`x::list::0::timeout` is 5" + unit + "5s",

@@ -97,7 +97,7 @@ func TestCheckAsksTheGateway(t *testing.T) {
 	var c *checkup
 	eventually(t, "the gateway has compared once, and does not know the node", func() bool {
 		c = h.check("")
-		return c.of("peers") == "warn: The gateway does not know a node n0."
+		return c.of("peers") == "warn: The gateway does not know a node n0 of cluster lab."
 	})
 	assert.Zero(t, c.Exit)
 	assert.Equal(t, "ok: The gateway "+gp.grpc+" takes pushes.", c.of("gateway"))
@@ -206,7 +206,7 @@ func TestCheckKnowsWhatTheAgentRemembers(t *testing.T) {
 	remembered := filepath.Join(h.memory, "nvml.state")
 	eventually(t, "the agent remembers its GPUs", func() bool { _, err := os.Stat(remembered); return err == nil })
 	c := h.check("")
-	assert.Contains(t, c.of("ports"), "ok: All are taken, as by an agent that runs: ")
+	assert.Contains(t, c.of("ports"), "ok: Taken, as by an agent that runs: ")
 	a.stop()
 	before, err := os.ReadFile(remembered)
 	require.NoError(t, err)
