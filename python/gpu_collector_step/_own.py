@@ -52,6 +52,13 @@ class Source:
         self._spans: List[Tuple[Any, Any]] = []
         self._pending: Deque[Tuple[List[Tuple[Any, Any]], float]] = deque()
         self._known = False
+        self._handles: List[Any] = []  # of hooks on modules
+        self._hooked: List[Any] = []  # of hooks on gradients
+
+    def drop(self) -> None:
+        """Takes its hooks from the model."""
+        for handle in self._handles + self._hooked:
+            handle.remove()
 
     def begin(self) -> None:
         self._spans, self._open = [], self._clock.mark()
@@ -90,6 +97,17 @@ class Source:
             self._pending.append((self._spans if known else [], wall))
 
 
+class Unknown(Source):
+    """The whole step, where own time cannot be told."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Clock())
+        self.why = why
+
+    def wait(self) -> None:
+        """Says nothing here."""
+
+
 class Gradients(Source):
     """From the begin of a step to its last gradient, and again over each micro-step. DDP's ranks
     wait at the end of backward, for the gradients of the slowest."""
@@ -101,13 +119,12 @@ class Gradients(Source):
         self._hook = hook
         self._stop: Any = None
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._hooked: List[Any] = []
         self._hook_gradients(range(len(self._parameters)))
         # The wrapper's forward may wait too, for the buffers of rank 0. The inner model's
         # does not.
-        inner.register_forward_pre_hook(hook(self.resume))
+        self._handles = [inner.register_forward_pre_hook(hook(self.resume))]
         if inner is not model:
-            model.register_forward_pre_hook(hook(self.wait))
+            self._handles.append(model.register_forward_pre_hook(hook(self.wait)))
 
     def begin(self) -> None:
         super().begin()
@@ -164,12 +181,11 @@ class Blocks(Source):
     def __init__(self, clock: Clock, hook: Hook, root: Any, blocks: List[Any]) -> None:
         super().__init__(clock)
         self._forward = False
-        root.register_forward_pre_hook(hook(self._enter))
-        root.register_forward_hook(hook(self._leave))
+        self._handles = [root.register_forward_pre_hook(hook(self._enter)), root.register_forward_hook(hook(self._leave))]
         for block in blocks:
             # Hooks run in the order of their registration: these behind FSDP's, which waits.
-            block.register_forward_pre_hook(hook(self._before))
-            block.register_forward_hook(hook(self._close))
+            self._handles.append(block.register_forward_pre_hook(hook(self._before)))
+            self._handles.append(block.register_forward_hook(hook(self._close)))
 
     def begin(self) -> None:
         self._spans, self._open, self._forward = [], None, False
