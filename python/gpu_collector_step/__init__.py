@@ -5,7 +5,6 @@ for other ranks: `from gpu_collector_step import step`, then `with step():` arou
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import sys
 import threading
@@ -26,21 +25,6 @@ _LOOKS = 16
 _MOST_MISTAKES = 10
 
 
-class _Hook:
-    """Calls act from a model while a step runs. In a copy of the model or a checkpoint it becomes
-    one of the standard library's that does nothing."""
-
-    def __init__(self, step: Step, act: Callable[[], None]) -> None:
-        self._step, self._act = step, act
-
-    def __call__(self, *_: Any) -> None:
-        if self._step._begun is not None:
-            self._step.attempt(self._act)
-
-    def __reduce__(self) -> Any:
-        return getattr, (contextlib.nullcontext(), "__exit__")
-
-
 class Step:
     """Measures the steps of a process. Its methods neither raise nor wait. A call ends a step and
     begins the next. In a `with` statement it bounds one step, and calls in it are of that step."""
@@ -55,13 +39,12 @@ class Step:
         self._seen = self._mistakes = self._depth = self._thread = 0
 
     def __call__(self) -> Step:
-        if not self._depth:
-            self.end()
-            self.begin()
+        self.end()
+        self.begin()
         return self
 
     def __enter__(self) -> Step:
-        if self._begun is None and not self._depth:  # `with step:` without a call
+        if self._begun is None:  # `with step:` without a call
             self.begin()
         self._depth += 1
         return self
@@ -70,12 +53,11 @@ class Step:
         self._depth -= 1
         if kind is not None:
             self._begun = None  # a step that failed has no length
-        if not self._depth:
-            self.end()
+        self.end()
 
     def begin(self) -> None:
         """A step begins. One that has not ended is left out."""
-        if self._off:
+        if self._off or self._depth:
             return
         try:
             if self._sender is None:
@@ -94,6 +76,8 @@ class Step:
 
     def end(self) -> None:
         """The step ends. Without a begin it does nothing."""
+        if self._depth:
+            return
         begun, self._begun = self._begun, None
         if self.looks is not None:
             self.attempt(self.looks.remove)
@@ -112,8 +96,8 @@ class Step:
             self._mistaken(mistake)
 
     def wait(self) -> bool:
-        """The rank waits for others until `resume`. False where it does so already, and on a
-        thread of the job's own. Those of autograd work for the step's, and Python did not start them."""
+        """The rank waits for others until `resume`. False where it does so already, and on a thread
+        of the job's own. Autograd's works for the step, and Python did not start it."""
         if self._begun is None or self._waits:
             return False
         if threading.get_ident() != self._thread and not isinstance(threading.current_thread(), threading._DummyThread):
@@ -132,12 +116,11 @@ class Step:
         """Splits the wait off by hooks on a model. A running step is left out."""
         if model in self.known:
             return
-        self._begun = None
-        self.source.drop()
-        modules = list(model.modules())
-        # A wrapper may come around the model that is known. Between two models the ranks wait unseen.
-        alone = self.known.issubset(modules)
-        self.source = _torch.watch(self, model) if alone else _own.Unknown("more than one wrapped model is called")
+        self._begun, modules = None, list(model.modules())
+        if self.known.issubset(modules):  # a wrapper may come around the model that is known
+            self.source = _torch.watch(self, model)
+        else:
+            self.source = _own.Source(_own.Clock(), "more than one wrapped model is called")
         self.known.update(modules)
 
     def attempt(self, act: Callable[[], object]) -> None:
@@ -146,10 +129,6 @@ class Step:
             act()
         except Exception as mistake:
             self._mistaken(mistake)
-
-    def hook(self, act: Callable[[], None]) -> Callable[..., None]:
-        """act as a hook of a model, while a step runs."""
-        return _Hook(self, act)
 
     def _mistaken(self, mistake: Exception) -> None:
         self._begun = None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from typing import Any, Callable, Deque, Iterator, List, Optional, Set, Tuple
@@ -14,7 +15,20 @@ _MOST_SPANS = 4096
 # Steps after which only the parameters keep a hook whose gradient came last in one of them.
 _LEARN = 10
 
-Hook = Callable[[Callable[[], None]], Callable[..., None]]
+
+class Hook:
+    """Lets a model tell a source of its calls while a step runs. A copy of the model, such as a
+    checkpoint, has instead what does nothing, from the standard library."""
+
+    def __init__(self, step: Any, source: Source, act: Callable[[], None]) -> None:
+        self._step, self._source, self._act = step, source, act
+
+    def __call__(self, *_: Any) -> None:
+        if self._step._begun is not None and self._step.source is self._source:
+            self._step.attempt(self._act)
+
+    def __reduce__(self) -> Any:
+        return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 class Clock:
@@ -42,29 +56,23 @@ class Clock:
 
 
 class Source:
-    """The whole step without its collectives. Where there was none, own time is not known."""
+    """The whole step without its collectives. Where there was none, or where something else keeps
+    it from being known, own time is not known."""
 
     why = "no collective was seen, and no model"
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, why: str = "") -> None:
+        self._clock, self._splits, self.why = clock, not why, why or self.why
         self._open: Any = None
         self._spans: List[Tuple[Any, Any]] = []
         self._pending: Deque[Tuple[List[Tuple[Any, Any]], float]] = deque()
         self._known = False
-        self._handles: List[Any] = []  # of hooks on modules
-        self._hooked: List[Any] = []  # of hooks on gradients
-
-    def drop(self) -> None:
-        """Takes its hooks from the model."""
-        for handle in self._handles + self._hooked:
-            handle.remove()
 
     def begin(self) -> None:
         self._spans, self._open = [], self._clock.mark()
 
     def wait(self) -> None:
-        self._known = True
+        self._known = self._splits
         self._close()
 
     def resume(self) -> None:
@@ -97,34 +105,24 @@ class Source:
             self._pending.append((self._spans if known else [], wall))
 
 
-class Unknown(Source):
-    """The whole step, where own time cannot be told."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(Clock())
-        self.why = why
-
-    def wait(self) -> None:
-        """Says nothing here."""
-
-
 class Gradients(Source):
     """From the begin of a step to its last gradient, and again over each micro-step. DDP's ranks
     wait at the end of backward, for the gradients of the slowest."""
 
     why = "the steps have no gradients"
 
-    def __init__(self, clock: Clock, hook: Hook, model: Any, inner: Any) -> None:
+    def __init__(self, clock: Clock, step: Any, model: Any, inner: Any) -> None:
         super().__init__(clock)
-        self._hook = hook
+        self._step = step
         self._stop: Any = None
         self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._hooked: List[Any] = []
         self._hook_gradients(range(len(self._parameters)))
         # The wrapper's forward may wait too, for the buffers of rank 0. The inner model's
         # does not.
-        self._handles = [inner.register_forward_pre_hook(hook(self.resume))]
+        inner.register_forward_pre_hook(Hook(step, self, self.resume))
         if inner is not model:
-            self._handles.append(model.register_forward_pre_hook(hook(self.wait)))
+            model.register_forward_pre_hook(Hook(step, self, self.wait))
 
     def begin(self) -> None:
         super().begin()
@@ -149,7 +147,7 @@ class Gradients(Source):
     def _hook_gradients(self, which: Any) -> None:
         for handle in self._hooked:
             handle.remove()
-        self._hooked = [self._parameters[i].register_hook(self._hook(self._gradient(i))) for i in which]
+        self._hooked = [self._parameters[i].register_hook(Hook(self._step, self, self._gradient(i))) for i in which]
         self._learnt = 0
         self._lasts: Set[int] = set()
 
@@ -178,14 +176,15 @@ class Blocks(Source):
 
     why = "the blocks were not called"
 
-    def __init__(self, clock: Clock, hook: Hook, root: Any, blocks: List[Any]) -> None:
+    def __init__(self, clock: Clock, step: Any, root: Any, blocks: List[Any]) -> None:
         super().__init__(clock)
         self._forward = False
-        self._handles = [root.register_forward_pre_hook(hook(self._enter)), root.register_forward_hook(hook(self._leave))]
+        root.register_forward_pre_hook(Hook(step, self, self._enter))
+        root.register_forward_hook(Hook(step, self, self._leave))
         for block in blocks:
             # Hooks run in the order of their registration: these behind FSDP's, which waits.
-            self._handles.append(block.register_forward_pre_hook(hook(self._before)))
-            self._handles.append(block.register_forward_hook(hook(self._close)))
+            block.register_forward_pre_hook(Hook(step, self, self._before))
+            block.register_forward_hook(Hook(step, self, self._close))
 
     def begin(self) -> None:
         self._spans, self._open, self._forward = [], None, False

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -31,11 +32,9 @@ _STILL = 3.0
 
 
 def warn(text: str, *of: object) -> None:
-    """Logs. A handler of the job's that raises does not end its loop, nor the thread that pushes."""
-    try:
+    """Logs. A handler of the job's may raise, and ends neither the loop nor the thread that pushes."""
+    with contextlib.suppress(Exception):
         _log.warning(text, *of)
-    except Exception:
-        pass
 
 
 def seconds(text: str) -> float:

@@ -27,7 +27,7 @@ def look(step: Step) -> None:
     compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
     if not hasattr(dist.all_reduce, "waits_for_others"):
         _hook_collectives(step, dist, compiling)
-        if type(step.source) is _own.Source:
+        if not step.known:
             step.source = _own.Source(_clock(torch.cuda.is_initialized()))
     if step.looks is None:
 
@@ -70,11 +70,11 @@ def watch(step: Step, model: Any) -> _own.Source:
     units = [m for m in model.modules() if _sharded(m)]
     if units:
         # FSDP1 wraps a block, and its own hooks and waits are outside of it.
-        return _own.Blocks(clock, step.hook, model, [getattr(u, "_fsdp_wrapped_module", u) for u in units])
+        return _own.Blocks(clock, step, model, [getattr(u, "_fsdp_wrapped_module", u) for u in units])
     stage = getattr(model, "zero_optimization_stage", None)
     if callable(stage) and stage() == 3:
-        return _own.Unknown("DeepSpeed's ZeRO-3 gathers parameters everywhere")
-    return _own.Gradients(clock, step.hook, model, _inner(model) or model)
+        return _own.Source(clock, "DeepSpeed's ZeRO-3 gathers parameters everywhere")
+    return _own.Gradients(clock, step, model, _inner(model) or model)
 
 
 def _inner(module: Any) -> Any:
