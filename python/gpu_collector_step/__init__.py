@@ -19,8 +19,7 @@ __version__ = "0.1.0"
 
 # Compilation and the choice of kernels take the first steps. They say nothing of the rank.
 _FIRST = 10
-# So often a step looks for models behind them: a look is a call for each module.
-_LOOKS = 16
+_LOOKS = 16  # steps from a look for models to the next, behind them: a look is a call for each module
 # So many mistakes of its own in a row turn the module off: the job goes first.
 _MOST_MISTAKES = 10
 
@@ -98,9 +97,8 @@ class Step:
     def wait(self) -> bool:
         """The rank waits for others until `resume`. False where it does so already, and on a thread
         of the job's own. Autograd's works for the step, and Python did not start it."""
-        if self._begun is None or self._waits:
-            return False
-        if threading.get_ident() != self._thread and not isinstance(threading.current_thread(), threading._DummyThread):
+        ours = threading.get_ident() == self._thread or isinstance(threading.current_thread(), threading._DummyThread)
+        if self._begun is None or self._waits or not ours:
             return False
         self._waits = True
         self.attempt(self.source.wait)
@@ -117,10 +115,9 @@ class Step:
         if model in self.known:
             return
         self._begun, modules = None, list(model.modules())
-        if self.known.issubset(modules):  # a wrapper may come around the model that is known
-            self.source = _torch.watch(self, model)
-        else:
-            self.source = _own.Source(_own.Clock(), "more than one wrapped model is called")
+        # A wrapper may come around the model that is known.
+        why = "" if self.known.issubset(modules) else "more than one wrapped model is called"
+        self.source = _own.Source(_own.Clock(), why) if why else _torch.watch(self, model)
         self.known.update(modules)
 
     def attempt(self, act: Callable[[], object]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
+from functools import partial
 from typing import Any, Callable, Deque, Iterator, List, Optional, Set, Tuple
 
 # Steps whose device has not finished: a further one is left out.
@@ -56,8 +57,7 @@ class Clock:
 
 
 class Source:
-    """The whole step without its collectives. Where there was none, or where something else keeps
-    it from being known, own time is not known."""
+    """The whole step without its collectives. Own time is not known where none came, or with a why."""
 
     why = "no collective was seen, and no model"
 
@@ -72,8 +72,9 @@ class Source:
         self._spans, self._open = [], self._clock.mark()
 
     def wait(self) -> None:
-        self._known = self._splits
-        self._close()
+        if self._splits:
+            self._known = True
+            self._close()
 
     def resume(self) -> None:
         if self._open is None:
@@ -147,16 +148,13 @@ class Gradients(Source):
     def _hook_gradients(self, which: Any) -> None:
         for handle in self._hooked:
             handle.remove()
-        self._hooked = [self._parameters[i].register_hook(Hook(self._step, self, self._gradient(i))) for i in which]
+        self._hooked = [self._parameters[i].register_hook(Hook(self._step, self, partial(self._came, i))) for i in which]
         self._learnt = 0
         self._lasts: Set[int] = set()
 
-    def _gradient(self, i: int) -> Callable[[], None]:
-        def came() -> None:
-            if self._open is not None:
-                self._stop, self._last = self._clock.mark(), i
-
-        return came
+    def _came(self, i: int) -> None:
+        if self._open is not None:
+            self._stop, self._last = self._clock.mark(), i
 
     def _learn(self) -> None:
         """Keeps the hooks on those parameters whose gradients come last."""
@@ -179,8 +177,8 @@ class Blocks(Source):
     def __init__(self, clock: Clock, step: Any, root: Any, blocks: List[Any]) -> None:
         super().__init__(clock)
         self._forward = False
-        root.register_forward_pre_hook(Hook(step, self, self._enter))
-        root.register_forward_hook(Hook(step, self, self._leave))
+        root.register_forward_pre_hook(Hook(step, self, partial(setattr, self, "_forward", True)))
+        root.register_forward_hook(Hook(step, self, partial(setattr, self, "_forward", False)))
         for block in blocks:
             # Hooks run in the order of their registration: these behind FSDP's, which waits.
             block.register_forward_pre_hook(Hook(step, self, self._before))
@@ -196,12 +194,6 @@ class Blocks(Source):
 
     def end(self, wall: float) -> None:
         self._keep(wall, True)
-
-    def _enter(self) -> None:
-        self._forward = True
-
-    def _leave(self) -> None:
-        self._forward = False
 
     def _before(self) -> None:
         if self._forward:

@@ -39,12 +39,9 @@ def warn(text: str, *of: object) -> None:
 
 def seconds(text: str) -> float:
     """The interval between two pushes."""
-    try:
-        interval = float(text or 10)
-    except ValueError:
-        interval = math.nan
-    if 0.05 <= interval <= 3600:
-        return interval
+    with contextlib.suppress(ValueError):
+        if 0.05 <= float(text or 10) <= 3600:
+            return float(text or 10)
     warn("GPU_COLLECTOR_STEP_INTERVAL is %r, which is no number from 0.05 to 3600: step time is sent every 10 s", text)
     return 10
 
@@ -91,8 +88,7 @@ class Sender:
             self._thread.start()
 
     def close(self) -> None:
-        """Pushes what a job shorter than the interval did not, for half a second. A longer one has
-        told enough: its ranks end at once, and an agent takes few pushes at once."""
+        """A job shorter than the interval pushes at its end. All ranks end at once, so others do not."""
         if self._thread is not None and not self._last:
             self._stop.set()
             self._thread.join(_TIMEOUT)

@@ -43,14 +43,12 @@ class Rank:
     def find(self) -> None:
         """Asks the framework who it is, and for the GPU."""
         dist, jax = getattr(sys.modules.get("torch"), "distributed", None), cast(Any, sys.modules.get("jax"))
-        env, rank, size = _texts(os.environ), self.rank, self.size
+        env, rank, size = _texts(os.environ), self.rank, self.size or (1 if self.rank is None else None)
         if dist is not None and dist.is_available() and dist.is_initialized():
             rank, size = dist.get_rank(), dist.get_world_size()
         elif getattr(getattr(jax, "distributed", None), "is_initialized", bool)():
             # Without that question JAX would take the GPU's memory for itself.
             rank, size = jax.process_index(), jax.process_count()
-        elif rank is None and size is None:
-            size = 1
         if rank != self.rank:  # so the launcher's local rank is that of several
             self.rank, self.local_rank = rank, _number(env, ("LOCAL_RANK",))
         self.size = size
@@ -65,8 +63,7 @@ class Rank:
 
     def point(self) -> Dict[str, Any]:
         """The attributes of each point, which name the rank."""
-        of = {"gpu.job.rank": self.rank, "gpu.job.local_rank": self.local_rank, "hw.id": self.gpu, **self.said}
-        return _known(of)
+        return _known({"gpu.job.rank": self.rank, "gpu.job.local_rank": self.local_rank, "hw.id": self.gpu, **self.said})
 
 
 def of(env: Mapping[str, str]) -> Rank:
@@ -74,7 +71,6 @@ def of(env: Mapping[str, str]) -> Rank:
     pairs = [p.partition("=") for p in env.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",") if "=" in p][:_MOST]
     decoded = {k.strip(): unquote(v.strip(), errors="surrogateescape") for k, _, v in pairs}
     env, said = _texts(env), {k[:_LONGEST]: v[:_LONGEST] for k, v in _texts(decoded).items()}
-    numbers = {k: _number({k: said.pop(k, "")}, (k,)) for k in ("gpu.job.rank", "gpu.job.local_rank")}
     if env.get("K8S_NODE_NAME"):
         said["k8s.node.name"] = env["K8S_NODE_NAME"][:_LONGEST]
     return Rank(
@@ -84,7 +80,7 @@ def of(env: Mapping[str, str]) -> Rank:
         local_rank=_number(env, _LOCAL_RANK),
         gpu=said.pop("hw.id", None),
         size=_number(env, _SIZE),
-        said=_known(numbers),
+        said=_known({k: _number({k: said.pop(k, "")}, (k,)) for k in ("gpu.job.rank", "gpu.job.local_rank")}),
         attributes=said,
     )
 

@@ -73,7 +73,7 @@ def watch(step: Step, model: Any) -> _own.Source:
         return _own.Blocks(clock, step, model, [getattr(u, "_fsdp_wrapped_module", u) for u in units])
     stage = getattr(model, "zero_optimization_stage", None)
     if callable(stage) and stage() == 3:
-        return _own.Source(clock, "DeepSpeed's ZeRO-3 gathers parameters everywhere")
+        return _own.Source(_own.Clock(), "DeepSpeed's ZeRO-3 gathers parameters everywhere")
     return _own.Gradients(clock, step, model, _inner(model) or model)
 
 
