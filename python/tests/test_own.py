@@ -88,8 +88,21 @@ def test_without_a_call_the_first_steps_find_ddp(at: Time, monkeypatch: Any) -> 
     assert [len(p.hooks) for p in model.parameters()] == [1, 0], "the last gradient alone is watched"
 
 
-def test_two_models_in_a_step_are_not_told_apart(at: Time, monkeypatch: Any) -> None:
+def test_a_call_at_the_end_of_the_loop_has_the_loader_in_own_time(at: Time, monkeypatch: Any) -> None:
     torch_of(monkeypatch, at.passes)
+    step, told = new(monkeypatch)
+    model = DistributedDataParallel(Module(takes=at.passes), lambda: None)
+    for _ in range(8):
+        at.passes(5)  # the loader
+        model()
+        model.module.backward()
+        at.passes(50)
+        step()
+    assert set(told.steps) == {(5 + 2, 57)}
+
+
+def test_two_models_in_a_step_are_not_told_apart(at: Time, monkeypatch: Any) -> None:
+    torch = torch_of(monkeypatch, at.passes)
     step, told = new(monkeypatch)
     a, b = (DistributedDataParallel(Module(takes=at.passes), lambda: None) for _ in "ab")
 
@@ -98,8 +111,11 @@ def test_two_models_in_a_step_are_not_told_apart(at: Time, monkeypatch: Any) -> 
             model()
             model.module.backward()
             at.passes(50)
+            torch.distributed.all_reduce(None)
 
     run(step, lambda: train(a, b), 6)
+    run(step, lambda: train(*[a] * 5000), 1)
+    assert told.steps[-1][1] > 5000, "what watched the first keeps nothing any more"
     assert told.steps and {own for own, _ in told.steps} == {None} and "more than one" in step.source.why
     del a, b
     c = DistributedDataParallel(Module(takes=at.passes), lambda: None)
