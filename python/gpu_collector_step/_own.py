@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
+from functools import partial
 from typing import Any, Callable, Deque, Iterator, List, Optional, Set, Tuple
 
 # Steps whose device has not finished: a further one is left out.
@@ -14,7 +16,20 @@ _MOST_SPANS = 4096
 # Steps after which only the parameters keep a hook whose gradient came last in one of them.
 _LEARN = 10
 
-Hook = Callable[[Callable[[], None]], Callable[..., None]]
+
+class Hook:
+    """Lets a model tell a source of its calls while a step runs. A copy of the model, such as a
+    checkpoint, has instead what does nothing, from the standard library."""
+
+    def __init__(self, step: Any, source: Source, act: Callable[[], None]) -> None:
+        self._step, self._source, self._act = step, source, act
+
+    def __call__(self, *_: Any) -> None:
+        if self._step._begun is not None and self._step.source is self._source:
+            self._step.attempt(self._act)
+
+    def __reduce__(self) -> Any:
+        return getattr, (contextlib.nullcontext(), "__exit__")
 
 
 class Clock:
@@ -42,12 +57,12 @@ class Clock:
 
 
 class Source:
-    """The whole step without its collectives. Where there was none, own time is not known."""
+    """The whole step without its collectives. Own time is not known where none came, or with a why."""
 
     why = "no collective was seen, and no model"
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, why: str = "") -> None:
+        self._clock, self._splits, self.why = clock, not why, why or self.why
         self._open: Any = None
         self._spans: List[Tuple[Any, Any]] = []
         self._pending: Deque[Tuple[List[Tuple[Any, Any]], float]] = deque()
@@ -57,8 +72,9 @@ class Source:
         self._spans, self._open = [], self._clock.mark()
 
     def wait(self) -> None:
-        self._known = True
-        self._close()
+        if self._splits:
+            self._known = True
+            self._close()
 
     def resume(self) -> None:
         if self._open is None:
@@ -96,18 +112,18 @@ class Gradients(Source):
 
     why = "the steps have no gradients"
 
-    def __init__(self, clock: Clock, hook: Hook, model: Any, inner: Any) -> None:
+    def __init__(self, clock: Clock, step: Any, model: Any, inner: Any) -> None:
         super().__init__(clock)
-        self._hook = hook
+        self._step = step
         self._stop: Any = None
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._hooked: List[Any] = []
         self._hook_gradients(range(len(self._parameters)))
         # The wrapper's forward may wait too, for the buffers of rank 0. The inner model's
         # does not.
-        inner.register_forward_pre_hook(hook(self.resume))
+        inner.register_forward_pre_hook(Hook(step, self, self.resume))
         if inner is not model:
-            model.register_forward_pre_hook(hook(self.wait))
+            model.register_forward_pre_hook(Hook(step, self, self.wait))
 
     def begin(self) -> None:
         super().begin()
@@ -132,16 +148,13 @@ class Gradients(Source):
     def _hook_gradients(self, which: Any) -> None:
         for handle in self._hooked:
             handle.remove()
-        self._hooked = [self._parameters[i].register_hook(self._hook(self._gradient(i))) for i in which]
+        self._hooked = [self._parameters[i].register_hook(Hook(self._step, self, partial(self._came, i))) for i in which]
         self._learnt = 0
         self._lasts: Set[int] = set()
 
-    def _gradient(self, i: int) -> Callable[[], None]:
-        def came() -> None:
-            if self._open is not None:
-                self._stop, self._last = self._clock.mark(), i
-
-        return came
+    def _came(self, i: int) -> None:
+        if self._open is not None:
+            self._stop, self._last = self._clock.mark(), i
 
     def _learn(self) -> None:
         """Keeps the hooks on those parameters whose gradients come last."""
@@ -161,15 +174,15 @@ class Blocks(Source):
 
     why = "the blocks were not called"
 
-    def __init__(self, clock: Clock, hook: Hook, root: Any, blocks: List[Any]) -> None:
+    def __init__(self, clock: Clock, step: Any, root: Any, blocks: List[Any]) -> None:
         super().__init__(clock)
         self._forward = False
-        root.register_forward_pre_hook(hook(self._enter))
-        root.register_forward_hook(hook(self._leave))
+        root.register_forward_pre_hook(Hook(step, self, partial(setattr, self, "_forward", True)))
+        root.register_forward_hook(Hook(step, self, partial(setattr, self, "_forward", False)))
         for block in blocks:
             # Hooks run in the order of their registration: these behind FSDP's, which waits.
-            block.register_forward_pre_hook(hook(self._before))
-            block.register_forward_hook(hook(self._close))
+            block.register_forward_pre_hook(Hook(step, self, self._before))
+            block.register_forward_hook(Hook(step, self, self._close))
 
     def begin(self) -> None:
         self._spans, self._open, self._forward = [], None, False
@@ -181,12 +194,6 @@ class Blocks(Source):
 
     def end(self, wall: float) -> None:
         self._keep(wall, True)
-
-    def _enter(self) -> None:
-        self._forward = True
-
-    def _leave(self) -> None:
-        self._forward = False
 
     def _before(self) -> None:
         if self._forward:

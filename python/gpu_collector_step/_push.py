@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -19,7 +20,7 @@ from . import _rank
 
 _log = logging.getLogger("gpu_collector_step")
 
-_TIMEOUT = 0.5  # seconds of a push, and of the flush at the end of the process
+_TIMEOUT = 0.5  # seconds of a push, and of the flush at the end of a short job
 _LONGEST_BACKOFF = 40.0  # a reading of an agent lives for 50 s
 _TELL_AGAIN = 3600.0
 # Of the steps since the last push, the newest are kept.
@@ -28,6 +29,21 @@ _MOST = 1024
 _UNUSUAL = 3.0
 # A step that outlives the reading is told again, until it takes so many times the last one.
 _STILL = 3.0
+
+
+def warn(text: str, *of: object) -> None:
+    """Logs. A handler of the job's may raise, and ends neither the loop nor the thread that pushes."""
+    with contextlib.suppress(Exception):
+        _log.warning(text, *of)
+
+
+def seconds(text: str) -> float:
+    """The interval between two pushes."""
+    with contextlib.suppress(ValueError):
+        if 0.05 <= float(text or 10) <= 3600:
+            return float(text or 10)
+    warn("GPU_COLLECTOR_STEP_INTERVAL is %r, which is no number from 0.05 to 3600: step time is sent every 10 s", text)
+    return 10
 
 
 def endpoint(env: Mapping[str, str]) -> str:
@@ -45,7 +61,7 @@ class Sender:
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self.who, self.to = _rank.of(env), endpoint(env)
-        self._interval = max(float(env.get("GPU_COLLECTOR_STEP_INTERVAL") or 10), 0.05)
+        self._interval = seconds(env.get("GPU_COLLECTOR_STEP_INTERVAL", "").strip())
         self._open = build_opener(ProxyHandler({})).open  # a job's proxy does not lead to its node
         self._told, self._warned, self._failures, self._why = -math.inf, False, 0, ""
         self._fresh()
@@ -72,8 +88,8 @@ class Sender:
             self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread after a last push, or half a second."""
-        if self._thread is not None:
+        """A job shorter than the interval pushes at its end. All ranks end at once, so others do not."""
+        if self._thread is not None and not self._last:
             self._stop.set()
             self._thread.join(_TIMEOUT)
 
@@ -84,6 +100,7 @@ class Sender:
         while not stop.wait(delay):
             self.push()
             delay = self.delay()
+        time.sleep(random.uniform(0, _TIMEOUT / 2))
         self.push()
 
     def delay(self) -> float:
@@ -107,7 +124,7 @@ class Sender:
             now = time.monotonic()
             if now - self._told >= _TELL_AGAIN:
                 self._told = now
-                _log.warning("step time is not sent to %s: %s", self.to, mistake)
+                warn("step time is not sent to %s: %s", self.to, mistake)
 
     def body(self) -> Optional[bytes]:
         """The next push, None where there is nothing to tell."""
@@ -119,7 +136,7 @@ class Sender:
                 own = own or wall  # there is nobody to wait for
             if own is None and not self._warned:
                 self._warned = True
-                _log.warning("the whole step is told, by which no slow rank is found: %s", self._why)
+                warn("the whole step is told, by which no slow rank is found: %s", self._why)
             means = {"gpu.app.step.own_duration": own, "gpu.app.step.duration": wall}
             self._last = {name: mean for name, mean in means.items() if mean}
             self._until = now + _STILL * (wall or 0)

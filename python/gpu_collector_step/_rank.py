@@ -15,7 +15,8 @@ from urllib.parse import unquote
 # What a user's environment says is bounded: characters of a text, attributes of a resource.
 _LONGEST, _MOST = 256, 32
 
-# In the order in which they are believed. torchrun goes before Slurm, which may have started
+# In the order in which they are believed, behind a framework that has met its ranks: a script may
+# have spawned several in a task. torchrun goes before Slurm, which may have started
 # it: then a task of Slurm's is a node, and torchrun knows the ranks. Kubernetes' index is
 # of a pod, which may hold several ranks.
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX")
@@ -36,23 +37,25 @@ class Rank:
     local_rank: Optional[int] = None
     gpu: Optional[str] = None
     size: Optional[int] = None
+    said: Dict[str, int] = field(default_factory=dict)  # what goes before rank and local_rank
     attributes: Dict[str, str] = field(default_factory=dict)
 
     def find(self) -> None:
-        """Asks the framework for what the environment does not say, and for the GPU."""
+        """Asks the framework who it is, and for the GPU."""
         dist, jax = getattr(sys.modules.get("torch"), "distributed", None), cast(Any, sys.modules.get("jax"))
-        rank, size = self.rank, None if self.rank is not None else 1
+        env, rank, size = _texts(os.environ), self.rank, self.size or (1 if self.rank is None else None)
         if dist is not None and dist.is_available() and dist.is_initialized():
             rank, size = dist.get_rank(), dist.get_world_size()
         elif getattr(getattr(jax, "distributed", None), "is_initialized", bool)():
             # Without that question JAX would take the GPU's memory for itself.
             rank, size = jax.process_index(), jax.process_count()
-        self.rank = rank if self.rank is None else self.rank
-        self.size = size if self.size is None else self.size
+        if rank != self.rank:  # so the launcher's local rank is that of several
+            self.rank, self.local_rank = rank, _number(env, ("LOCAL_RANK",))
+        self.size = size
         # A script may have set it by now. Else nobody but the ranks of one parent are a job.
         process = os.getpid() if self.size == 1 else os.getppid()
-        self.job = self.job or _rendezvous(os.environ) or "%s:%d" % (platform.node(), process)
-        self.gpu = self.gpu or _device() or _listed(os.environ, self.local_rank)
+        self.job = self.job or _rendezvous(env) or "%s:%d" % (platform.node(), process)
+        self.gpu = self.gpu or _device() or _listed(env, self.local_rank)
 
     def resource(self) -> Dict[str, Any]:
         """OTLP's resource attributes. An agent gives its own node to what names none."""
@@ -60,28 +63,35 @@ class Rank:
 
     def point(self) -> Dict[str, Any]:
         """The attributes of each point, which name the rank."""
-        return _known({"gpu.job.rank": self.rank, "gpu.job.local_rank": self.local_rank, "hw.id": self.gpu})
+        return _known({"gpu.job.rank": self.rank, "gpu.job.local_rank": self.local_rank, "hw.id": self.gpu, **self.said})
 
 
 def of(env: Mapping[str, str]) -> Rank:
     """Who this process is, as OTEL_RESOURCE_ATTRIBUTES says, else its launcher."""
     pairs = [p.partition("=") for p in env.get("OTEL_RESOURCE_ATTRIBUTES", "").split(",") if "=" in p][:_MOST]
-    said: Dict[str, str] = {k.strip()[:_LONGEST]: unquote(v.strip())[:_LONGEST] for k, _, v in pairs}
+    decoded = {k.strip(): unquote(v.strip(), errors="surrogateescape") for k, _, v in pairs}
+    env, said = _texts(env), {k[:_LONGEST]: v[:_LONGEST] for k, v in _texts(decoded).items()}
     if env.get("K8S_NODE_NAME"):
         said["k8s.node.name"] = env["K8S_NODE_NAME"][:_LONGEST]
     return Rank(
         job=said.pop("gpu.job.id", None) or _text(env, _JOB) or _rendezvous(env),
         role=said.pop("gpu.job.role", None) or _text(env, _ROLE),
-        rank=_number({**env, "": said.pop("gpu.job.rank", "")}, ("", *_RANK)),
-        local_rank=_number({**env, "": said.pop("gpu.job.local_rank", "")}, ("", *_LOCAL_RANK)),
+        rank=_number(env, _RANK),
+        local_rank=_number(env, _LOCAL_RANK),
         gpu=said.pop("hw.id", None),
         size=_number(env, _SIZE),
+        said=_known({k: _number({k: said.pop(k, "")}, (k,)) for k in ("gpu.job.rank", "gpu.job.local_rank")}),
         attributes=said,
     )
 
 
 def _known(of: Mapping[str, Any]) -> Dict[str, Any]:
     return {k: v for k, v in of.items() if v is not None}
+
+
+def _texts(of: Mapping[str, str]) -> Dict[str, str]:
+    """Those that a push can hold: not empty, and UTF-8."""
+    return {k: v for k, v in of.items() if k and v and (k + v).encode(errors="ignore").decode() == k + v}
 
 
 def _text(env: Mapping[str, str], names: Sequence[str]) -> Optional[str]:

@@ -19,7 +19,7 @@ send send_object_list""".split()
 
 
 def look(step: Step) -> None:
-    """Hooks the process group once there is one, and looks for the model while there is none."""
+    """Hooks the process group once there is one, and looks for models in the step that begins."""
     torch: Any = sys.modules.get("torch")
     dist = getattr(torch, "distributed", None)
     if dist is None or not dist.is_available() or not dist.is_initialized():
@@ -27,13 +27,14 @@ def look(step: Step) -> None:
     compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
     if not hasattr(dist.all_reduce, "waits_for_others"):
         _hook_collectives(step, dist, compiling)
-    if step.looks is None and type(step.source) is _own.Source:
+        if not step.known:
+            step.source = _own.Source(_clock(torch.cuda.is_initialized()))
+    if step.looks is None:
 
         def called(module: Any, _: Any) -> None:
             if not compiling() and _inner(module) is not None:
                 step.attempt(lambda: step.watch(module))
 
-        step.source = _own.Source(_clock(torch.cuda.is_initialized()))
         step.looks = torch.nn.modules.module.register_module_forward_pre_hook(called)
 
 
@@ -52,6 +53,7 @@ def _hook_collectives(step: Step, dist: Any, compiling: Callable[[], bool]) -> N
                 step.resume()
 
         vars(waits)["waits_for_others"] = True
+        waits.__module__ = dist.__name__  # pickle looks for it where it is
         return waits
 
     for name in _COLLECTIVES:
@@ -68,13 +70,11 @@ def watch(step: Step, model: Any) -> _own.Source:
     units = [m for m in model.modules() if _sharded(m)]
     if units:
         # FSDP1 wraps a block, and its own hooks and waits are outside of it.
-        return _own.Blocks(clock, step.hook, model, [getattr(u, "_fsdp_wrapped_module", u) for u in units])
+        return _own.Blocks(clock, step, model, [getattr(u, "_fsdp_wrapped_module", u) for u in units])
     stage = getattr(model, "zero_optimization_stage", None)
     if callable(stage) and stage() == 3:
-        unknown = _own.Blocks(clock, step.hook, model, [])
-        unknown.why = "DeepSpeed's ZeRO-3 gathers parameters everywhere"
-        return unknown
-    return _own.Gradients(clock, step.hook, model, _inner(model) or model)
+        return _own.Source(_own.Clock(), "DeepSpeed's ZeRO-3 gathers parameters everywhere")
+    return _own.Gradients(clock, step, model, _inner(model) or model)
 
 
 def _inner(module: Any) -> Any:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real jobs of four ranks over gloo, with PyTorch."""
 
+import copy
+import io
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -11,7 +14,11 @@ from typing import Any, Dict, List
 
 import pytest
 
+import torch
+import torch.distributed as dist
 from agent import Agent
+from gpu_collector_step import Step, _own
+from torch.nn.parallel import DistributedDataParallel
 
 ROOT = Path(__file__).parent.parent
 OWN, WALL = "gpu.app.step.own_duration", "gpu.app.step.duration"
@@ -39,6 +46,30 @@ def told(agent: Agent, name: str) -> Dict[str, float]:
             if metric["name"] == name:
                 last[point["attributes"][0]["value"]["intValue"]] = point["asDouble"]
     return last
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_watched_model_is_saved_and_copied(tmp_path: Any) -> None:
+    dist.init_process_group("gloo", init_method="file://%s/meets" % tmp_path, rank=0, world_size=1)
+    step, data = Step(), torch.ones(3, 2)
+    model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2)))
+    for _ in range(5):
+        with step():
+            model(data).sum().backward()
+    assert type(step.source) is _own.Gradients
+    step._seen = 11  # a step that does not look for models
+    step()
+    marks = step.source._open
+    for what in (model, model.module):
+        saved = io.BytesIO()
+        torch.save(what, saved)
+        saved.seek(0)
+        assert "gpu_collector_step" not in repr(saved.getvalue())
+        for again in (torch.load(saved, **({} if torch.__version__ < "2" else {"weights_only": False})), copy.deepcopy(what), pickle.loads(pickle.dumps(what))):
+            again(data).sum().backward()
+            assert step.source._open is marks and not step.source._spans and step.source._last < 0, "copies are not watched"
+    assert hasattr(dist.all_reduce, "waits_for_others") and pickle.loads(pickle.dumps(dist.all_reduce)) is dist.all_reduce
+    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("example", ["plain", "ddp"])

@@ -97,7 +97,7 @@ def torch(wait: Callable[[], None]) -> Any:
 
     everywhere.clear()
     yes, S = (lambda: True), types.SimpleNamespace
-    dist = S(is_available=yes, is_initialized=yes, get_rank=lambda: 2, get_world_size=lambda: 4)
+    dist = S(__name__="torch.distributed", is_available=yes, is_initialized=yes, get_rank=lambda: 2, get_world_size=lambda: 4)
     dist.all_reduce, dist.distributed_c10d = all_reduce, S(Work=Work)
     module = S(register_module_forward_pre_hook=lambda hook: Handle(everywhere, hook))
     return S(

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+import _thread
+import copy
 import importlib
+import logging
 import sys
+import threading
 import types
 from typing import Any, Iterator, List, Optional, Tuple
 
@@ -8,6 +12,7 @@ import pytest
 
 import frameworks
 import gpu_collector_step
+from agent import Bound
 from frameworks import DistributedDataParallel, FSDPModule, Module
 from gpu_collector_step import Step, _own, _push, _torch
 
@@ -76,8 +81,90 @@ def test_without_a_call_the_first_steps_find_ddp(at: Time, monkeypatch: Any) -> 
 
     run(step, train, 30)
     assert len(told.steps) >= 26 and set(told.steps) == {(0.5 + 3 + 2, 155.5)}
-    assert not frameworks.everywhere, "nothing looks at every module any more"
+    assert not frameworks.everywhere, "nothing looks at every module between two looks"
+    for hook in (*model.before.values(), *layers.before.values()):
+        # A copy of the model, such as a checkpoint, has a hook of the standard library's.
+        assert copy.deepcopy(hook)(model, (), None) is None and not isinstance(copy.deepcopy(hook), type(hook))
     assert [len(p.hooks) for p in model.parameters()] == [1, 0], "the last gradient alone is watched"
+
+
+def test_a_call_at_the_end_of_the_loop_has_the_loader_in_own_time(at: Time, monkeypatch: Any) -> None:
+    torch_of(monkeypatch, at.passes)
+    step, told = new(monkeypatch)
+    model = DistributedDataParallel(Module(takes=at.passes), lambda: None)
+    for _ in range(8):
+        at.passes(5)  # the loader
+        model()
+        model.module.backward()
+        at.passes(50)
+        step()
+    assert set(told.steps) == {(5 + 2, 57)}
+
+
+def test_two_models_in_a_step_are_not_told_apart(at: Time, monkeypatch: Any) -> None:
+    torch = torch_of(monkeypatch, at.passes)
+    step, told = new(monkeypatch)
+    a, b = (DistributedDataParallel(Module(takes=at.passes), lambda: None) for _ in "ab")
+
+    def train(*models: DistributedDataParallel) -> None:
+        for model in models:
+            model()
+            model.module.backward()
+            at.passes(50)
+            torch.distributed.all_reduce(None)
+
+    run(step, lambda: train(a, b), 6)
+    run(step, lambda: train(*[a] * 5000), 1)
+    assert told.steps[-1][1] > 5000, "what watched the first keeps nothing any more"
+    assert told.steps and {own for own, _ in told.steps} == {None} and "more than one" in step.source.why
+    del a, b
+    c = DistributedDataParallel(Module(takes=at.passes), lambda: None)
+    told.steps.clear()
+    run(step, lambda: train(c), 20)
+    assert told.steps[-1][0] == 2, "those before it are gone"
+
+
+def test_a_model_is_found_behind_the_first_steps(at: Time, monkeypatch: Any) -> None:
+    torch = torch_of(monkeypatch, at.passes)
+    step, told = new(monkeypatch)
+    model = DistributedDataParallel(Module(takes=at.passes), lambda: None)
+
+    def train() -> None:
+        if len(told.steps) > 5:
+            model()
+            model.module.backward()
+            at.passes(50)
+        torch.distributed.all_reduce(None)
+
+    run(step, train, 20)
+    assert told.steps[-1] == (2, 53) and not frameworks.everywhere
+
+
+def test_waits_of_other_threads_do_not_count(at: Time, monkeypatch: Any) -> None:
+    torch = torch_of(monkeypatch, at.passes)
+    step, told = new(monkeypatch)
+
+    def saves() -> None:
+        thread = threading.Thread(target=torch.distributed.all_reduce, args=(None,))
+        thread.start()
+        thread.join()
+        torch.distributed.all_reduce(None)
+
+    def backward() -> None:
+        """As autograd's thread, of which Python knows nothing."""
+        ended = threading.Event()
+
+        def run() -> None:
+            torch.distributed.all_reduce(None)
+            ended.set()
+
+        _thread.start_new_thread(run, ())
+        assert ended.wait(60)
+
+    for train, own in ((saves, 1), (backward, 0)):
+        told.steps.clear()
+        run(step, train, 6)
+        assert told.steps[-1] == (own, own + 1)
 
 
 def test_micro_steps_add_up_and_other_work_is_watched_again(at: Time, monkeypatch: Any) -> None:
@@ -219,8 +306,15 @@ def test_calls_and_blocks_and_failures(at: Time, monkeypatch: Any) -> None:
     with pytest.raises(KeyError):
         with step():
             raise KeyError
+    with step():
+        for _ in range(3):
+            with step():
+                at.passes(1)
+            with step:
+                at.passes(1)
+        step()
     step.end()
-    assert told.steps == [(None, 1), (None, 2), (None, 4)]
+    assert told.steps == [(None, 1), (None, 2), (None, 4), (None, 6)], "a block within is of the step around it"
 
 
 def test_events_are_read_when_they_have_passed(at: Time, monkeypatch: Any) -> None:
@@ -262,11 +356,17 @@ def test_events_are_read_when_they_have_passed(at: Time, monkeypatch: Any) -> No
     assert not told.steps and not step._off
 
 
-def test_mistakes_turn_it_off(at: Time, monkeypatch: Any, caplog: Any) -> None:
+def test_mistakes_turn_it_off_though_the_log_raises(at: Time, monkeypatch: Any) -> None:
     step, told = new(monkeypatch)
 
     def broken() -> None:
         raise RuntimeError("of its own")
+
+    class Handler(logging.Handler):
+        def emit(self, _: Any) -> None:
+            raise OSError("a full disk")
+
+    monkeypatch.setattr(_push._log, "handlers", [Handler()])
 
     def waits() -> None:
         for _ in range(5000):
@@ -282,7 +382,10 @@ def test_mistakes_turn_it_off(at: Time, monkeypatch: Any, caplog: Any) -> None:
         run(step, lambda: None, in_a_row)
         monkeypatch.setattr(step.source, "begin", begin)
         assert step._off == (in_a_row == 30)
-    assert caplog.text.count("of its own") == 1
+    sender = _push.Sender({"OTEL_EXPORTER_OTLP_ENDPOINT": Bound().endpoint})
+    sender._steps.append((None, 1))
+    sender.push()
+    assert sender._failures == 1
 
 
 def test_the_profiler_steps(at: Time, monkeypatch: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from agent import Agent, Bound
 from gpu_collector_step import Step
-from gpu_collector_step._push import Sender, endpoint
+from gpu_collector_step._push import Sender, endpoint, seconds
 
 ENV = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "GPU_JOB_ID": "j", "ROLE_NAME": "pp1", "K8S_NODE_NAME": "n1"}
 
@@ -117,13 +117,12 @@ def test_the_loop_waits_for_nothing_while_the_sender_waits_for_an_agent() -> Non
     sys.setprofile(None)
     gc.enable()
     # No lock, no socket, no log: it would be called here, or it would wait for good.
-    assert called <= {"perf_counter", "append", "popleft", "len", "sum", "setprofile"}
+    assert called <= {"get", "getattr", "get_ident", "perf_counter", "append", "popleft", "len", "sum", "setprofile"}
     assert len(s._steps) == 1024, "and nothing grows"
     answer.set()
-    s.close()
 
 
-def test_the_thread_pushes_the_end_flushes_and_a_child_starts_its_own() -> None:
+def test_the_thread_pushes_and_a_child_starts_its_own() -> None:
     agent = Agent()
     s = sender(agent.endpoint, 0.05)
     s.add(0.1, 0.2, "")
@@ -136,12 +135,28 @@ def test_the_thread_pushes_the_end_flushes_and_a_child_starts_its_own() -> None:
         os._exit(0 if fresh else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert 0.7 in [means(p)[OWN] for p in agent.pushes]
+    s.close()
+    assert s._thread is not None and s._thread.is_alive(), "its end waits for no further push"
+
+
+def test_the_end_of_a_short_job_flushes() -> None:
+    agent = Agent()
+    s = sender(agent.endpoint)
     s.add(0.3, 0.4, "")
     s.close()
-    assert s._thread is not None and not s._thread.is_alive() and means(agent.pushes[-1])[OWN] == 0.3
+    assert agent.came.wait(60) and means(agent.pushes[0])[OWN] == 0.3
 
 
-@pytest.mark.parametrize("name, value", [("GPU_COLLECTOR_STEP", "off"), ("GPU_COLLECTOR_STEP_INTERVAL", "soon"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://x")])
+@pytest.mark.parametrize("text", ["nan", "inf", "1e11", "1s", "abc", "0", "-1", "", "0.05", "3600"])
+def test_intervals(text: str, caplog: Any) -> None:
+    right = text in ("", "0.05", "3600")
+    assert seconds(text) == (float(text) if right and text else 10) and len(caplog.records) == (not right)
+
+
+OFF = ("off", "no", "0", "False")
+
+
+@pytest.mark.parametrize("name, value", [*(("GPU_COLLECTOR_STEP", o) for o in OFF), ("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://x")])
 def test_off_and_wrong_settings_leave_the_job_alone(name: str, value: str, monkeypatch: Any, caplog: Any) -> None:
     monkeypatch.setenv(name, value)
     step = Step()
@@ -149,4 +164,4 @@ def test_off_and_wrong_settings_leave_the_job_alone(name: str, value: str, monke
         with step():
             pass
     assert step._off and step._sender is None
-    assert (value in caplog.text) == (value != "off") and len(caplog.records) <= 1
+    assert (value in caplog.text) == (value not in OFF) and len(caplog.records) <= 1

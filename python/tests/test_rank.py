@@ -11,7 +11,7 @@ from gpu_collector_step import _rank
 SLURM = {"SLURM_JOB_ID": "812", "SLURM_PROCID": "9", "SLURM_LOCALID": "1", "SLURM_NTASKS": "32"}
 MASTER = {"MASTER_ADDR": "n0", "MASTER_PORT": "29500"}
 TORCHRUN = {**MASTER, "RANK": "13", "LOCAL_RANK": "5", "WORLD_SIZE": "16", "TORCHELASTIC_RUN_ID": "none", "ROLE_NAME": "default"}
-OTEL = "gpu.job.id=a%2Cb, gpu.job.role=r ,team=x,gpu.job.rank=7,broken"
+OTEL = "gpu.job.id=a%2Cb, gpu.job.role=r ,team=x,gpu.job.rank=7,broken,empty=,=x,latin=%e9"
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,9 @@ OTEL = "gpu.job.id=a%2Cb, gpu.job.role=r ,team=x,gpu.job.rank=7,broken"
         ),
         # torchrun in an indexed Job of Kubernetes: the index is the pod's.
         ({**TORCHRUN, "JOB_COMPLETION_INDEX": "1"}, {"rank": 13}),
-        ({**TORCHRUN, "OTEL_RESOURCE_ATTRIBUTES": OTEL}, {"job": "a,b", "role": "r", "rank": 7, "attributes": {"team": "x"}}),
+        ({**TORCHRUN, "OTEL_RESOURCE_ATTRIBUTES": OTEL}, {"job": "a,b", "role": "r", "said": {"gpu.job.rank": 7}, "attributes": {"team": "x"}}),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "gpu.job.rank=7,a=\udce9"}, {"said": {"gpu.job.rank": 7}, "attributes": {}}),
+        ({"GPU_JOB_ID": "caf\udce9", "SLURM_JOB_ID": "1", "K8S_NODE_NAME": "\udce9"}, {"job": "1", "attributes": {}}),
         ({"RANK": "-1", "LOCAL_RANK": "x", "SLURM_PROCID": "4"}, {"rank": 4, "local_rank": None}),
     ],
 )
@@ -53,6 +55,18 @@ def test_who_the_framework_says(framework: str, monkeypatch: Any) -> None:
         monkeypatch.setenv(name, value)  # as a script does that starts its ranks itself
     who.find()
     assert (who.rank, who.size, who.job) == ((2, 4, "n0:29500") if framework else (None, 1, "n0:29500"))
+
+
+@pytest.mark.parametrize("more, rank, local", [({}, 2, None), ({"LOCAL_RANK": "2"}, 2, 2), ({"SLURM_PROCID": "2"}, 2, 1)])
+def test_ranks_that_a_task_of_slurms_spawned(more: Dict[str, str], rank: int, local: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "torch", frameworks.torch(lambda: None))
+    for name, value in {**SLURM, "SLURM_NTASKS": "1", **more}.items():
+        monkeypatch.setenv(name, value)
+    who = _rank.of({**SLURM, "SLURM_NTASKS": "1", **more})
+    who.find()
+    assert (who.rank, who.local_rank, who.size, who.job) == (rank, local, 4, "812")
+    who.said = {"gpu.job.rank": 7}
+    assert who.point()["gpu.job.rank"] == 7
 
 
 @pytest.mark.parametrize(
