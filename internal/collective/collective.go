@@ -119,6 +119,10 @@ type node struct {
 	of    int // ranks that are compared
 }
 
+// rankGap is the smallest loss of own time that counts. A report is a mean of many steps, so
+// that twice as much, as of a rank that is 10 % slower, is told after three.
+const rankGap = 0.04
+
 // New returns a book. cfg is that of the nodes' engine: of its signals Communication and
 // Throughput count. Healthy ranks differ in both by what their GPUs do.
 func New(cfg straggler.Config) *Book {
@@ -127,6 +131,7 @@ func New(cfg straggler.Config) *Book {
 		spec.Means = nodesignal.Signal(s) == nodesignal.Communication || nodesignal.Signal(s) == nodesignal.Throughput
 		spec.Decides = spec.Decides && spec.Means
 	}
+	cfg.Signals[nodesignal.Throughput].MinGap = min(cfg.Signals[nodesignal.Throughput].MinGap, rankGap)
 	return &Book{
 		cfg: cfg, engine: straggler.New(cfg), nodes: make(map[key]*node), links: make(map[key]*link),
 		jobs: make(map[key]*job), left: make(map[key]int), laggards: make(map[laggard]*lagging), held: make(map[string]int),
