@@ -228,9 +228,8 @@ func (e *thresholdExtension) answer(ctx context.Context, transport, claimed, nod
 	return caller, headers
 }
 
-// standing tells a node that asks how it stands. A push that asks brings no state and takes
-// none of the node's: what is wanted of the node stays for its agent, so that the push is
-// nobody's from here on.
+// standing tells a node that asks how it stands. Such a push is of `check`, not of the node's
+// agent: it loses the node's name, so that it takes no request that waits for the agent.
 func (e *thresholdExtension) standing(asked, cluster string, node *string) []wire.Header {
 	if asked != wire.Yes {
 		return nil

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
@@ -218,8 +219,28 @@ type Gateway struct {
 	Err error
 	// Standing is nil where the next hop does not tell it.
 	Standing *threshold.Standing
-	// Threshold is of the node's group, else of its cluster; nil where none came.
+	// Threshold is of the node's group, else of its cluster; nil where none came. Its At is
+	// by the node's clock, its version by the gateway's.
 	Threshold *threshold.Received
+}
+
+// maxAhead is a fifth of the shipped push interval: a verdict's times are off by no more.
+const maxAhead = 2 * time.Second
+
+// clock is a finding where the gateway computed a threshold in the future of this node, or
+// longer ago than a threshold lives.
+func (g *Gateway) clock() []Finding {
+	if g.Threshold == nil {
+		return nil
+	}
+	const synchronise = "Synchronise both: the times of verdicts are wrong."
+	switch age := g.Threshold.At.Sub(time.UnixMilli(g.Threshold.Version)); {
+	case age < -maxAhead:
+		return []Finding{{"clock", Warn, fmt.Sprintf("The gateway's clock is %v ahead of this node's.", -age.Round(time.Second)), synchronise}}
+	case age > g.Threshold.TTL:
+		return []Finding{{"clock", Warn, fmt.Sprintf("This node's clock is about %v ahead of the gateway's.", age.Round(time.Second)), synchronise}}
+	}
+	return nil
 }
 
 // failures are told by the words of gRPC, net/http and crypto/tls. The first that fits counts.
@@ -254,7 +275,7 @@ func (g *Gateway) Findings() []Finding {
 			}
 		}
 	}
-	all := []Finding{{"gateway", OK, "The gateway " + g.Endpoint + " takes pushes.", ""}}
+	all := append([]Finding{{"gateway", OK, "The gateway " + g.Endpoint + " takes pushes.", ""}}, g.clock()...)
 	s := g.Standing
 	switch {
 	case g.Threshold != nil && g.Threshold.QuorumMet:

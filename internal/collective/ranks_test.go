@@ -384,7 +384,7 @@ func (r *rig) own(ticks int, rng *rand.Rand, of func(rank int64) (*Rank, float64
 	}
 }
 
-// A job of one node has no other node to be compared with. Its ranks have one another.
+// A job may have one node. Its ranks are compared with one another.
 func TestOwnTimeNamesTheRankOfALoneNode(t *testing.T) {
 	for name, peculiar := range map[string]func(o *Rank){
 		"a job":                func(*Rank) {},

@@ -13,7 +13,7 @@ import (
 	"go.opentelemetry.io/collector/otelcol"
 )
 
-// Configuration is what a command reads of one that `validate` takes.
+// Configuration is one that `validate` takes, as commands read it.
 type Configuration struct {
 	Factories otelcol.Factories
 	Listens   []Listen

@@ -98,7 +98,7 @@ func fleet(a *API) {
 	})
 }
 
-// Whoever looks after a job asks for its nodes and GPUs, and whether one is sick.
+// An operator asks which nodes and GPUs a job has, and whether one is sick.
 func TestJobs(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)

@@ -289,7 +289,7 @@ type Readings struct {
 	// MemoryTotal, MemoryUsed and MemoryReserved are bytes. Used does not hold the reserved.
 	MemoryTotal, MemoryUsed, MemoryReserved Opt[uint64]
 	// Utilization, MemoryUtilization, Encoder and Decoder are fractions of the driver's
-	// sample period. MemoryUtilization is of the time in which memory was read or written.
+	// sample period. MemoryUtilization is the share of time in which memory was read or written.
 	Utilization, MemoryUtilization, Encoder, Decoder Opt[float64]
 	// Activity is fractions of peak between two GPM samples.
 	Activity [NumActivities]Opt[float64]

@@ -42,9 +42,9 @@ type Holding struct {
 // Holdings are those of a node, by the holders' names. A change makes new ones: readers may hold them.
 type Holdings []Holding
 
-// Set says whether a container or job holds the GPU, and returns what is new. One that holds
-// it alone ends others of its kind: the end of one that was told before an agent's restart
-// never comes. A job may run in a container.
+// Set says whether a container or job holds the GPU, and returns what is new. A holder that is
+// alone ends the others of its kind: an agent that was restarted does not tell of their end.
+// A job may run in a container.
 func (all Holdings) Set(uuid string, of Holder, on bool) (next Holdings, news bool) {
 	if !of.Named() {
 		return all, false

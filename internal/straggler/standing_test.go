@@ -53,7 +53,7 @@ func TestTwoOfThreeSayWhy(t *testing.T) {
 	assert.Equal(t, unjudged.FewPeers, why)
 }
 
-// A shard confirms what it told with heartbeats. A value that comes after one is no other node's.
+// A shard repeats by heartbeats what it told. The value after a heartbeat is the same node's.
 func TestAHeartbeatContradictsNobody(t *testing.T) {
 	e := New(DefaultConfig())
 	now := time.Unix(1.8e9, 0)

@@ -44,7 +44,7 @@ running agent: it reads the agent's configuration, asks each part once, and chan
   driver, gpus       the driver; the GPUs that there should be, those that answer, and who is lost
   health             the health rubric of the nvml receiver, once
   links, throttling  PCIe and NVLink; what holds clocks down
-  clock              whether it is synchronised
+  clock              whether it is synchronised, and whether the gateway's agrees
   ports              each address that the configuration listens on
   gateway            name, port, TLS and credentials of the exporter, by an empty push
   threshold, peers   what the gateway answers: threshold, active nodes of those it takes

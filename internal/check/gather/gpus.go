@@ -101,7 +101,7 @@ func nvml(c *distro.Configuration) (distro.Setup, bool) {
 	return distro.Setup{}, false
 }
 
-// here takes the receiver's first report. What the receiver keeps goes to a directory of ours.
+// here takes the receiver's first report. The receiver keeps its state in a directory of ours.
 func here(ctx context.Context, c *distro.Configuration, set component.TelemetrySettings, directory string, budget time.Duration) ([]check.Finding, error) {
 	setup, _ := nvml(c)
 	metrics := map[string]any{gpusemconv.MetricGPUAllocation: map[string]any{"enabled": false}}

@@ -46,7 +46,7 @@ func (s *scrape) dcgm() error {
 		if labels == "" || gpus[at] != nil {
 			return
 		}
-		if other, twice := byLabels[labels]; twice { // the one that was heard of last counts
+		if other, twice := byLabels[labels]; twice { // the later report counts
 			s.hide(s.nodes[at.node].cluster, HiddenDuplicate, 1)
 			if s.nodes[other.node].beat >= s.nodes[at.node].beat {
 				return
