@@ -85,8 +85,9 @@ func (e *thresholdExtension) serveAPI(w http.ResponseWriter, r *http.Request) {
 		webguard.Problem(w, http.StatusBadRequest, "`cluster` and `cluster_id` name two clusters, they are one parameter: give `cluster`")
 		return
 	}
-	caller, ok := e.caller(r.Context(), cmp.Or(name, e.httpClaim(r)))
-	if !ok {
+	claimed, _ := e.Claim(threshold.HTTP, r.Header.Values, r.URL.RawQuery)
+	caller, invalid := e.caller(r.Context(), cmp.Or(name, claimed))
+	if invalid {
 		webguard.Problem(w, http.StatusBadRequest, "`cluster` is not 1 to 253 printable ASCII characters")
 		return
 	}

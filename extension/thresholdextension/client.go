@@ -64,11 +64,9 @@ type roundTripper struct {
 	ext  *thresholdExtension
 }
 
-// RoundTrip adds the claim and reads the answer's headers; it never touches the body.
+// RoundTrip adds the claim and reads the answer's headers; it never touches the body. Each
+// request of an exporter is a push: its `metrics_endpoint` may have any path.
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
-	if !strings.HasSuffix(r.URL.Path, metricsPath) {
-		return t.base.RoundTrip(r)
-	}
 	claim := t.ext.ask()
 	r = r.Clone(r.Context())
 	for _, h := range t.ext.claimHeaders(claim) {
@@ -77,7 +75,7 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(r)
 	if err != nil {
 		t.ext.hear(r.Context(), "http", claim, nil, false)
-		t.ext.checkName(r.Context(), r.URL.Host, true)
+		t.ext.checkName(r.URL.Host, true)
 		return resp, err
 	}
 	t.ext.hear(r.Context(), "http", claim, resp.Header.Values, t.ext.answered(resp))
@@ -125,7 +123,7 @@ func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialO
 			code := status.Code(err)
 			unanswered := len(md) == 0 && (code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled)
 			e.hear(ctx, "grpc", claim, md.Get, !unanswered)
-			e.checkName(ctx, cc.Target(), unanswered)
+			e.checkName(cc.Target(), unanswered)
 			return err
 		},
 	)}
@@ -223,7 +221,12 @@ func (e *thresholdExtension) read(cluster, node string, values func(string) []st
 		case quorum != "true" && quorum != "false":
 			errs = append(errs, errors.New("quorum header is neither true nor false"))
 		default:
-			put(threshold.Value{Version: now.UnixMilli(), Threshold: t, QuorumMet: quorum == "true", TTL: e.cfg.ReceivedTTL})
+			v := threshold.Value{Version: now.UnixMilli(), Threshold: t, QuorumMet: quorum == "true", TTL: e.cfg.ReceivedTTL}
+			// The header has no version: the same value is the same computation.
+			if last, ok := e.inbox.Get(cluster, ""); ok && last.Threshold == v.Threshold && last.QuorumMet == v.QuorumMet {
+				v.Version = last.Version
+			}
+			put(v)
 		}
 	}
 	if h := values(e.names.Params); len(h) > 0 {
@@ -287,8 +290,8 @@ func (e *thresholdExtension) resync(ctx context.Context, r resync.Request, reaso
 
 // checkName tells once that the gateway's name has no address, and again after it had some:
 // what a transport says of that is in its own words, and in each push. A warnInterval has one
-// question.
-func (e *thresholdExtension) checkName(ctx context.Context, target string, unanswered bool) {
+// question, which no push waits for.
+func (e *thresholdExtension) checkName(target string, unanswered bool) {
 	if !unanswered {
 		e.nameless.Store(false)
 		return
@@ -299,12 +302,14 @@ func (e *thresholdExtension) checkName(ctx context.Context, target string, unans
 	if err != nil || now-last < int64(warnInterval/time.Second) || !e.lookedUp.CompareAndSwap(last, now) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookupTimeout)
-	defer cancel()
-	_, err = e.lookupHost(ctx, host)
-	if was := e.nameless.Swap(err != nil); err != nil && !was {
-		e.set.Logger.Warn("the gateway "+target+" has no address: set `endpoint` of the exporter (GPU_COLLECTOR_GATEWAY) to host:port of a gateway or shard", zap.Error(err))
-	}
+	e.served.Go(func() {
+		ctx, cancel := context.WithTimeout(e.life, lookupTimeout)
+		defer cancel()
+		_, err := e.lookupHost(ctx, host)
+		if was := e.nameless.Swap(err != nil); err != nil && !was && e.life.Err() == nil {
+			e.set.Logger.Warn("the gateway "+target+" has no address: set `endpoint` of the exporter (GPU_COLLECTOR_GATEWAY) to host:port of a gateway or shard", zap.Error(err))
+		}
+	})
 }
 
 // warn logs at most once per warnInterval: a peer must not fill the log.

@@ -36,6 +36,7 @@ var (
 	_ threshold.Publisher            = (*thresholdExtension)(nil)
 	_ threshold.Source               = (*thresholdExtension)(nil)
 	_ threshold.Teller               = (*thresholdExtension)(nil)
+	_ threshold.Server               = (*thresholdExtension)(nil)
 	_ resync.Source                  = (*thresholdExtension)(nil)
 
 	_ extensioncapabilities.PipelineWatcher = (*thresholdExtension)(nil)
@@ -81,7 +82,9 @@ type thresholdExtension struct {
 	subscribers resync.Subscribers
 
 	server *http.Server
-	served sync.WaitGroup
+	served sync.WaitGroup // the API, and what looks the gateway's name up
+	life   context.Context
+	end    context.CancelFunc
 }
 
 func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, error) {
@@ -93,6 +96,7 @@ func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, err
 		cfg: cfg, names: cfg.names(), ingero: cfg.ingero(),
 		set: set.TelemetrySettings, telemetry: tb, now: time.Now, lookupHost: net.DefaultResolver.LookupHost, ready: make(chan struct{}),
 	}
+	e.life, e.end = context.WithCancel(context.Background())
 	e.renewEpoch()
 	e.SetClaim(wire.Claim{Cluster: cfg.Cluster})
 	return e, nil
@@ -143,8 +147,9 @@ func (e *thresholdExtension) Shutdown(ctx context.Context) error {
 		if err = e.server.Shutdown(ctx); err != nil {
 			err = errors.Join(err, e.server.Close())
 		}
-		e.served.Wait()
 	}
+	e.end()
+	e.served.Wait()
 	e.telemetry.Shutdown()
 	return err
 }

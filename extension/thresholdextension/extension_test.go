@@ -429,22 +429,30 @@ func TestOnlyMetricsPushesAreAnswered(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, md.Get("gpu-straggler-threshold"))
 
-	url := serveHTTP(t, e, &gateway{})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/logs", http.NoBody)
-	require.NoError(t, err)
-	req.Header.Set("gpu-cluster", "prod")
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	http.DefaultClient.CloseIdleConnections()
-	assert.Empty(t, resp.Header.Get("gpu-straggler-threshold"))
 	_, err = tel.GetMetric("otelcol_extension_straggler_threshold_requests")
 	require.Error(t, err, "nothing is counted")
 }
 
+// TestAnyPathIsAnswered: a receiver's `metrics_url_path` may be any.
+func TestAnyPathIsAnswered(t *testing.T) {
+	e, _ := newTestExtension(t, nil)
+	publish(t, e, "prod", 0.9)
+	url := serveHTTP(t, e, &gateway{})
+	for method, want := range map[string]string{http.MethodPost: "0.9", http.MethodGet: ""} {
+		req, err := http.NewRequestWithContext(t.Context(), method, url+"/push", http.NoBody)
+		require.NoError(t, err)
+		req.Header.Set("gpu-cluster", "prod")
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, want, resp.Header.Get("gpu-straggler-threshold"), method)
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
 func TestAGatewayKeepsNoAsks(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
-	e.answer(t.Context(), "http", "anything", "", []string{`"g"`})
+	answerTo(t.Context(), e, "anything", `"g"`)
 	assert.Equal(t, wire.Claim{}, e.asks.Next(time.Now()), "only a middle tier asks on")
 }
 
@@ -571,16 +579,24 @@ func (a authData) GetAttribute(name string) any { return a[name] }
 
 func (a authData) GetAttributeNames() []string { return nil }
 
+// answerTo is what a push that claims a cluster, and asks for groups, is answered.
+func answerTo(ctx context.Context, e *thresholdExtension, cluster string, groups ...string) (wire.Caller, []wire.Header) {
+	header := http.Header{"Gpu-Cluster": {cluster}, "Gpu-Group": groups}
+	p := threshold.Push{Transport: threshold.HTTP, Header: header.Values}
+	p.Caller, p.Invalid = e.caller(ctx, cluster)
+	return p.Caller, e.answer(ctx, &p)
+}
+
 func TestClusterIsBoundToTheCredentials(t *testing.T) {
 	e, _ := newTestExtension(t, func(c *Config) { c.ClusterAuthAttribute = "tenant" })
 	publish(t, e, "victim", 0.9)
 
 	ctx := client.NewContext(t.Context(), client.Info{Auth: authData{"tenant": "mine"}})
-	caller, headers := e.answer(ctx, "http", "victim", "", nil)
+	caller, headers := answerTo(ctx, e, "victim")
 	assert.Equal(t, wire.Caller{Cluster: "mine", Authenticated: true}, caller)
 	assert.Empty(t, headers)
 
-	caller, headers = e.answer(t.Context(), "http", "victim", "", nil)
+	caller, headers = answerTo(t.Context(), e, "victim")
 	assert.Equal(t, wire.Caller{}, caller, "without credentials there is no cluster")
 	assert.Empty(t, headers)
 
@@ -606,7 +622,7 @@ func TestNodeIsBoundToTheCredentials(t *testing.T) {
 		return threshold.Standing{Node: node, Group: cluster}
 	}})
 	answer := httptest.NewRecorder()
-	asks := httptest.NewRequest(http.MethodPost, metricsPath, http.NoBody).WithContext(as("mine/n7"))
+	asks := httptest.NewRequest(http.MethodPost, "/v1/metrics", http.NoBody).WithContext(as("mine/n7"))
 	asks.Header = http.Header{"Gpu-Cluster": {"other"}, "Gpu-Node": {"victim"}, "Gpu-Standing": {"?1"}}
 	handlerOf(t, e, http.NotFoundHandler()).ServeHTTP(answer, asks)
 	assert.Contains(t, answer.Header().Get("Gpu-Standing"), `"n7";g="mine"`, "it asks for itself alone")
@@ -622,12 +638,12 @@ func TestNodeIsBoundToTheCredentials(t *testing.T) {
 	h := handlerOf(t, e, http.NotFoundHandler())
 	for i, push := range []struct{ user, want string }{{"other/n7", `"n7"`}, {"other/n7", ""}, {"mine/n7", `"n7"`}, {"mine/n7", ""}} {
 		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, metricsPath, http.NoBody).WithContext(as(push.user)))
+		h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/v1/metrics", http.NoBody).WithContext(as(push.user)))
 		assert.Equal(t, push.want, rec.Header().Get("gpu-resync"), "%d %s", i, push.user)
 	}
 
 	// A tier of all clusters asks for the one it names, and sees all of them.
-	caller, headers := e.answer(as("*/*"), "grpc", "mine", "", nil)
+	caller, headers := answerTo(as("*/*"), e, "mine")
 	assert.Equal(t, wire.Caller{Cluster: "mine"}, caller)
 	assert.NotEmpty(t, headers)
 	for user, want := range map[string]int{"*/*": 1, "mine/n7": 1, "other/n7": 0, "nobody": 0} {
@@ -663,7 +679,7 @@ func BenchmarkAnswer(b *testing.B) {
 	groups := []string{`"AR/stage-0"`}
 	b.ReportAllocs()
 	for b.Loop() {
-		e.answer(b.Context(), "grpc", "prod", "", groups)
+		answerTo(b.Context(), e, "prod", groups...)
 	}
 }
 
@@ -695,9 +711,9 @@ func TestForeignNamesAreRefused(t *testing.T) {
 		assert.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodGet, api, evil), api)
 	}
 	// An agent pushes by whatever name leads here. A page's push says where it is from.
-	assert.Equal(t, http.StatusOK, ask(http.MethodPost, receiver+metricsPath, evil))
-	assert.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodPost, receiver+metricsPath, evil, "Origin", "http://"+evil))
-	assert.Equal(t, http.StatusOK, ask(http.MethodPost, receiver+metricsPath, "", "Origin", "http://10.0.0.7"))
+	assert.Equal(t, http.StatusOK, ask(http.MethodPost, receiver+"/v1/metrics", evil))
+	assert.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodPost, receiver+"/v1/metrics", evil, "Origin", "http://"+evil))
+	assert.Equal(t, http.StatusOK, ask(http.MethodPost, receiver+"/v1/metrics", "", "Origin", "http://10.0.0.7"))
 
 	// Who has a password, or a certificate for the name, is no page.
 	authenticated := serveHTTP(t, e, &gateway{}, func(h http.Handler) http.Handler {
@@ -718,6 +734,32 @@ func TestForeignNamesAreRefused(t *testing.T) {
 	e.now = func() time.Time { panic("what time is it?") }
 	assert.Equal(t, http.StatusInternalServerError, ask(http.MethodGet, "http://"+addr+thresholdsPath, ""))
 	metadatatest.AssertEqualExtensionStragglerThresholdPanics(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, metricdatatest.IgnoreTimestamp())
+}
+
+// TestTheSameThresholdIsUnchanged: the plain header has no version.
+func TestTheSameThresholdIsUnchanged(t *testing.T) {
+	for name, groups := range map[string][]threshold.Value{"plain": nil, "a group": {{Group: "g", Threshold: 0.8}}} {
+		t.Run(name, func(t *testing.T) {
+			server, _ := newTestExtension(t, nil)
+			node, tel := newTestExtension(t, nil)
+			push := pusher(t, node, "grpc", serve(t, server, &gateway{}, "grpc"))
+			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1", Groups: []string{"g"}})
+			now := time.Now()
+			node.now = func() time.Time { now = now.Add(5 * time.Millisecond); return now }
+			publish(t, server, "prod", 0.9, groups...)
+			for range 5 {
+				require.NoError(t, push())
+			}
+			got, err := tel.GetMetric("otelcol_extension_straggler_threshold_responses")
+			require.NoError(t, err)
+			said := map[string]int64{}
+			for _, dp := range got.Data.(metricdata.Sum[int64]).DataPoints {
+				outcome, _ := dp.Attributes.Value("outcome")
+				said[outcome.AsString()] = dp.Value
+			}
+			assert.Equal(t, map[string]int64{"new": 1, "unchanged": 4}, said, "one computation, five answers")
+		})
+	}
 }
 
 // TestAGatewayWithoutAnAddress is told once, and again after it had one; of a gateway that
@@ -741,7 +783,8 @@ func TestAGatewayWithoutAnAddress(t *testing.T) {
 		t.Helper()
 		for range 100 {
 			now = now.Add(10 * time.Second)
-			e.checkName(t.Context(), "dns:///gatway:4317", unanswered)
+			e.checkName("dns:///gatway:4317", unanswered)
+			e.served.Wait()
 		}
 		assert.Equal(t, told, logs.FilterMessageSnippet("the gateway gatway:4317 has no address: set `endpoint` of the exporter (GPU_COLLECTOR_GATEWAY)").Len())
 	}
@@ -754,7 +797,7 @@ func TestAGatewayWithoutAnAddress(t *testing.T) {
 	asked = 0
 	pushes(2, false)
 	assert.Zero(t, asked)
-	e.checkName(t.Context(), "unix:///run/gateway.sock", true)
+	e.checkName("unix:///run/gateway.sock", true)
 	assert.Zero(t, asked)
 	pushes(3, true)
 }

@@ -3,9 +3,10 @@
 package thresholdextension
 
 import (
+	"cmp"
 	"context"
 	"net/http"
-	"strings"
+	"net/url"
 
 	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
@@ -21,10 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
-const (
-	metricsPath   = "/v1/metrics"
-	metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
-)
+const metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
 // Ingero's names: X-Ingero-* over HTTP, the same without the prefix in gRPC
 // metadata (pkg/contract of its agent). Its agent names the cluster in the
@@ -46,87 +44,107 @@ const (
 	outcomeInvalid     = "invalid"
 )
 
-// GetHTTPHandler implements extensionmiddleware.HTTPServer. The headers are
-// set before the receiver runs, so that refusals carry them too; the value is
-// at most one tick old either way.
+// GetHTTPHandler implements extensionmiddleware.HTTPServer. Each POST is a push: the
+// receiver's paths are not known here.
 func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTTPHandlerFunc, error) {
-	e.isServer.Store(true)
+	e.Serve()
 	return func(_ context.Context, next http.Handler) (http.Handler, error) {
-		push := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !strings.HasSuffix(r.URL.Path, metricsPath) {
+		return e.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodPost {
 				next.ServeHTTP(w, r)
 				return
 			}
-			node := e.node(r.Context(), r.Header.Get(e.names.Node))
-			caller, headers := e.answer(r.Context(), "http", e.httpClaim(r), node, r.Header.Values(e.names.Group))
-			for _, h := range headers {
-				w.Header().Set(h.Name, h.Value)
-			}
-			for _, h := range e.standing(r.Header.Get(e.names.Standing), caller.Cluster, &node) {
-				w.Header().Set(h.Name, h.Value)
-			}
-			ctx, asked := resync.ContextWithAnswer(wire.ContextWithCaller(r.Context(), sender(caller, r.Header.Get(e.names.Tier))))
-			aw := &answerWriter{ResponseWriter: w, state: func() []wire.Header {
-				return e.state(ctx, asked, caller.Cluster, node)
-			}}
+			ctx, answer := e.push(r.Context(), threshold.HTTP, r.Header.Values, r.URL.RawQuery)
+			aw := &answerWriter{ResponseWriter: w, answer: answer}
 			next.ServeHTTP(aw, r.WithContext(ctx))
 			aw.leave()
-		})
-		open := e.apiHandler(push)
-		guarded := webguard.Hosts(open, e.cfg.AllowedHosts...)
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			// A page has no certificate for its name, nor a password. Its browser says Origin
-			// with a push; an agent does not, whatever name it knows this server by.
-			asked := isAPI(r) || r.Header.Get("Origin") != ""
-			if asked && r.TLS == nil && client.FromContext(r.Context()).Auth == nil {
-				guarded.ServeHTTP(w, r)
-			} else {
-				open.ServeHTTP(w, r)
-			}
-		}), nil
+		})), nil
 	}, nil
+}
+
+// Guard implements threshold.Server.
+func (e *thresholdExtension) Guard(push http.Handler) http.Handler {
+	open := e.apiHandler(push)
+	guarded := webguard.Hosts(open, e.cfg.AllowedHosts...)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A page has no certificate for its name, nor a password. Its browser says Origin
+		// with a push; an agent does not, whatever name it knows this server by.
+		asked := isAPI(r) || r.Header.Get("Origin") != ""
+		if asked && r.TLS == nil && client.FromContext(r.Context()).Auth == nil {
+			guarded.ServeHTTP(w, r)
+		} else {
+			open.ServeHTTP(w, r)
+		}
+	})
 }
 
 // GetGRPCServerOptions implements extensionmiddleware.GRPCServer. Only a
 // chained interceptor may be added: a second UnaryInterceptor panics.
 func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
-	e.isServer.Store(true)
+	e.Serve()
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(
 		func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			if info.FullMethod != metricsMethod {
 				return handler(ctx, req)
 			}
 			md, _ := metadata.FromIncomingContext(ctx)
-			node := e.node(ctx, first(md.Get(e.names.Node)))
-			caller, headers := e.answer(ctx, "grpc", first(md.Get(e.names.Cluster)), node, md.Get(e.names.Group))
-			out := make(metadata.MD, len(headers))
-			for _, h := range headers {
-				out.Set(h.Name, h.Value)
-			}
-			for _, h := range e.standing(first(md.Get(e.names.Standing)), caller.Cluster, &node) {
+			below, answer := e.push(ctx, threshold.GRPC, md.Get, "")
+			resp, err := handler(below, req)
+			out := make(metadata.MD)
+			for _, h := range answer() {
 				out.Set(h.Name, h.Value)
 			}
 			// Fails only when the headers are on their way already; the client
 			// then keeps what it has.
-			_ = grpc.SetHeader(ctx, out)
-			below, asked := resync.ContextWithAnswer(wire.ContextWithCaller(ctx, sender(caller, first(md.Get(e.names.Tier)))))
-			resp, err := handler(below, req)
-			out = make(metadata.MD, 2)
-			for _, h := range e.state(below, asked, caller.Cluster, node) {
-				out.Set(h.Name, h.Value)
-			}
 			_ = grpc.SetHeader(ctx, out)
 			return resp, err
 		},
 	)}, nil
 }
 
+// push begins a push whose claims count as far as the client's credentials say.
+func (e *thresholdExtension) push(ctx context.Context, transport threshold.Transport, header func(string) []string, query string) (context.Context, func() []wire.Header) {
+	p := threshold.Push{Transport: transport, Header: header}
+	cluster, node := e.Claim(transport, header, query)
+	p.Caller, p.Invalid = e.caller(ctx, cluster)
+	p.Node = e.node(ctx, node)
+	return e.Push(ctx, &p)
+}
+
+// Serve implements threshold.Server.
+func (e *thresholdExtension) Serve() { e.isServer.Store(true) }
+
+// Claim implements threshold.Server: the cluster in the query comes first, then in our
+// header, then in Ingero's.
+func (e *thresholdExtension) Claim(transport threshold.Transport, header func(string) []string, query string) (cluster, node string) {
+	if query != "" {
+		values, _ := url.ParseQuery(query) // those that can be read
+		cluster = values.Get(clusterQuery)
+	}
+	cluster = cmp.Or(cluster, first(header(e.names.Cluster)))
+	if cluster == "" && e.ingero && transport == threshold.HTTP {
+		cluster = first(header(ingeroClusterHeader))
+	}
+	return cluster, first(header(e.names.Node))
+}
+
+// Push implements threshold.Server.
+func (e *thresholdExtension) Push(ctx context.Context, p *threshold.Push) (context.Context, func() []wire.Header) {
+	standing := e.standing(p)
+	if standing != nil {
+		p.Node = "" // such a push is of `check`: it takes no request that waits for the node's agent
+	}
+	below, asked := resync.ContextWithAnswer(wire.ContextWithCaller(ctx, sender(p.Caller, first(p.Header(e.names.Tier)))))
+	return below, func() []wire.Header {
+		return append(append(e.answer(below, p), standing...), e.state(below, asked, p.Caller.Cluster, p.Node)...)
+	}
+}
+
 // state says in which life this server is, and whose state it lacks: found
-// out by the pipeline, or by the tier above from an earlier push. It is asked
-// for once the pipeline is done, since that may have heard of it just now.
+// out by the pipeline, or by the tier above from an earlier push.
 func (e *thresholdExtension) state(ctx context.Context, asked *resync.Answer, cluster, node string) []wire.Header {
-	// The pipeline lacks the state of these nodes. A front door of this process, as
-	// wire_diff is, must not take that state for known.
+	// The pipeline lacks the state of these nodes. A receiver of this process that compares
+	// pushes must not take that state for known.
 	for _, r := range asked.Requests() {
 		e.subscribers.Publish(r)
 	}
@@ -143,8 +161,8 @@ func (e *thresholdExtension) state(ctx context.Context, asked *resync.Answer, cl
 // answerWriter adds headers when they leave, with the status.
 type answerWriter struct {
 	http.ResponseWriter
-	state func() []wire.Header
-	left  bool
+	answer func() []wire.Header
+	left   bool
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -169,47 +187,31 @@ func (w *answerWriter) leave() {
 		return
 	}
 	w.left = true
-	for _, h := range w.state() {
+	for _, h := range w.answer() {
 		w.Header().Set(h.Name, h.Value)
 	}
 }
 
-// httpClaim returns the cluster that the client names: in the query, then in
-// our header, then in Ingero's.
-func (e *thresholdExtension) httpClaim(r *http.Request) string {
-	if r.URL.RawQuery != "" {
-		if c := r.URL.Query().Get(clusterQuery); c != "" {
-			return c
-		}
-	}
-	if c := r.Header.Get(e.names.Cluster); c != "" || !e.ingero {
-		return c
-	}
-	return r.Header.Get(ingeroClusterHeader)
-}
-
-// answer resolves who asks, for which node if it is one node's push, and what there is to
-// say.
-func (e *thresholdExtension) answer(ctx context.Context, transport, claimed, node string, groupHeader []string) (wire.Caller, []wire.Header) {
+// answer is the thresholds and the verdict that the client asks for.
+func (e *thresholdExtension) answer(ctx context.Context, p *threshold.Push) []wire.Header {
 	outcome := outcomeServed
-	caller, ok := e.caller(ctx, claimed)
-	if !ok {
+	if p.Invalid {
 		outcome = outcomeInvalid
 	}
 	var groups []string
-	if len(groupHeader) > 0 {
+	if header := p.Header(e.names.Group); len(header) > 0 {
 		var err error
-		if groups, err = wire.ParseGroups(groupHeader); err != nil {
+		if groups, err = wire.ParseGroups(header); err != nil {
 			outcome = outcomeInvalid
 			e.warn("a client's peer groups were ignored", err)
 		}
 	}
 	var headers []wire.Header
-	if caller.Cluster != "" {
-		c := e.lookup(caller.Cluster, groups)
-		headers = c.Respond(headers, &e.names, node, groups)
+	if p.Caller.Cluster != "" {
+		c := e.lookup(p.Caller.Cluster, groups)
+		headers = c.Respond(headers, &e.names, p.Node, groups)
 		if e.ingero {
-			if transport == "http" {
+			if p.Transport == threshold.HTTP {
 				headers = c.RespondIngero(headers, ingeroThreshold, ingeroQuorumMet)
 			} else {
 				headers = c.RespondIngero(headers, ingeroThresholdGRPC, ingeroQuorumMetGRPC)
@@ -218,29 +220,26 @@ func (e *thresholdExtension) answer(ctx context.Context, transport, claimed, nod
 	}
 	switch {
 	case outcome != outcomeServed:
-	case caller.Cluster == "":
+	case p.Caller.Cluster == "":
 		outcome = outcomeNoCluster
 	case len(headers) == 0:
 		outcome = outcomeNoThreshold
 	}
 	e.telemetry.ExtensionStragglerThresholdRequests.Add(ctx, 1,
-		metric.WithAttributeSet(outcomeSet(transport, outcome)))
-	return caller, headers
+		metric.WithAttributeSet(outcomeSet(string(p.Transport), outcome)))
+	return headers
 }
 
-// standing tells a node that asks how it stands. Such a push is of `check`, not of the node's
-// agent: it loses the node's name, so that it takes no request that waits for the agent.
-func (e *thresholdExtension) standing(asked, cluster string, node *string) []wire.Header {
-	if asked != wire.Yes {
+// standing tells a node that asks how it stands. It is nil for a push that does not ask.
+func (e *thresholdExtension) standing(p *threshold.Push) []wire.Header {
+	if first(p.Header(e.names.Standing)) != wire.Yes {
 		return nil
 	}
-	name := *node
-	*node = ""
 	snap := e.published.Snapshot(e.now())
-	if snap == nil || snap.Standing == nil || cluster == "" || name == "" {
-		return nil
+	if snap == nil || snap.Standing == nil || p.Caller.Cluster == "" || p.Node == "" {
+		return []wire.Header{}
 	}
-	s := snap.Standing(cluster, name)
+	s := snap.Standing(p.Caller.Cluster, p.Node)
 	return []wire.Header{{Name: e.names.Standing, Value: s.Encode()}}
 }
 
@@ -256,23 +255,23 @@ func (e *thresholdExtension) lookup(cluster string, groups []string) *threshold.
 }
 
 // caller binds the claim to the authenticated identity where that is asked
-// for. It reports false for a claim that cannot name a cluster.
-func (e *thresholdExtension) caller(ctx context.Context, claimed string) (wire.Caller, bool) {
+// for. A claim that cannot name a cluster is invalid.
+func (e *thresholdExtension) caller(ctx context.Context, claimed string) (caller wire.Caller, invalid bool) {
 	authenticated := false
 	if rule := e.cfg.rule(); rule.On() {
 		id, err := rule.Of(ctx)
 		if err != nil {
-			return wire.Caller{}, true
+			return wire.Caller{}, false
 		}
 		claimed, authenticated = id.ClusterOr(claimed), id.Cluster != clientidentity.Any
 	}
 	if claimed == "" {
-		return wire.Caller{}, true
-	}
-	if !wire.ValidName(claimed) {
 		return wire.Caller{}, false
 	}
-	return wire.Caller{Cluster: claimed, Authenticated: authenticated}, true
+	if !wire.ValidName(claimed) {
+		return wire.Caller{}, true
+	}
+	return wire.Caller{Cluster: claimed, Authenticated: authenticated}, false
 }
 
 // sender is whom a push is of. A tier in between asks in one cluster, and pushes the

@@ -312,7 +312,7 @@ func TestAHandlerThatWritesNothingAnswersToo(t *testing.T) {
 func TestAnAnswerWriterKeepsWhatTheWriterCan(t *testing.T) {
 	rec := httptest.NewRecorder()
 	known := false
-	w := &answerWriter{ResponseWriter: rec, state: func() []wire.Header {
+	w := &answerWriter{ResponseWriter: rec, answer: func() []wire.Header {
 		return []wire.Header{{Name: "known", Value: strconv.FormatBool(known)}}
 	}}
 	w.WriteHeader(http.StatusEarlyHints)

@@ -10,6 +10,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
+	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
@@ -17,7 +18,7 @@ import (
 )
 
 // Engine is one table with the rules and the clock that its reports are judged by.
-// Decoded reports come in by Consume, and the bytes of pushes by Judge.
+// Decoded reports come in by Consume, and the bytes of pushes by Compare.
 type Engine struct {
 	Table *statetable.Table
 	// Now is the clock, and the table's time counts from Epoch. Neither changes once
@@ -27,7 +28,7 @@ type Engine struct {
 
 	to Downstream
 
-	filters, wires, idents sync.Pool
+	filters, wires sync.Pool
 }
 
 // Downstream takes what an Engine lets on.
@@ -43,18 +44,14 @@ type Downstream interface {
 // Missed are the nodes of a report whose points did not all find room.
 type Missed = map[statetable.NodeKey]struct{}
 
-// FrontDoor compares pushes before they are decoded, with the table of the one Engine
-// that is attached.
-type FrontDoor interface {
-	// Attach has the engine judge the pushes from now on, until detach is called. The
-	// name is whose engine that is. It fails where another one is attached.
-	Attach(name string, e *Engine) (detach func(), err error)
-}
-
-// Exposition serves tables to Prometheus.
+// Exposition keeps the tables of diff processors: it serves them to Prometheus, and a
+// receiver compares pushes with the one that its pipeline has.
 type Exposition interface {
-	// Register has the engine's table served until cancel is called.
-	Register(e *Engine) (cancel func())
+	// Register adds the engine of the processor of a name, until cancel is called.
+	Register(processor string, e *Engine) (cancel func())
+	// Follows returns the engine of the one diff that follows a receiver, or why pushes
+	// cannot be compared with it.
+	Follows(receiver string) (*Engine, error)
 }
 
 // NewEngine returns an engine with an empty table.
@@ -67,7 +64,6 @@ func NewEngine(set statetable.Settings, deadbands []deadband.Rule, to Downstream
 		return f
 	}
 	e.wires.New = func() any { return NewWire(bands, set.WholeNodes) }
-	e.idents.New = func() any { return new(identity) }
 	return e
 }
 
@@ -86,14 +82,10 @@ func (e *Engine) begin(ctx context.Context, j *Judge, now time.Time) {
 // reports of one node overlap, nobody knows their order at the next hop: the report
 // after them forwards again what both did.
 //
-// A push that Judge has judged goes on as it is.
+// What is left of a push that Compare has seen goes on as it is.
 func (e *Engine) Consume(ctx context.Context, md pmetric.Metrics) error {
-	if p := pushOf(ctx); p != nil && p.engine == e {
-		if counts, ok := p.claim(md); ok {
-			missed, err := e.to.Deliver(ctx, md, counts)
-			p.delivered(missed, err == nil)
-			return err
-		}
+	if p, ok := ctx.Value(pushKey{}).(*Push); ok && p.engine == e {
+		return p.deliver(ctx, md)
 	}
 	return e.reduce(ctx, md)
 }
@@ -119,7 +111,7 @@ func (e *Engine) reduce(ctx context.Context, md pmetric.Metrics) (err error) {
 type outcome int
 
 const (
-	unclaimed outcome = iota // it did not go on
+	unreached outcome = iota // it did not come to the engine
 	refused                  // some of it may have been taken
 	accepted
 )
@@ -127,7 +119,7 @@ const (
 // settle ends a report. The judge must be reset after it.
 func (e *Engine) settle(ctx context.Context, j *Judge, what outcome, missed Missed) {
 	switch what {
-	case unclaimed:
+	case unreached:
 		j.Report.Discard()
 	case refused:
 		j.Report.Abort()
@@ -142,42 +134,25 @@ func (e *Engine) settle(ctx context.Context, j *Judge, what outcome, missed Miss
 	}
 }
 
-// Push is a push that was judged before it was decoded. Its context takes it to the
-// engine, which claims it, and End settles it when the receiver has answered. Nothing
-// changes in the table before.
+// Push is a push that Compare has compared with the table. Nothing changes in the table
+// before Consume.
 type Push struct {
-	context.Context
 	engine *Engine
-
-	mu      sync.Mutex
-	wire    *Wire // nil at its end
-	state   outcome
-	claimed bool
-	missed  Missed
+	wire   *Wire
+	state  outcome
+	missed Missed
 }
 
 type pushKey struct{}
 
-// Value implements context.Context.
-func (p *Push) Value(key any) any {
-	if key == (pushKey{}) {
-		return p
-	}
-	return p.Context.Value(key)
-}
-
-func pushOf(ctx context.Context) *Push {
-	p, _ := ctx.Value(pushKey{}).(*Push)
-	return p
-}
-
-// Judge compares the bytes of a push with the table and appends to out what the
-// receiver is to decode. The push is its context from then on, and End must follow. It
-// is nil for what is left to Consume whole: a push without points, of an irregular form,
-// or malformed.
-func (e *Engine) Judge(ctx context.Context, msg, out []byte) (*Push, []byte) {
+// Compare compares the bytes of a push with the table and appends to out what is left to
+// decode. Consume or Discard must follow. The push is nil where the whole message is to be
+// decoded and consumed: one without points, of an irregular form, malformed, or with a
+// resource that is not the client's own.
+func (e *Engine) Compare(ctx context.Context, client clientidentity.Identity, msg, out []byte) (*Push, []byte) {
 	w := e.wires.Get().(*Wire)
 	now := e.Now()
+	w.Client = client
 	if !w.Read(msg, now) || w.Points() == 0 {
 		w.Reset()
 		e.wires.Put(w)
@@ -187,67 +162,43 @@ func (e *Engine) Judge(ctx context.Context, msg, out []byte) (*Push, []byte) {
 	before := len(out)
 	out = w.Filter(out)
 	w.Bytes = len(out) - before
-	return &Push{Context: ctx, engine: e, wire: w}, out
+	return &Push{engine: e, wire: w}, out
 }
 
-// claim makes the push the caller's to deliver, once, and removes from md what was only
-// there for the pipeline to see. It fails where the push has ended, and where md is not what
-// was judged because a processor has changed its resources or its points: md is then
-// judged as any report.
-func (p *Push) claim(md pmetric.Metrics) (Counts, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.wire == nil || p.claimed || !p.holds(md) {
-		return Counts{}, false
-	}
-	p.claimed, p.state = true, refused
-	if p.wire.probes > 0 || p.wire.empty {
-		removeProbes(md)
-	}
-	return p.wire.Counts, true
+// Points is how many points are left of the push.
+func (p *Push) Points() int64 {
+	return p.wire.Forwarded + p.wire.Heartbeats + p.wire.Vanished
 }
 
-// holds reports whether md is what was judged.
-func (p *Push) holds(md pmetric.Metrics) bool {
-	j := &p.wire.Judge
-	id := p.engine.idents.Get().(*identity)
-	defer p.engine.idents.Put(id)
-	nodes, points := j.Nodes, j.Forwarded+j.Heartbeats+j.Vanished+j.probes
-	for _, rm := range md.ResourceMetrics().All() {
-		n := resourcePoints(rm)
-		if n == 0 {
-			continue
-		}
-		if len(nodes) == 0 || id.node(rm.Resource().Attributes()) != nodes[0] {
-			return false
-		}
-		nodes, points = nodes[1:], points-int64(n)
+// Consume hands what is left of the push to next, whose pipeline ends at the engine, and
+// settles the push by the outcome. Of an unchanged push nothing is left for a pipeline.
+func (p *Push) Consume(ctx context.Context, md pmetric.Metrics, next func(context.Context, pmetric.Metrics) error) error {
+	ctx = context.WithValue(ctx, pushKey{}, p)
+	defer p.settle(ctx) // also when the next consumer panics: a report that never ends would keep its nodes
+	if p.Points() == 0 {
+		return p.deliver(ctx, md)
 	}
-	return len(nodes) == 0 && points == 0
+	err := next(ctx, md)
+	if err != nil && p.state == accepted {
+		p.state = refused
+	}
+	return err
 }
 
-// delivered notes what became of the push that was claimed.
-func (p *Push) delivered(missed Missed, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.missed = missed; ok {
+// Discard ends a push that is not consumed.
+func (p *Push) Discard() { p.settle(context.Background()) }
+
+func (p *Push) deliver(ctx context.Context, md pmetric.Metrics) (err error) {
+	p.state = refused
+	if p.missed, err = p.engine.to.Deliver(ctx, md, p.wire.Counts); err == nil {
 		p.state = accepted
 	}
+	return err
 }
 
-// End settles the push: the receiver has answered, and that it is accepted or not. It
-// reports whether an accepted push came to the engine as it was judged. One that did
-// not was refused or is on another way, and its report changes nothing.
-func (p *Push) End(answered bool) (reached bool) {
-	p.mu.Lock()
-	w, state, missed := p.wire, p.state, p.missed
+func (p *Push) settle(ctx context.Context) {
+	p.engine.settle(ctx, &p.wire.Judge, p.state, p.missed)
+	p.wire.Reset()
+	p.engine.wires.Put(p.wire)
 	p.wire = nil
-	p.mu.Unlock()
-	if state == accepted && !answered {
-		state = refused
-	}
-	p.engine.settle(p.Context, &w.Judge, state, missed)
-	w.Reset()
-	p.engine.wires.Put(w)
-	return p.claimed || !answered
 }

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 )
@@ -70,10 +71,10 @@ func (s *sink) decoded(t testT, msg []byte) {
 	}
 }
 
-// Any pushes by the front door, accepted, refused before or behind the engine, or
+// Any pushes that are compared by bytes, accepted, refused before or behind the engine, or
 // without room: the next hop gets what it gets where they are decoded first, and the
 // table has the same.
-func TestTheFrontDoorDecidesAsTheEngine(t *testing.T) {
+func TestCompareDecidesAsConsume(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawn{t}
 		var now time.Duration
@@ -95,20 +96,18 @@ func TestTheFrontDoorDecidesAsTheEngine(t *testing.T) {
 			if outcome != "refused before" {
 				plain.decoded(t, msg)
 			}
-			push, out := front.engine.Judge(t.Context(), msg, nil)
-			if push == nil {
-				if outcome != "refused before" {
-					front.decoded(t, msg)
-				}
-			} else {
+			push, out := front.engine.Compare(t.Context(), clientidentity.Identity{}, msg, nil)
+			switch {
+			case push == nil && outcome != "refused before":
+				front.decoded(t, msg)
+			case push == nil:
+			case outcome == "refused before":
+				push.Discard()
+			default:
 				md, err := decode(out)
 				require.NoError(t, err)
-				require.Positive(t, md.DataPointCount(), "the receiver calls the pipeline")
-				if outcome != "refused before" {
-					require.ErrorIs(t, front.engine.Consume(push, md), front.refuse)
-					require.True(t, push.claimed)
-				}
-				push.End(outcome == "accepted" || outcome == "no room")
+				require.EqualValues(t, push.Points(), md.DataPointCount())
+				require.ErrorIs(t, push.Consume(t.Context(), md, front.engine.Consume), front.refuse)
 			}
 			require.Equal(t, plain.got, front.got)
 			require.Equal(t, plain.counts, front.counts)
@@ -120,27 +119,43 @@ func TestTheFrontDoorDecidesAsTheEngine(t *testing.T) {
 	})
 }
 
-// A push is claimed once, and not after its end: a queue may hold its context.
-func TestAClaimIsOnceAndInTime(t *testing.T) {
+// A push that no diff came to changes nothing: its report counts for nobody.
+func TestAPushThatGoesElsewhere(t *testing.T) {
 	var now time.Duration
 	s := newSink(t, &now)
 	msg := encode(t, nodeReport())
-	judge := func() (*Push, func() error) {
-		push, out := s.engine.Judge(t.Context(), msg, nil)
-		require.NotNil(t, push)
-		return push, func() error {
-			md, err := decode(out)
-			require.NoError(t, err)
-			return s.engine.Consume(push, md)
-		}
+	elsewhere := func(context.Context, pmetric.Metrics) error { return nil }
+	for range 2 {
+		push, out := s.engine.Compare(t.Context(), clientidentity.Identity{}, msg, nil)
+		md, err := decode(out)
+		require.NoError(t, err)
+		assert.Equal(t, 321, md.DataPointCount())
+		require.NoError(t, push.Consume(t.Context(), md, elsewhere))
 	}
-	push, consume := judge()
-	require.NoError(t, consume())
-	require.NoError(t, consume(), "judged as any other")
-	assert.True(t, push.End(true))
-	push, consume = judge()
-	assert.False(t, push.End(true), "nobody came for it")
-	points := s.counts.Received
-	require.NoError(t, consume())
-	assert.Less(t, s.counts.Received, points, "judged as it came")
+	assert.Empty(t, s.got)
+	assert.Zero(t, s.engine.Table.Stats().Nodes)
+}
+
+// A resource of another client, or one that lacks the client's name, is left to Settle.
+func TestOnlyTheClientsOwnIsCompared(t *testing.T) {
+	var now time.Duration
+	s := newSink(t, &now)
+	msg := encode(t, nodeReport())
+	for _, tc := range []struct {
+		client clientidentity.Identity
+		own    bool
+	}{
+		{clientidentity.Identity{Cluster: "research-west", Node: "n"}, true},
+		{clientidentity.Identity{Cluster: clientidentity.Any, Node: clientidentity.Any}, true},
+		{clientidentity.Identity{Cluster: "research-east", Node: "n"}, false},
+		{clientidentity.Identity{Cluster: "research-west", Node: "m"}, false},
+	} {
+		push, _ := s.engine.Compare(t.Context(), tc.client, msg, nil)
+		if assert.Equal(t, tc.own, push != nil, "%v", tc.client) && push != nil {
+			push.Discard()
+		}
+		md, err := decode(msg)
+		require.NoError(t, err)
+		assert.Equal(t, tc.own, tc.client.Settle(md.ResourceMetrics().At(0).Resource().Attributes()) == nil)
+	}
 }

@@ -47,9 +47,6 @@ func (f *Filter) resource(rm pmetric.ResourceMetrics) bool {
 	rm.ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool {
 		scope := scopeHash(sm.Scope())
 		f.names.scope = sm.Scope()
-		if sm.Scope().Name() == ScopeName {
-			sm.Metrics().RemoveIf(isProbe)
-		}
 		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool { return f.metric(m, scope) })
 		return sm.Metrics().Len() == 0
 	})

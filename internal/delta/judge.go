@@ -51,8 +51,6 @@ type Judge struct {
 	isBeat bool            // it is a heartbeat from another tier
 
 	losses uint64 // of the table when the report began
-	probes int64  // in place of resources that have nothing new, see Wire
-	empty  bool   // some resources have no points
 
 	now, latest pcommon.Timestamp // Now, and the latest that is believed
 	stamp       pcommon.Timestamp // of the point just judged, 0 for its own, see statetable.Report.Stamp

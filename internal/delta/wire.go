@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
+	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -69,15 +70,17 @@ const (
 //	Reset
 //
 // Read is strict. It takes only requests of the form that senders in fact
-// write: known fields, none repeated that must not be, gauges and sums only, and no
-// time that Filter would correct. Any other request, legal or malformed, is for pdata
+// write: known fields, none repeated that must not be, gauges and sums only, no time that
+// Filter would correct, and only resources that are the client's own. Any other request, legal or malformed, is for pdata
 // to decode, and for Filter.
 type Wire struct {
 	Judge
 
-	beat  heartbeatBytes
-	probe []byte
-	msg   []byte
+	// Client is whose push it is: no resource of another is compared.
+	Client clientidentity.Identity
+
+	beat heartbeatBytes
+	msg  []byte
 
 	resources []wireResource
 	scopes    []wireScope
@@ -99,7 +102,7 @@ type Wire struct {
 // NewWire returns a Wire for one report at a time, with the deadbands and the
 // table's setting of WholeNodes.
 func NewWire(bands *deadband.Cache, wholeNodes bool) *Wire {
-	return &Wire{Judge: Judge{Bands: bands, WholeNodes: wholeNodes}, beat: newHeartbeatBytes(), probe: probeBytes()}
+	return &Wire{Judge: Judge{Bands: bands, WholeNodes: wholeNodes}, beat: newHeartbeatBytes()}
 }
 
 // element is a field of the message that holds a message: the field is
@@ -134,7 +137,6 @@ type wireResource struct {
 	isNode   bool
 	added    []byte            // points of vanished and repeated series, as scopes
 	beatAt   pcommon.Timestamp // 0 for no heartbeat
-	isProbe  bool              // nothing of it is new, see probe
 }
 
 type wireScope struct {
@@ -236,6 +238,9 @@ func (w *Wire) readResource(start, body, end int) bool {
 			return false
 		}
 		pos = to
+	}
+	if !w.Client.Owns(w.ident.count) {
+		return false
 	}
 	r.node, r.isNode = w.ident.close()
 	r.scopes.to, r.points.to = int32(len(w.scopes)), int32(len(w.points))
@@ -355,10 +360,7 @@ func (w *Wire) readMetric(start, body, end int) bool {
 		return false
 	}
 	m.points.to = int32(len(w.points))
-	switch string(m.name.of(w.msg)) {
-	case probeName:
-		return false
-	case gpusemconv.MetricNodeHeartbeat:
+	if string(m.name.of(w.msg)) == gpusemconv.MetricNodeHeartbeat {
 		for _, p := range w.points[m.points.from:] {
 			if beat := beatOf(p.kind, p.value); !m.isSum && beat != 0 && isOff(beat, w.latest) {
 				return false

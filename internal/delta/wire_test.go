@@ -118,7 +118,6 @@ func (d *door) push(t testT, msg []byte, viaWire bool, now time.Duration, accept
 		end(d.wire.Report)
 		md, err := decode(out)
 		require.NoError(t, err)
-		removeProbes(md)
 		return encode(t, md)
 	}
 	md, err := decode(msg)

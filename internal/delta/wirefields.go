@@ -250,6 +250,19 @@ func (id *wireIdentity) resource(b []byte, pos int) bool {
 	return true
 }
 
+// count is how often the resource has an attribute, and how often as this text.
+func (id *wireIdentity) count(key, text string) (all, same int) {
+	for i := range id.attrs {
+		if a := &id.attrs[i]; string(a.key) == key {
+			all++
+			if a.value.kind == pcommon.ValueTypeStr && string(a.value.text) == text {
+				same++
+			}
+		}
+	}
+	return all, same
+}
+
 // close returns the node's key.
 func (id *wireIdentity) close() (node statetable.NodeKey, isNode bool) {
 	slices.SortStableFunc(id.attrs, func(a, b wireAttribute) int { return bytes.Compare(a.key, b.key) })

@@ -13,15 +13,13 @@ import (
 )
 
 // Filter compares what Read has read with the table. It appends a request to out, with
-// heartbeats and only what the next hop does not have. Each resource stays, with a probe
-// where nothing of it is new: the pipeline may refuse the push for any of them.
+// heartbeats and only what the next hop does not have. A resource without news goes.
 func (w *Wire) Filter(out []byte) []byte {
 	for i := range w.resources {
 		if r := &w.resources[i]; r.points.to > r.points.from {
 			w.judgeResource(r)
-		} else {
-			w.empty = true
 		}
+		w.resources[i].gone = !w.resources[i].left
 	}
 	for i := range w.resources {
 		out = w.writeResource(out, &w.resources[i])
@@ -83,10 +81,6 @@ func (w *Wire) judgeResource(r *wireResource) {
 	if at, due := w.heartbeatDue(r.isNode); due {
 		r.beatAt = at
 		r.add(len(w.beat.scope))
-	}
-	if r.isProbe = !r.left; r.isProbe {
-		w.probes++
-		r.add(len(w.probe))
 	}
 }
 
@@ -179,9 +173,6 @@ func (w *Wire) writeResource(out []byte, r *wireResource) []byte {
 	if r.beatAt != 0 {
 		out = w.beat.append(out, r.beatAt)
 	}
-	if r.isProbe {
-		out = append(out, w.probe...)
-	}
 	return out
 }
 
@@ -259,34 +250,4 @@ func (b *heartbeatBytes) append(out []byte, at pcommon.Timestamp) []byte {
 	binary.LittleEndian.PutUint64(out[from+b.time:], uint64(at))
 	binary.LittleEndian.PutUint64(out[from+b.value:], uint64(at.AsTime().Unix()))
 	return out
-}
-
-// probeName is the metric of a resource that has nothing new. The receiver would not
-// call the pipeline for a push without points, and the pipeline may refuse what it is
-// not shown.
-const probeName = "gpu.diff.probe"
-
-func probeBytes() []byte {
-	md := pmetric.NewMetrics()
-	sm := md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty()
-	sm.Scope().SetName(ScopeName)
-	m := sm.Metrics().AppendEmpty()
-	m.SetName(probeName)
-	m.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1)
-	return scopeBytes(md)
-}
-
-func isProbe(m pmetric.Metric) bool { return m.Name() == probeName }
-
-// removeProbes removes probes and the resources without points.
-func removeProbes(md pmetric.Metrics) {
-	md.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool {
-		rm.ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool {
-			if sm.Scope().Name() == ScopeName {
-				sm.Metrics().RemoveIf(isProbe)
-			}
-			return sm.Metrics().Len() == 0
-		})
-		return resourcePoints(rm) == 0
-	})
 }

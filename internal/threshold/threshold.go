@@ -7,8 +7,10 @@
 package threshold // import "github.com/gpu-collector/gpu-collector/internal/threshold"
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"net/http"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -96,6 +98,41 @@ type Source interface {
 	Received(cluster, group string) (Received, bool)
 	// Reachable reports whether the last push was answered; false before the first.
 	Reachable() bool
+}
+
+// Transport is how a push came.
+type Transport string
+
+// Transports.
+const (
+	GRPC Transport = "grpc"
+	HTTP Transport = "http"
+)
+
+// Push is a push of metrics, as far as its answer depends on it.
+type Push struct {
+	Transport Transport
+	// Header returns the values of a header of the request.
+	Header func(name string) []string
+	// Caller is whose push it is, and Node the node's name where it is one node's.
+	Caller wire.Caller
+	Node   string
+	// Invalid is set where the client claims what cannot name a cluster.
+	Invalid bool
+}
+
+// Server answers pushes. The extension is one, for a receiver that asks it directly.
+type Server interface {
+	// Serve says, at a receiver's start, that pushes will come.
+	Serve()
+	// Claim returns the cluster and node that a client claims: in headers, or the cluster
+	// in the query of the URL.
+	Claim(transport Transport, header func(name string) []string, query string) (cluster, node string)
+	// Push returns a context for the pipeline, and the headers of the answer, to be asked
+	// for once the pipeline is done.
+	Push(ctx context.Context, p *Push) (context.Context, func() []wire.Header)
+	// Guard serves the threshold API beside the pushes, and refuses those of foreign pages.
+	Guard(push http.Handler) http.Handler
 }
 
 // Received is a Value and when it was last confirmed.
