@@ -10,9 +10,11 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/check/gather"
 	"github.com/gpu-collector/gpu-collector/internal/distro"
+	"github.com/gpu-collector/gpu-collector/internal/grpczstd"
 )
 
 func main() {
+	grpczstd.Register() // bounds the memory that a message may ask for
 	distro.SaveMemory()
 	distro.Main("gpu-collector-agent", "OpenTelemetry Collector agent for GPU nodes", components, []distro.Command{gather.Command},
 		envprovider.NewFactory(), fileprovider.NewFactory(), yamlprovider.NewFactory())

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/gzhttp"
@@ -17,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/extension/expositionextension/internal/metadata"
@@ -27,6 +27,8 @@ import (
 var (
 	_ extension.Extension = (*exposition)(nil)
 	_ delta.Exposition    = (*exposition)(nil)
+
+	_ extensioncapabilities.ConfigWatcher = (*exposition)(nil)
 )
 
 // exposition serves the tables of the engines that are registered.
@@ -37,8 +39,9 @@ type exposition struct {
 	places    *places
 	registry  *prometheus.Registry
 
-	mu      sync.Mutex
-	engines []*delta.Engine
+	mu         sync.Mutex
+	registered []table
+	pipelines  map[string]pipeline // of metrics, by name; since the start
 
 	server  *http.Server
 	serving sync.WaitGroup
@@ -52,18 +55,6 @@ func newExtension(set extension.Settings, cfg *Config) (*exposition, error) {
 	return &exposition{
 		cfg: cfg, set: set, telemetry: tb, places: &places{all: make(chan struct{}, cfg.MaxScrapes), readers: map[string]*reader{}}, registry: prometheus.NewRegistry(),
 	}, nil
-}
-
-// Register implements delta.Exposition.
-func (e *exposition) Register(engine *delta.Engine) (cancel func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.engines = append(e.engines, engine)
-	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.engines = slices.DeleteFunc(slices.Clone(e.engines), func(have *delta.Engine) bool { return have == engine })
-	}
 }
 
 // handler is what the server serves.

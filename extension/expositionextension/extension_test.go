@@ -151,8 +151,8 @@ func TestServesTheTablesOfWhoIsRegistered(t *testing.T) {
 	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
 	defer func() { require.NoError(t, e.Shutdown(t.Context())) }()
 	one, two := newEngine(), newEngine()
-	cancel := e.Register(one)
-	e.Register(two)
+	cancel := e.Register("diff", one)
+	e.Register("diff", two)
 	push(t, one, "a", "n1", 2)
 	push(t, two, "b", "n2", 3)
 	get := func() string {
@@ -175,7 +175,7 @@ func TestServesTheTablesOfWhoIsRegistered(t *testing.T) {
 func TestFormats(t *testing.T) {
 	e := newTestExtension(t)
 	engine := newEngine()
-	e.Register(engine)
+	e.Register("diff", engine)
 	push(t, engine, "a", "n", 100)
 	h := serve(t, e)
 	const openMetrics, protobuf = "application/openmetrics-text; version=1.0.0", "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
@@ -208,7 +208,7 @@ func TestFormats(t *testing.T) {
 func TestParts(t *testing.T) {
 	e := newTestExtension(t)
 	engine := newEngine()
-	e.Register(engine)
+	e.Register("diff", engine)
 	for c := range 3 {
 		for n := range 10 {
 			push(t, engine, fmt.Sprint("c", c), fmt.Sprint("n", n), 2)
@@ -259,7 +259,7 @@ func (s *slow) Write(p []byte) (int, error) {
 func TestSlowReaders(t *testing.T) {
 	e := newTestExtension(t)
 	engine := newEngine()
-	e.Register(engine)
+	e.Register("diff", engine)
 	push(t, engine, "a", "n", 2000)
 	h := serve(t, e)
 	s := &slow{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
@@ -307,7 +307,7 @@ func (gone) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 func TestNobodyTakesAPartForTheWhole(t *testing.T) {
 	e := newTestExtension(t)
 	engine := newEngine()
-	e.Register(engine)
+	e.Register("diff", engine)
 	push(t, engine, "a", "n", 1)
 	h := serve(t, e)
 	for range 2 * e.cfg.MaxScrapes { // and its place is free again
@@ -321,7 +321,7 @@ func TestNobodyTakesAPartForTheWhole(t *testing.T) {
 func TestOwnFigures(t *testing.T) {
 	e := newTestExtension(t)
 	engine := newEngine()
-	e.Register(engine)
+	e.Register("diff", engine)
 	for c := range maxOwnClusters + 20 {
 		md := pmetric.NewMetrics()
 		rm := md.ResourceMetrics().AppendEmpty()
@@ -356,7 +356,7 @@ func TestForeignNamesAreRefused(t *testing.T) {
 	e.cfg.AllowedHosts = []string{"gateway.example.com"}
 	e.cfg.HTTP.NetAddr.Endpoint = "gateway.own.example.com:9464"
 	engine := newEngine()
-	e.Register(engine)
+	e.Register("diff", engine)
 	push(t, engine, "a", "n", 1)
 	code := func(name string) int {
 		r := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
@@ -380,7 +380,7 @@ func TestPanics(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
 	e, err := newExtension(extension.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: tel.NewTelemetrySettings()}, cfg)
 	require.NoError(t, err)
-	e.Register(nil) // no engine, which is a mistake of the program
+	e.Register("diff", nil) // no engine, which is a mistake of the program
 	for _, coding := range []string{"identity", "gzip"} {
 		for range 2 * cfg.MaxScrapes {
 			w := scrape(serve(t, e), "/metrics", "Accept-Encoding", coding)

@@ -91,9 +91,9 @@ func (e *exposition) part(query url.Values) (*statetable.Exposition, error) {
 func (e *exposition) tables() []statetable.TableAt {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	tables := make([]statetable.TableAt, 0, len(e.engines))
-	for _, engine := range e.engines {
-		tables = append(tables, statetable.TableAt{Table: engine.Table, Now: engine.Time()})
+	tables := make([]statetable.TableAt, 0, len(e.registered))
+	for _, t := range e.registered {
+		tables = append(tables, statetable.TableAt{Table: t.engine.Table, Now: t.engine.Time()})
 	}
 	return tables
 }

@@ -17,8 +17,6 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/otelcol"
 	"google.golang.org/grpc/resolver/dns"
-
-	_ "github.com/gpu-collector/gpu-collector/internal/grpczstd" // bounds what a message may ask for
 )
 
 // Version, Commit and Date (RFC 3339, of the commit) are stamped by the linker:

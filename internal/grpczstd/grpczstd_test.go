@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc/encoding"
 )
 
+func init() { Register() }
+
 func decompress(t *testing.T, in []byte) ([]byte, error) {
 	t.Helper()
 	r, err := encoding.GetCompressor(Name).Decompress(iotest.HalfReader(bytes.NewReader(in)))

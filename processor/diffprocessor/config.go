@@ -89,11 +89,8 @@ type Config struct {
 	// ThresholdExtension is the extension that hears when the next hop lacks
 	// state. Without it, ResyncInterval alone brings that back.
 	ThresholdExtension *component.ID `mapstructure:"threshold_extension"`
-	// FrontDoor is the wire_diff extension that compares pushes with this processor's
-	// table before they are decoded.
-	FrontDoor *component.ID `mapstructure:"front_door"`
 	// Exposition is the exposition extension that serves this processor's table to
-	// Prometheus.
+	// Prometheus, and has receivers compare pushes with it.
 	Exposition *component.ID `mapstructure:"exposition"`
 
 	_ struct{}

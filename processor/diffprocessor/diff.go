@@ -5,7 +5,6 @@ package diffprocessor // import "github.com/gpu-collector/gpu-collector/processo
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -53,7 +52,7 @@ type diffProcessor struct {
 	short  memorybudget.Shortages
 
 	stop    context.CancelFunc // nil before Start
-	cancels []func()           // what Start has subscribed and attached
+	cancels []func()           // what Start has subscribed and registered
 	workers sync.WaitGroup
 	flusher flusher
 }
@@ -151,23 +150,12 @@ func (p *diffProcessor) Start(_ context.Context, host component.Host) (err error
 		}
 		p.cancels = append(p.cancels, source.Subscribe(func(r resync.Request) { p.engine.Table.Resync(r.Cluster, r.Node) }))
 	}
-	if id := p.cfg.FrontDoor; id != nil {
-		door, err := hostextension.Find[delta.FrontDoor](host, "front_door", "wire_diff", *id)
-		if err != nil {
-			return err
-		}
-		detach, err := door.Attach(p.id.String(), p.engine)
-		if err != nil {
-			return fmt.Errorf("`front_door` is %q: %w", id, err)
-		}
-		p.cancels = append(p.cancels, detach)
-	}
 	if id := p.cfg.Exposition; id != nil {
 		exposition, err := hostextension.Find[delta.Exposition](host, "exposition", "exposition", *id)
 		if err != nil {
 			return err
 		}
-		p.cancels = append(p.cancels, exposition.Register(p.engine))
+		p.cancels = append(p.cancels, exposition.Register(p.id.String(), p.engine))
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop

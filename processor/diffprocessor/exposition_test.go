@@ -18,10 +18,14 @@ import (
 type window struct {
 	component.StartFunc
 	component.ShutdownFunc
+	delta.Exposition
 	engines map[*delta.Engine]bool
 }
 
-func (w *window) Register(e *delta.Engine) func() {
+func (w *window) Register(processor string, e *delta.Engine) func() {
+	if processor != "diff" {
+		return nil
+	}
 	w.engines[e] = true
 	return func() { delete(w.engines, e) }
 }

@@ -4,17 +4,18 @@ package diffprocessor
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/collector/processor/processortest"
 
-	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 )
@@ -80,51 +81,9 @@ func TestStartNamesWhatIsWrongWithTheExtension(t *testing.T) {
 
 var _ component.Host = host(nil)
 
-// door is a front door that keeps what is attached.
-type door struct {
-	component.StartFunc
-	component.ShutdownFunc
-	name   string
-	engine *delta.Engine
-}
-
-func (d *door) Attach(name string, e *delta.Engine) (func(), error) {
-	if d.engine != nil {
-		return nil, fmt.Errorf("is %s's, and not %s's", d.name, name)
-	}
-	d.name, d.engine = name, e
-	return func() { d.engine = nil }, nil
-}
-
-func TestFrontDoor(t *testing.T) {
-	id, ear, d := component.MustNewID("wire_diff"), &ear{}, &door{}
-	start := func(name string, h host) (*diffProcessor, error) {
-		cfg := createDefaultConfig().(*Config)
-		cfg.ThresholdExtension, cfg.FrontDoor = &extensionID, &id
-		set := processortest.NewNopSettings(metadata.Type)
-		set.ID = component.NewIDWithName(metadata.Type, name)
-		p, err := newProcessor(cfg, set, &hop{})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, p.Shutdown(context.Background())) })
-		return p, p.Start(t.Context(), h)
-	}
-	_, err := start("x", host{extensionID: ear})
-	require.EqualError(t, err, "`front_door` is \"wire_diff\", which `service::extensions` does not list")
-	_, err = start("x", host{extensionID: ear, id: ear})
-	require.EqualError(t, err, "`front_door` is \"wire_diff\", must be a wire_diff extension")
-	assert.Nil(t, ear.fn, "nothing is left of a start that failed")
-	p, err := start("first", host{extensionID: ear, id: d})
-	require.NoError(t, err)
-	assert.Same(t, p.engine, d.engine)
-	_, err = start("second", host{extensionID: ear, id: d})
-	require.EqualError(t, err, "`front_door` is \"wire_diff\": is diff/first's, and not diff/second's")
-	require.NoError(t, p.Shutdown(t.Context()))
-	assert.Nil(t, d.engine)
-}
-
-// A push that its front door has judged is not judged again, with and without a buffer;
+// A push that a receiver has compared is not compared again, with and without a buffer;
 // what finds no room comes again, and a refusal after the buffer took it, too.
-func TestAPushOfTheFrontDoor(t *testing.T) {
+func TestAPushThatWasCompared(t *testing.T) {
 	for name, edit := range map[string]func(*Config){"inline": nil, "conflating": byHand} {
 		t.Run(name, func(t *testing.T) {
 			next := &hop{}
@@ -132,12 +91,17 @@ func TestAPushOfTheFrontDoor(t *testing.T) {
 			push := func(answered bool, values ...float64) int {
 				msg, err := pmetricotlp.NewExportRequestFromMetrics(report("n", time.Second, values...)).MarshalProto()
 				require.NoError(t, err)
-				judged, out := p.engine.Judge(t.Context(), msg, nil)
-				require.NotNil(t, judged)
+				compared, out := p.engine.Compare(t.Context(), clientidentity.Identity{}, msg, nil)
+				require.NotNil(t, compared)
 				req := pmetricotlp.NewExportRequest()
 				require.NoError(t, req.UnmarshalProto(out))
-				require.NoError(t, p.ConsumeMetrics(judged, req.Metrics()))
-				assert.True(t, judged.End(answered))
+				err = compared.Consume(t.Context(), req.Metrics(), func(ctx context.Context, md pmetric.Metrics) error {
+					if err := p.ConsumeMetrics(ctx, md); err != nil || answered {
+						return err
+					}
+					return errors.New("after it went on")
+				})
+				assert.Equal(t, answered, err == nil)
 				if p.buffer != nil {
 					p.flush(t.Context(), nil)
 				}

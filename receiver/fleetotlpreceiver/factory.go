@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetotlpreceiver
+
+import (
+	"context"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/receiver"
+
+	"github.com/gpu-collector/gpu-collector/internal/sharedinstance"
+	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadata"
+)
+
+// NewFactory returns the factory of the fleet_otlp receiver. All signals of one receiver
+// share its servers.
+func NewFactory() receiver.Factory {
+	var receivers sharedinstance.Instances[*Config, *fleetReceiver]
+	acquire := func(set receiver.Settings, cfg component.Config) (*handle, error) {
+		c := cfg.(*Config)
+		h, err := receivers.Acquire(c, func() (*fleetReceiver, error) { return newReceiver(set, c) })
+		return &handle{h}, err
+	}
+	return receiver.NewFactory(metadata.Type, createDefaultConfig,
+		receiver.WithMetrics(func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
+			h, err := acquire(set, cfg)
+			if err == nil {
+				h.Get().metrics = next
+			}
+			return h, err
+		}, metadata.MetricsStability),
+		receiver.WithLogs(func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Logs) (receiver.Logs, error) {
+			h, err := acquire(set, cfg)
+			if err == nil {
+				h.Get().logs = next
+			}
+			return h, err
+		}, metadata.LogsStability),
+		receiver.WithTraces(func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Traces) (receiver.Traces, error) {
+			h, err := acquire(set, cfg)
+			if err == nil {
+				h.Get().traces = next
+			}
+			return h, err
+		}, metadata.TracesStability))
+}
+
+// handle is one signal's on the receiver.
+type handle struct {
+	*sharedinstance.Handle[*fleetReceiver]
+}
+
+// Start implements component.Component.
+func (h *handle) Start(ctx context.Context, host component.Host) error {
+	return h.Handle.Start(func() error { return h.Get().start(ctx, host) })
+}
+
+// Shutdown implements component.Component.
+func (h *handle) Shutdown(ctx context.Context) error {
+	return h.Handle.Shutdown(func() error { return h.Get().shutdown(ctx) })
+}

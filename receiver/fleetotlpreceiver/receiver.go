@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetotlpreceiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/receiver"
+	"go.opentelemetry.io/collector/receiver/receiverhelper"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"google.golang.org/grpc"
+
+	"github.com/gpu-collector/gpu-collector/internal/admission"
+	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/serverguard"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadata"
+)
+
+type fleetReceiver struct {
+	cfg       *Config
+	set       receiver.Settings
+	telemetry *metadata.TelemetryBuilder
+	limiter   *admission.Limiter
+	rule      clientidentity.Rule
+	observers map[threshold.Transport]*receiverhelper.ObsReport
+
+	// The pipelines, nil where there is none.
+	metrics consumer.Metrics
+	logs    consumer.Logs
+	traces  consumer.Traces
+
+	answers threshold.Server // nil without `threshold_extension`
+	engine  *delta.Engine    // nil without `table`
+	buffers sync.Pool        // of *[]byte
+
+	grpc    *grpc.Server
+	http    *serverguard.Server
+	serving sync.WaitGroup
+}
+
+func newReceiver(set receiver.Settings, cfg *Config) (*fleetReceiver, error) {
+	tb, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
+	if err != nil {
+		return nil, err
+	}
+	r := &fleetReceiver{
+		cfg: cfg, set: set, telemetry: tb, limiter: admission.New(cfg.admission()), rule: cfg.Identity.rule(),
+		observers: map[threshold.Transport]*receiverhelper.ObsReport{}, buffers: sync.Pool{New: func() any { return new([]byte) }},
+	}
+	for _, transport := range []threshold.Transport{threshold.GRPC, threshold.HTTP} {
+		obs, err := receiverhelper.NewObsReport(receiverhelper.ObsReportSettings{
+			ReceiverID: set.ID, Transport: string(transport), ReceiverCreateSettings: set,
+		})
+		if err != nil {
+			return nil, err
+		}
+		r.observers[transport] = obs
+	}
+	return r, r.observe()
+}
+
+// observe has the figures of the limiter read when somebody reads them.
+func (r *fleetReceiver) observe() error {
+	gauge := func(figure func(*admission.Usage) int64) metric.Int64Callback {
+		return func(_ context.Context, o metric.Int64Observer) error {
+			usage := r.limiter.Usage()
+			o.Observe(figure(&usage))
+			return nil
+		}
+	}
+	return errors.Join(
+		r.telemetry.RegisterReceiverFleetOtlpPermitsInUseCallback(gauge(func(u *admission.Usage) int64 { return int64(u.InUse) })),
+		r.telemetry.RegisterReceiverFleetOtlpPermitsLimitCallback(gauge(func(u *admission.Usage) int64 { return int64(u.Limit) })),
+		r.telemetry.RegisterReceiverFleetOtlpBytesInUseCallback(gauge(func(u *admission.Usage) int64 { return u.BytesInUse })),
+		r.telemetry.RegisterReceiverFleetOtlpBytesLimitCallback(gauge(func(u *admission.Usage) int64 { return u.BytesLimit })),
+		r.telemetry.RegisterReceiverFleetOtlpRefusalsCallback(func(_ context.Context, o metric.Int64Observer) error {
+			for at, n := range r.limiter.Usage().Refused {
+				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(
+					attribute.String("cluster", at.Cluster), attribute.String("reason", string(at.Reason)))))
+			}
+			return nil
+		}),
+	)
+}
+
+// start finds the extensions and serves. The processors have started.
+func (r *fleetReceiver) start(ctx context.Context, host component.Host) (err error) {
+	if id := r.cfg.ThresholdExtension; id != nil {
+		if r.answers, err = hostextension.Find[threshold.Server](host, "threshold_extension", "straggler_threshold", *id); err != nil {
+			return err
+		}
+		r.answers.Serve()
+	}
+	if id := r.cfg.Table; id != nil && r.metrics != nil {
+		tables, err := hostextension.Find[delta.Exposition](host, "table", "exposition", *id)
+		if err != nil {
+			return err
+		}
+		if r.engine, err = tables.Follows(r.set.ID.String()); err != nil {
+			return fmt.Errorf("`table` is %q: %w", id, err)
+		}
+	}
+	if err := errors.Join(r.startGRPC(ctx, host), r.startHTTP(ctx, host)); err != nil {
+		return errors.Join(err, r.shutdown(ctx))
+	}
+	return nil
+}
+
+func (r *fleetReceiver) shutdown(ctx context.Context) error {
+	var err error
+	if r.http != nil {
+		err = r.http.Shutdown(ctx)
+	}
+	if r.grpc != nil {
+		r.grpc.GracefulStop()
+	}
+	r.serving.Wait()
+	r.telemetry.Shutdown()
+	return err
+}
