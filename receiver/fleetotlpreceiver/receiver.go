@@ -3,6 +3,7 @@
 package fleetotlpreceiver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,6 +114,14 @@ func (r *fleetReceiver) start(ctx context.Context, host component.Host) (err err
 		return errors.Join(err, r.shutdown(ctx))
 	}
 	return nil
+}
+
+// What unfinished header blocks may take at most, in percent of the memory: a connection to
+// each of so many nodes is needed.
+const grpcPercent, httpPercent = 50, 20
+
+func (r *fleetReceiver) connections(percent int64, each int) int {
+	return cmp.Or(r.cfg.MaxConnections, serverguard.Connections(percent, each))
 }
 
 func (r *fleetReceiver) shutdown(ctx context.Context) error {
