@@ -4,24 +4,30 @@ package fleetotlpreceiver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/extension/extensiontest"
+	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/gpu-collector/gpu-collector/extension/thresholdextension"
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadatatest"
 )
@@ -211,4 +217,75 @@ func TestAPanicOfThePipeline(t *testing.T) {
 	_, err = http.DefaultClient.Do(req) //nolint:bodyclose // there is no answer
 	require.Error(t, err)
 	eventually(t, func() bool { return s.limiter.Usage().InUse == 0 }, "the permit is back")
+}
+
+// TestAnswersAsTheMiddleware: straggler_threshold answers the same, whether it is a
+// middleware of the Collector's receiver or asked by this one.
+func TestAnswersAsTheMiddleware(t *testing.T) {
+	id := component.MustNewID("straggler_threshold")
+	f := thresholdextension.NewFactory()
+	answers, err := f.Create(t.Context(), extensiontest.NewNopSettings(f.Type()), f.CreateDefaultConfig())
+	require.NoError(t, err)
+	require.NoError(t, answers.Start(t.Context(), host{}))
+	t.Cleanup(func() { require.NoError(t, answers.Shutdown(context.WithoutCancel(t.Context()))) })
+	value := threshold.Value{Version: 1, Threshold: 0.9, QuorumMet: true, Median: 1, K: 2, Nodes: 8, TTL: time.Hour}
+	wide, err := threshold.NewEntry(value)
+	require.NoError(t, err)
+	value.Group, value.All, value.Verdicts = "g", true, threshold.NewVerdicts("g", 1, []threshold.Verdict{{Node: "n", Loss: 0.5}})
+	group, err := threshold.NewEntry(value)
+	require.NoError(t, err)
+	answers.(threshold.Publisher).Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Hour, Clusters: map[string]*threshold.Cluster{
+		"lab": {Wide: wide, Groups: map[string]*threshold.Entry{"g": group}},
+	}, Standing: func(cluster, node string) threshold.Standing { return threshold.Standing{Node: node, Group: cluster} }})
+
+	middlewares := settings{"middlewares": []any{settings{"id": "straggler_threshold"}}}
+	stock := start(t, otlpreceiver.NewFactory(), &pipeline{}, host{id: answers}, settings{"protocols": settings{"grpc": middlewares, "http": middlewares}})
+	ours := start(t, NewFactory(), &pipeline{}, host{id: answers}, settings{"threshold_extension": "straggler_threshold"})
+	for name, request := range map[string][]string{
+		"a node":         {"gpu-cluster", "lab", "gpu-node", "n", "gpu-group", `"g"`},
+		"no straggler":   {"gpu-cluster", "lab", "gpu-node", "m", "gpu-group", `"g", "other"`},
+		"nobody":         nil,
+		"another":        {"gpu-cluster", "west"},
+		"invalid":        {"gpu-cluster", strings.Repeat("x", 300), "gpu-group", "("},
+		"how it stands":  {"gpu-cluster", "lab", "gpu-node", "n", "gpu-standing", "?1"},
+		"a tier between": {"gpu-cluster", "lab", "gpu-tier", "true"},
+	} {
+		for path, msg := range messages(t) {
+			pb, err := msg.MarshalProto()
+			require.NoError(t, err)
+			for _, refusal := range []error{nil, errors.New("away")} {
+				stock.next.err, ours.next.err = refusal, refusal
+				want, _ := stock.call(t.Context(), signals[path], pb, request...)
+				got, _ := ours.call(t.Context(), signals[path], pb, request...)
+				assert.Equal(t, gpu(http.Header(want)), gpu(http.Header(got)), "gRPC, %s, %s, %v", name, path, refusal)
+				if path != "/v1/metrics" {
+					continue
+				}
+				with := map[string]string{}
+				for i := 0; i < len(request); i += 2 {
+					with[request[i]] = request[i+1]
+				}
+				wr, _ := stock.post(t, path, pb, with)
+				gr, _ := ours.post(t, path, pb, with)
+				assert.Equal(t, gpu(wr.Header), gpu(gr.Header), "HTTP, %s, %v", name, refusal)
+				assert.Contains(t, gpu(gr.Header), "gpu-state-epoch")
+			}
+		}
+	}
+	want, wantBody := stock.ask(t, http.MethodGet, "/api/v1/threshold?cluster=lab", nil, nil)
+	got, gotBody := ours.ask(t, http.MethodGet, "/api/v1/threshold?cluster=lab", nil, nil)
+	assert.Equal(t, want.StatusCode, got.StatusCode)
+	assert.Equal(t, string(wantBody), string(gotBody))
+	assert.Contains(t, string(gotBody), "0.9")
+}
+
+// gpu are the headers of ours.
+func gpu(all http.Header) map[string][]string {
+	ours := map[string][]string{}
+	for name, values := range all {
+		if name = strings.ToLower(name); strings.HasPrefix(name, "gpu-") {
+			ours[name] = values
+		}
+	}
+	return ours
 }

@@ -84,9 +84,11 @@ func (r *fleetReceiver) observe() error {
 		r.telemetry.RegisterReceiverFleetOtlpBytesInUseCallback(gauge(func(u *admission.Usage) int64 { return u.BytesInUse })),
 		r.telemetry.RegisterReceiverFleetOtlpBytesLimitCallback(gauge(func(u *admission.Usage) int64 { return u.BytesLimit })),
 		r.telemetry.RegisterReceiverFleetOtlpRefusalsCallback(func(_ context.Context, o metric.Int64Observer) error {
-			for at, n := range r.limiter.Usage().Refused {
-				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(
-					attribute.String("cluster", at.Cluster), attribute.String("reason", string(at.Reason)))))
+			for cluster, counts := range r.limiter.Usage().Refused {
+				for reason, n := range counts {
+					o.Observe(n, metric.WithAttributeSet(attribute.NewSet(
+						attribute.String("cluster", cluster), attribute.String("reason", string(reason)))))
+				}
 			}
 			return nil
 		}),
