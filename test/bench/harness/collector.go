@@ -7,6 +7,7 @@
 package harness // import "github.com/gpu-collector/gpu-collector/test/bench/harness"
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -81,9 +82,13 @@ func Start(ctx context.Context, s *Setup) (*Collector, error) {
 		}
 	}
 	host, port, _ := strings.Cut(c.metrics, ":")
+	receiver := "otlp"
+	if text, err := os.ReadFile(filepath.Join(s.Tree.Dir, "configs", s.Tier+".yaml")); err == nil && bytes.Contains(text, []byte(" fleet_otlp:")) {
+		receiver = "fleet_otlp" // a base may be older
+	}
 	overrides := []string{
-		"receivers::otlp::protocols::grpc::endpoint: " + c.GRPC,
-		"receivers::otlp::protocols::http::endpoint: " + c.HTTP,
+		"receivers::" + receiver + "::protocols::grpc::endpoint: " + c.GRPC,
+		"receivers::" + receiver + "::protocols::http::endpoint: " + c.HTTP,
 		fmt.Sprintf("service::telemetry::metrics::readers: [{pull: {exporter: {prometheus: {host: %s, port: %s}}}}]", host, port),
 	}
 	binary, configs := "gpu-collector", []string{filepath.Join(s.Tree.Dir, "configs", s.Tier+".yaml")}
