@@ -48,9 +48,9 @@ var rooms = map[string][]string{
 	"processor/stragglerprocessor":      {"collective", "delta/resync", "episode", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "peergroup", "reading/identity", "reading/metricreading", "reason", "robust", "statefile", "straggler", "threshold", "threshold/rule"},
 	"processor/clientidentityprocessor": {"clientidentity", "reading/identity", "reading/metricreading"},
 	"exporter/fleetviewexporter":        {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
-	"extension/expositionextension":     {"dcgmnames", "delta", "delta/deadband", "delta/resync", "delta/statetable", "reading/identity", "reading/metricreading", "webguard"},
-	"extension/fleetviewextension":      {"attention", "fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "gpuhealth", "memorybudget", "nodescore/nodesignal", "reason", "webguard"},
-	"extension/thresholdextension":      {"clientidentity", "delta/resync", "nodescore/nodesignal", "threshold", "webguard"},
+	"extension/expositionextension":     {"dcgmnames", "delta", "delta/deadband", "delta/resync", "delta/statetable", "memorybudget", "reading/identity", "reading/metricreading", "serverguard", "webguard"},
+	"extension/fleetviewextension":      {"attention", "fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "gpuhealth", "memorybudget", "nodescore/nodesignal", "reason", "serverguard", "webguard"},
+	"extension/thresholdextension":      {"clientidentity", "delta/resync", "memorybudget", "nodescore/nodesignal", "serverguard", "threshold", "webguard"},
 	"extension/wirediffextension":       {"dcgmnames", "delta", "delta/deadband", "delta/resync", "delta/statetable", "reading/identity", "reading/metricreading", "undecoded"},
 	"extension/admissionextension":      {"admission", "clientidentity", "hostextension", "memorybudget", "undecoded"},
 }
