@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"io"
 	"maps"
 	"net/http"
 	"testing"
