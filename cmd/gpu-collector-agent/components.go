@@ -3,12 +3,11 @@
 package main
 
 import (
-	admissionextension "github.com/gpu-collector/gpu-collector/extension/admissionextension"
 	expositionextension "github.com/gpu-collector/gpu-collector/extension/expositionextension"
 	thresholdextension "github.com/gpu-collector/gpu-collector/extension/thresholdextension"
-	clientidentityprocessor "github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor"
 	diffprocessor "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	stragglerprocessor "github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
+	fleetotlpreceiver "github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver"
 	ncclreceiver "github.com/gpu-collector/gpu-collector/receiver/ncclreceiver"
 	nvmlreceiver "github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver"
 	basicauthextension "github.com/open-telemetry/opentelemetry-collector-contrib/extension/basicauthextension"
@@ -57,7 +56,6 @@ func components() (otelcol.Factories, error) {
 		bearertokenauthextension.NewFactory(),
 		healthcheckv2extension.NewFactory(),
 		filestorage.NewFactory(),
-		admissionextension.NewFactory(),
 		expositionextension.NewFactory(),
 		thresholdextension.NewFactory(),
 	)
@@ -69,13 +67,13 @@ func components() (otelcol.Factories, error) {
 		bearertokenauthextension.NewFactory().Type(): "github.com/open-telemetry/opentelemetry-collector-contrib/extension/bearertokenauthextension v0.155.0",
 		healthcheckv2extension.NewFactory().Type():   "github.com/open-telemetry/opentelemetry-collector-contrib/extension/healthcheckv2extension v0.155.0",
 		filestorage.NewFactory().Type():              "github.com/open-telemetry/opentelemetry-collector-contrib/extension/storage/filestorage v0.155.0",
-		admissionextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 		expositionextension.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 		thresholdextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 
 	factories.Receivers, err = otelcol.MakeFactoryMap[receiver.Factory](
 		otlpreceiver.NewFactory(),
+		fleetotlpreceiver.NewFactory(),
 		ncclreceiver.NewFactory(),
 		nvmlreceiver.NewFactory(),
 	)
@@ -83,9 +81,10 @@ func components() (otelcol.Factories, error) {
 		return otelcol.Factories{}, err
 	}
 	factories.ReceiverModules = makeModulesMap(factories.Receivers, map[component.Type]string{
-		otlpreceiver.NewFactory().Type(): "go.opentelemetry.io/collector/receiver/otlpreceiver v0.155.0",
-		ncclreceiver.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
-		nvmlreceiver.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
+		otlpreceiver.NewFactory().Type():      "go.opentelemetry.io/collector/receiver/otlpreceiver v0.155.0",
+		fleetotlpreceiver.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
+		ncclreceiver.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
+		nvmlreceiver.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 
 	factories.Exporters, err = otelcol.MakeFactoryMap[exporter.Factory](
@@ -105,7 +104,6 @@ func components() (otelcol.Factories, error) {
 	factories.Processors, err = otelcol.MakeFactoryMap[processor.Factory](
 		memorylimiterprocessor.NewFactory(),
 		resourceprocessor.NewFactory(),
-		clientidentityprocessor.NewFactory(),
 		diffprocessor.NewFactory(),
 		stragglerprocessor.NewFactory(),
 	)
@@ -113,11 +111,10 @@ func components() (otelcol.Factories, error) {
 		return otelcol.Factories{}, err
 	}
 	factories.ProcessorModules = makeModulesMap(factories.Processors, map[component.Type]string{
-		memorylimiterprocessor.NewFactory().Type():  "go.opentelemetry.io/collector/processor/memorylimiterprocessor v0.155.0",
-		resourceprocessor.NewFactory().Type():       "github.com/open-telemetry/opentelemetry-collector-contrib/processor/resourceprocessor v0.155.0",
-		clientidentityprocessor.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
-		diffprocessor.NewFactory().Type():           "github.com/gpu-collector/gpu-collector v0.0.0",
-		stragglerprocessor.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
+		memorylimiterprocessor.NewFactory().Type(): "go.opentelemetry.io/collector/processor/memorylimiterprocessor v0.155.0",
+		resourceprocessor.NewFactory().Type():      "github.com/open-telemetry/opentelemetry-collector-contrib/processor/resourceprocessor v0.155.0",
+		diffprocessor.NewFactory().Type():          "github.com/gpu-collector/gpu-collector v0.0.0",
+		stragglerprocessor.NewFactory().Type():     "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 
 	factories.Connectors, err = otelcol.MakeFactoryMap[connector.Factory](

@@ -4,15 +4,13 @@ package main
 
 import (
 	fleetviewexporter "github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
-	admissionextension "github.com/gpu-collector/gpu-collector/extension/admissionextension"
 	expositionextension "github.com/gpu-collector/gpu-collector/extension/expositionextension"
 	fleetviewextension "github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
 	thresholdextension "github.com/gpu-collector/gpu-collector/extension/thresholdextension"
-	wirediffextension "github.com/gpu-collector/gpu-collector/extension/wirediffextension"
-	clientidentityprocessor "github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor"
 	diffprocessor "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	stragglerprocessor "github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 	csvreplayreceiver "github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver"
+	fleetotlpreceiver "github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver"
 	ncclreceiver "github.com/gpu-collector/gpu-collector/receiver/ncclreceiver"
 	nvmlreceiver "github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver"
 	kafkaexporter "github.com/open-telemetry/opentelemetry-collector-contrib/exporter/kafkaexporter"
@@ -74,11 +72,9 @@ func components() (otelcol.Factories, error) {
 		healthcheckv2extension.NewFactory(),
 		pprofextension.NewFactory(),
 		filestorage.NewFactory(),
-		admissionextension.NewFactory(),
 		expositionextension.NewFactory(),
 		fleetviewextension.NewFactory(),
 		thresholdextension.NewFactory(),
-		wirediffextension.NewFactory(),
 	)
 	if err != nil {
 		return otelcol.Factories{}, err
@@ -90,17 +86,16 @@ func components() (otelcol.Factories, error) {
 		healthcheckv2extension.NewFactory().Type():   "github.com/open-telemetry/opentelemetry-collector-contrib/extension/healthcheckv2extension v0.155.0",
 		pprofextension.NewFactory().Type():           "github.com/open-telemetry/opentelemetry-collector-contrib/extension/pprofextension v0.155.0",
 		filestorage.NewFactory().Type():              "github.com/open-telemetry/opentelemetry-collector-contrib/extension/storage/filestorage v0.155.0",
-		admissionextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 		expositionextension.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 		fleetviewextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
 		thresholdextension.NewFactory().Type():       "github.com/gpu-collector/gpu-collector v0.0.0",
-		wirediffextension.NewFactory().Type():        "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 
 	factories.Receivers, err = otelcol.MakeFactoryMap[receiver.Factory](
 		otlpreceiver.NewFactory(),
 		nopreceiver.NewFactory(),
 		kafkareceiver.NewFactory(),
+		fleetotlpreceiver.NewFactory(),
 		ncclreceiver.NewFactory(),
 		nvmlreceiver.NewFactory(),
 		csvreplayreceiver.NewFactory(),
@@ -112,6 +107,7 @@ func components() (otelcol.Factories, error) {
 		otlpreceiver.NewFactory().Type():      "go.opentelemetry.io/collector/receiver/otlpreceiver v0.155.0",
 		nopreceiver.NewFactory().Type():       "go.opentelemetry.io/collector/receiver/nopreceiver v0.155.0",
 		kafkareceiver.NewFactory().Type():     "github.com/open-telemetry/opentelemetry-collector-contrib/receiver/kafkareceiver v0.155.0",
+		fleetotlpreceiver.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
 		ncclreceiver.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 		nvmlreceiver.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
 		csvreplayreceiver.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
@@ -147,7 +143,6 @@ func components() (otelcol.Factories, error) {
 		filterprocessor.NewFactory(),
 		resourceprocessor.NewFactory(),
 		transformprocessor.NewFactory(),
-		clientidentityprocessor.NewFactory(),
 		diffprocessor.NewFactory(),
 		stragglerprocessor.NewFactory(),
 	)
@@ -155,14 +150,13 @@ func components() (otelcol.Factories, error) {
 		return otelcol.Factories{}, err
 	}
 	factories.ProcessorModules = makeModulesMap(factories.Processors, map[component.Type]string{
-		memorylimiterprocessor.NewFactory().Type():  "go.opentelemetry.io/collector/processor/memorylimiterprocessor v0.155.0",
-		attributesprocessor.NewFactory().Type():     "github.com/open-telemetry/opentelemetry-collector-contrib/processor/attributesprocessor v0.155.0",
-		filterprocessor.NewFactory().Type():         "github.com/open-telemetry/opentelemetry-collector-contrib/processor/filterprocessor v0.155.0",
-		resourceprocessor.NewFactory().Type():       "github.com/open-telemetry/opentelemetry-collector-contrib/processor/resourceprocessor v0.155.0",
-		transformprocessor.NewFactory().Type():      "github.com/open-telemetry/opentelemetry-collector-contrib/processor/transformprocessor v0.155.0",
-		clientidentityprocessor.NewFactory().Type(): "github.com/gpu-collector/gpu-collector v0.0.0",
-		diffprocessor.NewFactory().Type():           "github.com/gpu-collector/gpu-collector v0.0.0",
-		stragglerprocessor.NewFactory().Type():      "github.com/gpu-collector/gpu-collector v0.0.0",
+		memorylimiterprocessor.NewFactory().Type(): "go.opentelemetry.io/collector/processor/memorylimiterprocessor v0.155.0",
+		attributesprocessor.NewFactory().Type():    "github.com/open-telemetry/opentelemetry-collector-contrib/processor/attributesprocessor v0.155.0",
+		filterprocessor.NewFactory().Type():        "github.com/open-telemetry/opentelemetry-collector-contrib/processor/filterprocessor v0.155.0",
+		resourceprocessor.NewFactory().Type():      "github.com/open-telemetry/opentelemetry-collector-contrib/processor/resourceprocessor v0.155.0",
+		transformprocessor.NewFactory().Type():     "github.com/open-telemetry/opentelemetry-collector-contrib/processor/transformprocessor v0.155.0",
+		diffprocessor.NewFactory().Type():          "github.com/gpu-collector/gpu-collector v0.0.0",
+		stragglerprocessor.NewFactory().Type():     "github.com/gpu-collector/gpu-collector v0.0.0",
 	})
 
 	factories.Connectors, err = otelcol.MakeFactoryMap[connector.Factory](

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
-	"github.com/gpu-collector/gpu-collector/internal/serverguard"
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
 // unknownShare is one part of the permits of so many: that many clients are authenticated at
@@ -56,7 +56,10 @@ type boundedAuthenticator struct {
 
 // Authenticate implements extensionauth.Server.
 func (b *boundedAuthenticator) Authenticate(ctx context.Context, headers map[string][]string) (context.Context, error) {
-	address := serverguard.Address(client.FromContext(ctx).Addr)
+	address := ""
+	if at := client.FromContext(ctx).Addr; at != nil {
+		address = webguard.Network(at.String())
+	}
 	if b.places.Take(address, 1) == 0 {
 		return ctx, b.busy
 	}

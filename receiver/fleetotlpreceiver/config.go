@@ -142,7 +142,7 @@ func createDefaultConfig() component.Config {
 	grpc.NetAddr.Endpoint = "localhost:4317"
 	grpc.MaxRecvMsgSizeMiB = 2
 	grpc.MaxConcurrentStreams = 100 // of one connection
-	grpc.ReadBufferSize = readBuffer
+	grpc.ReadBufferSize = 8 << 10   // of each connection
 	keepalive := configgrpc.NewDefaultKeepaliveServerConfig()
 	keepalive.ServerParameters = configoptional.Some(configgrpc.KeepaliveServerParameters{Time: pingTime, Timeout: pingTimeout})
 	keepalive.EnforcementPolicy = configoptional.Some(configgrpc.KeepaliveEnforcementPolicy{MinTime: 15 * time.Second, PermitWithoutStream: true})

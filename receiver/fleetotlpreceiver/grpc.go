@@ -30,7 +30,7 @@ func (r *fleetReceiver) startGRPC(ctx context.Context, host component.Host) erro
 	if cfg.Auth.HasValue() {
 		extensions = r.queue(extensions, cfg.Auth.Get().AuthenticatorID)
 	}
-	guard, err := serverguard.New(r.set.TelemetrySettings, r.set.ID.String()+"/grpc", r.connections(grpcPercent, grpcBytes))
+	guard, err := serverguard.New(r.set.TelemetrySettings, r.set.ID.String()+"/grpc", r.connections(grpcPercent, serverguard.GRPCBytes))
 	if err != nil {
 		return err
 	}

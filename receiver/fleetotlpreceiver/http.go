@@ -16,6 +16,7 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
+	"go.uber.org/zap"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -54,8 +55,14 @@ func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) (err
 	if r.answers != nil {
 		handler = r.answers.Guard(handler)
 	}
-	r.http, err = serverguard.Start(ctx, host, r.set.TelemetrySettings, r.set.ID.String()+"/http", "protocols::http::endpoint",
-		&cfg.ServerConfig, extensions, r.connections(httpPercent, httpBytes), handler, plainEncoding, confighttp.WithErrorHandler(r.writeError))
+	if r.http, err = serverguard.Listen(ctx, r.set.TelemetrySettings, r.set.ID.String()+"/http", "protocols::http",
+		&cfg.ServerConfig, r.connections(httpPercent, serverguard.HTTPBytes)); err != nil {
+		return err
+	}
+	r.http.Around = plainEncoding
+	if err = r.http.Serve(ctx, host, extensions, handler, confighttp.WithErrorHandler(r.writeError)); err == nil {
+		r.set.Logger.Info("OTLP/HTTP is served", zap.String("endpoint", r.http.Addr().String()))
+	}
 	return err
 }
 

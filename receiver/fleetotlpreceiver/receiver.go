@@ -3,6 +3,7 @@
 package fleetotlpreceiver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,9 +84,11 @@ func (r *fleetReceiver) observe() error {
 		r.telemetry.RegisterReceiverFleetOtlpBytesInUseCallback(gauge(func(u *admission.Usage) int64 { return u.BytesInUse })),
 		r.telemetry.RegisterReceiverFleetOtlpBytesLimitCallback(gauge(func(u *admission.Usage) int64 { return u.BytesLimit })),
 		r.telemetry.RegisterReceiverFleetOtlpRefusalsCallback(func(_ context.Context, o metric.Int64Observer) error {
-			for at, n := range r.limiter.Usage().Refused {
-				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(
-					attribute.String("cluster", at.Cluster), attribute.String("reason", string(at.Reason)))))
+			for cluster, counts := range r.limiter.Usage().Refused {
+				for reason, n := range counts {
+					o.Observe(n, metric.WithAttributeSet(attribute.NewSet(
+						attribute.String("cluster", cluster), attribute.String("reason", string(reason)))))
+				}
 			}
 			return nil
 		}),
@@ -113,6 +116,14 @@ func (r *fleetReceiver) start(ctx context.Context, host component.Host) (err err
 		return errors.Join(err, r.shutdown(ctx))
 	}
 	return nil
+}
+
+// What unfinished header blocks may take at most, in percent of the memory: a connection to
+// each of so many nodes is needed.
+const grpcPercent, httpPercent = 50, 20
+
+func (r *fleetReceiver) connections(percent int64, each int) int {
+	return cmp.Or(r.cfg.MaxConnections, serverguard.Connections(percent, each))
 }
 
 func (r *fleetReceiver) shutdown(ctx context.Context) error {

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetotlpreceiver
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer/consumererror"
+	"go.opentelemetry.io/collector/receiver/otlpreceiver"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+func zipped(t testing.TB, msg []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, err := w.Write(msg)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return out.Bytes()
+}
+
+// outcomes are what a pipeline may say of a push.
+var outcomes = map[string]error{
+	"taken":         nil,
+	"temporary":     errors.New("try again"),
+	"permanent":     consumererror.NewPermanent(errors.New("never")),
+	"throttled":     later(codes.ResourceExhausted, "busy", 3*time.Second).Err(),
+	"unavailable":   later(codes.Unavailable, "away", 2*time.Second).Err(),
+	"invalid":       status.Error(codes.InvalidArgument, "wrong"),
+	"denied":        status.Error(codes.PermissionDenied, "not yours"),
+	"unimplemented": status.Error(codes.Unimplemented, "not here"),
+	"lost":          status.Error(codes.DataLoss, "lost"),
+}
+
+// TestAnswersAsTheCollectorsReceiver: but for what admission adds, a sender cannot tell the
+// receiver from the Collector's own.
+func TestAnswersAsTheCollectorsReceiver(t *testing.T) {
+	stock := start(t, otlpreceiver.NewFactory(), &pipeline{}, nil, nil)
+	ours := fleet(t, nil)
+	for outcome, err := range outcomes {
+		stock.next.err, ours.next.err = err, err
+		for path, method := range signals {
+			msg := messages(t)[path]
+			pb, mErr := msg.MarshalProto()
+			require.NoError(t, mErr)
+			json, mErr := msg.MarshalJSON()
+			require.NoError(t, mErr)
+			for what, body := range map[string][]byte{"a push": pb, "empty": nil, "cut off": pb[:len(pb)-1], "no message": []byte("hello"), "unknown field": append(pb[:len(pb):len(pb)], 0x78, 1)} {
+				_, want := stock.call(t.Context(), method, body)
+				_, got := ours.call(t.Context(), method, body)
+				ws, _ := status.FromError(want)
+				gs, _ := status.FromError(got)
+				assert.Equal(t, ws.Code(), gs.Code(), "gRPC, %s, %s, %s: %v, %v", outcome, path, what, want, got)
+				if what == "a push" {
+					assert.True(t, proto.Equal(ws.Proto(), gs.Proto()), "gRPC, %s, %s: %v, %v", outcome, path, ws.Proto(), gs.Proto())
+				}
+			}
+			for what, request := range map[string]struct {
+				method, path string
+				body         []byte
+				headers      map[string]string
+				status       bool // the body is a status
+			}{
+				"protobuf":       {body: pb, status: true},
+				"json":           {body: json, headers: map[string]string{"Content-Type": "application/json; charset=utf-8"}, status: true},
+				"gzip":           {body: zipped(t, pb), headers: map[string]string{"Content-Encoding": "gzip"}, status: true},
+				"empty":          {},
+				"empty json":     {body: []byte("{}"), headers: map[string]string{"Content-Type": "application/json"}},
+				"malformed":      {body: []byte("hello")},
+				"malformed json": {body: []byte("{"), headers: map[string]string{"Content-Type": "application/json"}},
+				"not gzip":       {body: pb, headers: map[string]string{"Content-Encoding": "gzip"}},
+				"an encoding":    {body: pb, headers: map[string]string{"Content-Encoding": "br"}},
+				"text":           {body: pb, headers: map[string]string{"Content-Type": "text/plain"}},
+				"no type":        {body: pb, headers: map[string]string{"Content-Type": ""}},
+				"GET":            {method: http.MethodGet},
+				"PUT":            {method: http.MethodPut, body: pb},
+				"elsewhere":      {path: "/elsewhere", body: pb},
+			} {
+				if request.method == "" {
+					request.method = http.MethodPost
+				}
+				if request.path == "" {
+					request.path = path
+				}
+				wr, wantBody := stock.ask(t, request.method, request.path, request.body, request.headers)
+				gr, gotBody := ours.ask(t, request.method, request.path, request.body, request.headers)
+				name := outcome + ", " + path + ", " + what
+				assert.Equal(t, wr.StatusCode, gr.StatusCode, name)
+				if wr.StatusCode != http.StatusNotFound || outcome == "unimplemented" {
+					for _, header := range []string{"Content-Type", "Retry-After"} {
+						assert.Equal(t, mediaType(wr.Header.Get(header)), mediaType(gr.Header.Get(header)), "%s, %s", name, header)
+					}
+				}
+				if request.status {
+					assert.Equal(t, statusText(t, wr, wantBody), statusText(t, gr, gotBody), name)
+				}
+			}
+		}
+	}
+	assert.Equal(t, stock.next.items, ours.next.items)
+	assert.Positive(t, ours.next.items)
+}
+
+func mediaType(header string) string {
+	return contentType(&http.Request{Header: http.Header{"Content-Type": {header}}})
+}
+
+func statusText(t *testing.T, resp *http.Response, body []byte) string {
+	t.Helper()
+	if resp.StatusCode == http.StatusOK {
+		return string(body)
+	}
+	var s spb.Status
+	if mediaType(resp.Header.Get("Content-Type")) == contentJSON {
+		require.NoError(t, protojson.Unmarshal(body, &s))
+	} else {
+		require.NoError(t, proto.Unmarshal(body, &s))
+	}
+	return protojson.Format(&s)
+}
+
+// TestProfilesAreRefusedWithASentence, and so are signals without a pipeline.
+func TestProfilesAreRefusedWithASentence(t *testing.T) {
+	s := fleet(t, nil)
+	_, err := s.call(t.Context(), "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export", nil)
+	require.ErrorContains(t, err, "fleet_otlp takes no profiles: send them to an otlp receiver")
+	assert.Equal(t, codes.Unimplemented, status.Code(err))
+	resp, body := s.post(t, "/v1development/profiles", nil, nil)
+	assert.Equal(t, http.StatusNotFound, resp.StatusCode)
+	assert.Contains(t, string(body), "fleet_otlp takes no profiles")
+}
+
+// TestNoEncodingHasManyForms (RFC 9110, 8.4.1).
+func TestNoEncodingHasManyForms(t *testing.T) {
+	s := fleet(t, nil)
+	msg := encode(t, report("n", 0, 1))
+	for _, encoding := range []string{"", "identity", "Identity", " identity "} {
+		resp, body := s.post(t, "/v1/metrics", msg, map[string]string{"Content-Encoding": encoding})
+		assert.Equal(t, http.StatusOK, resp.StatusCode, "%q: %s", encoding, body)
+	}
+	for _, encoding := range []string{"gzip", "GZIP", "x-gzip"} {
+		resp, body := s.post(t, "/v1/metrics", zipped(t, msg), map[string]string{"Content-Encoding": encoding})
+		assert.Equal(t, http.StatusOK, resp.StatusCode, "%q: %s", encoding, body)
+	}
+	resp, _ := s.post(t, "/v1/metrics", msg, map[string]string{"Content-Encoding": "identity, br"})
+	assert.Equal(t, http.StatusBadRequest, resp.StatusCode)
+}
+
+// TestTooLargeABody is said by HTTP's own status.
+func TestTooLargeABody(t *testing.T) {
+	s := fleet(t, settings{"protocols": settings{"http": settings{"max_request_body_size": 1000}}})
+	for name, body := range map[string][]byte{"plain": make([]byte, 1001), "gzip": zipped(t, make([]byte, 1001))} {
+		headers := map[string]string{}
+		if name == "gzip" {
+			headers["Content-Encoding"] = "gzip"
+		}
+		resp, text := s.post(t, "/v1/metrics", body, headers)
+		assert.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
+		assert.Contains(t, string(text), "more than 1000 bytes, see `max_request_body_size`")
+	}
+}

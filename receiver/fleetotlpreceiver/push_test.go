@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetotlpreceiver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/client"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/extension/extensiontest"
+	"go.opentelemetry.io/collector/receiver/otlpreceiver"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/gpu-collector/gpu-collector/extension/thresholdextension"
+	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadatatest"
+)
+
+// user is an authenticated client.
+type user string
+
+func (u user) GetAttribute(name string) any {
+	if name == "username" {
+		return string(u)
+	}
+	return nil
+}
+func (user) GetAttributeNames() []string { return []string{"username"} }
+
+func withUser(ctx context.Context, name string) context.Context {
+	return client.NewContext(ctx, client.Info{Auth: user(name)})
+}
+
+var doormanID = component.MustNewID("doorman")
+
+// guarded are the settings of a receiver with an authenticator.
+func guarded(more settings) settings {
+	auth := settings{"auth": settings{"authenticator": "doorman"}}
+	s := settings{"protocols": settings{"grpc": auth, "http": auth}}
+	for k, v := range more {
+		s[k] = v
+	}
+	return s
+}
+
+const metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+
+// TestARefusedPushIsRefusedBeforeItsBody, over both transports and at any path: gRPC waits
+// for no message, and net/http reads what comes of a body within the timeout.
+func TestARefusedPushIsRefusedBeforeItsBody(t *testing.T) {
+	s := start(t, NewFactory(), &pipeline{}, nil, settings{
+		"admission": settings{"max_concurrent": 1, "cluster_share": 1, "receive_timeout": "1s"},
+		"protocols": settings{"http": settings{"metrics_url_path": "push"}},
+	})
+	permit, err := s.limiter.Acquire("")
+	require.NoError(t, err)
+	stream, err := s.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, metricsMethod)
+	require.NoError(t, err)
+	var answer []byte
+	err = stream.RecvMsg(&answer)
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
+	assert.NotEmpty(t, status.Convert(err).Details(), "RetryInfo")
+
+	conn, err := net.Dial("tcp", s.http)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = fmt.Fprintf(conn, "POST /push HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/x-protobuf\r\nContent-Length: 100\r\n\r\n")
+	require.NoError(t, err)
+	head := make([]byte, len("HTTP/1.1 429"))
+	_, err = conn.Read(head)
+	require.NoError(t, err)
+	assert.Equal(t, "HTTP/1.1 429", string(head))
+	permit.Release()
+	resp, _ := s.post(t, "/push", encode(t, report("n", 0, 1)), nil)
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+// TestAMessageThatDoesNotCome holds no permit for longer than the timeout, and its sender
+// may repeat it. Another push goes on over the same connection.
+func TestAMessageThatDoesNotCome(t *testing.T) {
+	s := fleet(t, settings{"admission": settings{"receive_timeout": "1s"}})
+	stream, err := s.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, metricsMethod)
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", s.http)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = fmt.Fprintf(conn, "POST /v1/metrics HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/x-protobuf\r\nContent-Length: 100\r\n\r\nx")
+	require.NoError(t, err)
+	require.NoError(t, s.pushers()["grpc"](t, encode(t, report("n", 0, 1))))
+	var answer []byte
+	err = stream.RecvMsg(&answer)
+	assert.Equal(t, codes.Unavailable, status.Code(err))
+	require.ErrorContains(t, err, "not there within `receive_timeout` of the receiver, 1s")
+	head := make([]byte, len("HTTP/1.1 503"))
+	_, err = conn.Read(head)
+	require.NoError(t, err)
+	assert.Equal(t, "HTTP/1.1 503", string(head))
+	eventually(t, func() bool { return s.limiter.Usage().InUse == 0 }, "the permits are back")
+	metadatatest.AssertEqualReceiverFleetOtlpReceiveTimeouts(t, s.tel, []metricdata.DataPoint[int64]{{Value: 2}}, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
+}
+
+// TestAnAuthenticatorThatTakesLong holds nobody else up on the connection: neither a push
+// that comes, nor the answer to one that is done. Too many unknown clients are refused.
+func TestAnAuthenticatorThatTakesLong(t *testing.T) {
+	d := &doorman{wait: make(chan struct{})}
+	next := &pipeline{}
+	s := start(t, NewFactory(), next, host{doormanID: d}, guarded(settings{"admission": settings{"max_concurrent": 80}}))
+	msg := encode(t, report("n", 0, 1))
+	inside, goOn := make(chan struct{}), make(chan struct{})
+	next.handle = func(context.Context) error { close(inside); <-goOn; return nil }
+	done := make(chan error)
+	go func() {
+		_, err := s.call(t.Context(), metricsMethod, msg, "authorization", "n1")
+		done <- err
+	}()
+	<-inside
+	var slow sync.WaitGroup
+	slow.Go(func() {
+		_, err := s.call(t.Context(), metricsMethod, msg, "authorization", "slow")
+		assert.Equal(t, codes.Unauthenticated, status.Code(err))
+	})
+	slow.Go(func() {
+		resp, _ := s.post(t, "/v1/metrics", msg, map[string]string{"Authorization": "slow"})
+		assert.Equal(t, http.StatusUnauthorized, resp.StatusCode)
+	})
+	eventually(t, func() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.asked == 3 }, "it is asked")
+	close(goOn)
+	require.NoError(t, <-done, "the answer")
+	next.handle = nil
+	_, err := s.call(t.Context(), metricsMethod, msg, "authorization", "n1")
+	require.NoError(t, err)
+
+	// Four at once by 80 permits, of which an address has half: one waits, a second may.
+	for transport, push := range s.pushers("authorization", "slow") {
+		slow.Go(func() { _ = push(t, msg) })
+		want := map[string]string{"grpc": "code = ResourceExhausted desc = too many clients are being authenticated", "http": "429: "}[transport]
+		eventually(t, func() bool {
+			err := s.pushers("authorization", "n1")[transport](t, msg)
+			return err != nil && strings.Contains(err.Error(), want)
+		}, transport)
+	}
+	close(d.wait)
+	slow.Wait()
+}
+
+// TestWhoMaySpeakForWhom: a push is its client's own, of any signal, or goes nowhere.
+func TestWhoMaySpeakForWhom(t *testing.T) {
+	identity := settings{"cluster_auth_attribute": "username", "node_auth_attribute": "username"}
+	for _, foreign := range []string{foreignRefuse, foreignOverwrite} {
+		identity["foreign"] = foreign
+		next := &pipeline{}
+		s := start(t, NewFactory(), next, host{doormanID: &doorman{}}, guarded(settings{"identity": identity}))
+		for path, msg := range messages(t) {
+			pb, err := msg.MarshalProto()
+			require.NoError(t, err)
+			_, err = s.call(t.Context(), signals[path], pb, "authorization", "lab/n")
+			require.NoError(t, err, path)
+			_, err = s.call(t.Context(), signals[path], pb, "authorization", "nameless")
+			assert.Equal(t, codes.PermissionDenied, status.Code(err))
+			require.ErrorContains(t, err, clientidentity.ErrNoNode.Error())
+			if path != "/v1/metrics" {
+				continue
+			}
+			_, err = s.call(t.Context(), signals[path], pb, "authorization", "lab/m")
+			if foreign == foreignOverwrite {
+				require.NoError(t, err)
+			} else {
+				assert.Equal(t, codes.PermissionDenied, status.Code(err))
+				require.ErrorContains(t, err, "`host.name` is \"n\", which is not the client's own: must be \"m\"")
+			}
+		}
+		last := next.metrics[len(next.metrics)-1].ResourceMetrics().At(0).Resource().Attributes().AsRaw()
+		assert.Equal(t, map[string]any{"k8s.cluster.name": "lab", "host.name": map[string]string{foreignRefuse: "n", foreignOverwrite: "m"}[foreign]}, last)
+	}
+}
+
+// TestTheCallerOfAPush is known to the pipeline: by its credentials, or by its claim.
+func TestTheCallerOfAPush(t *testing.T) {
+	next := &pipeline{}
+	var caller wire.Caller
+	next.handle = func(ctx context.Context) error { caller = wire.CallerFromContext(ctx); return nil }
+	s := start(t, NewFactory(), next, nil, nil)
+	for _, push := range s.pushers("gpu-cluster", "lab") {
+		require.NoError(t, push(t, encode(t, report("n", 0, 1))))
+		assert.Equal(t, wire.Caller{Cluster: "lab"}, caller)
+	}
+	known := start(t, NewFactory(), next, host{doormanID: &doorman{}}, guarded(settings{"identity": settings{"cluster_auth_attribute": "username"}}))
+	for _, push := range known.pushers("gpu-cluster", "victim", "authorization", "lab") {
+		require.NoError(t, push(t, encode(t, report("n", 0, 1))))
+		assert.Equal(t, wire.Caller{Cluster: "lab", Authenticated: true}, caller)
+	}
+}
+
+// TestAPanicOfThePipelineLeavesNothingBehind but its report.
+func TestAPanicOfThePipeline(t *testing.T) {
+	next := &pipeline{handle: func(context.Context) error { panic(http.ErrAbortHandler) }}
+	s := start(t, NewFactory(), next, nil, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.http+"/v1/metrics", strings.NewReader(string(encode(t, report("n", 0, 1)))))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", contentProtobuf)
+	_, err = http.DefaultClient.Do(req) //nolint:bodyclose // there is no answer
+	require.Error(t, err)
+	eventually(t, func() bool { return s.limiter.Usage().InUse == 0 }, "the permit is back")
+}
+
+// TestAnswersAsTheMiddleware: straggler_threshold answers the same, whether it is a
+// middleware of the Collector's receiver or asked by this one.
+func TestAnswersAsTheMiddleware(t *testing.T) {
+	id := component.MustNewID("straggler_threshold")
+	f := thresholdextension.NewFactory()
+	answers, err := f.Create(t.Context(), extensiontest.NewNopSettings(f.Type()), f.CreateDefaultConfig())
+	require.NoError(t, err)
+	require.NoError(t, answers.Start(t.Context(), host{}))
+	t.Cleanup(func() { require.NoError(t, answers.Shutdown(context.WithoutCancel(t.Context()))) })
+	value := threshold.Value{Version: 1, Threshold: 0.9, QuorumMet: true, Median: 1, K: 2, Nodes: 8, TTL: time.Hour}
+	wide, err := threshold.NewEntry(value)
+	require.NoError(t, err)
+	value.Group, value.All, value.Verdicts = "g", true, threshold.NewVerdicts("g", 1, []threshold.Verdict{{Node: "n", Loss: 0.5}})
+	group, err := threshold.NewEntry(value)
+	require.NoError(t, err)
+	answers.(threshold.Publisher).Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Hour, Clusters: map[string]*threshold.Cluster{
+		"lab": {Wide: wide, Groups: map[string]*threshold.Entry{"g": group}},
+	}, Standing: func(cluster, node string) threshold.Standing { return threshold.Standing{Node: node, Group: cluster} }})
+
+	middlewares := settings{"middlewares": []any{settings{"id": "straggler_threshold"}}}
+	stock := start(t, otlpreceiver.NewFactory(), &pipeline{}, host{id: answers}, settings{"protocols": settings{"grpc": middlewares, "http": middlewares}})
+	ours := start(t, NewFactory(), &pipeline{}, host{id: answers}, settings{"threshold_extension": "straggler_threshold"})
+	for name, request := range map[string][]string{
+		"a node":         {"gpu-cluster", "lab", "gpu-node", "n", "gpu-group", `"g"`},
+		"no straggler":   {"gpu-cluster", "lab", "gpu-node", "m", "gpu-group", `"g", "other"`},
+		"nobody":         nil,
+		"another":        {"gpu-cluster", "west"},
+		"invalid":        {"gpu-cluster", strings.Repeat("x", 300), "gpu-group", "("},
+		"how it stands":  {"gpu-cluster", "lab", "gpu-node", "n", "gpu-standing", "?1"},
+		"a tier between": {"gpu-cluster", "lab", "gpu-tier", "true"},
+	} {
+		for path, msg := range messages(t) {
+			pb, err := msg.MarshalProto()
+			require.NoError(t, err)
+			for _, refusal := range []error{nil, errors.New("away")} {
+				stock.next.err, ours.next.err = refusal, refusal
+				want, _ := stock.call(t.Context(), signals[path], pb, request...)
+				got, _ := ours.call(t.Context(), signals[path], pb, request...)
+				assert.Equal(t, gpu(http.Header(want)), gpu(http.Header(got)), "gRPC, %s, %s, %v", name, path, refusal)
+				if path != "/v1/metrics" {
+					continue
+				}
+				with := map[string]string{}
+				for i := 0; i < len(request); i += 2 {
+					with[request[i]] = request[i+1]
+				}
+				wr, _ := stock.post(t, path, pb, with)
+				gr, _ := ours.post(t, path, pb, with)
+				assert.Equal(t, gpu(wr.Header), gpu(gr.Header), "HTTP, %s, %v", name, refusal)
+				assert.Contains(t, gpu(gr.Header), "gpu-state-epoch")
+			}
+		}
+	}
+	want, wantBody := stock.ask(t, http.MethodGet, "/api/v1/threshold?cluster=lab", nil, nil)
+	got, gotBody := ours.ask(t, http.MethodGet, "/api/v1/threshold?cluster=lab", nil, nil)
+	assert.Equal(t, want.StatusCode, got.StatusCode)
+	assert.Equal(t, string(wantBody), string(gotBody))
+	assert.Contains(t, string(gotBody), "0.9")
+}
+
+// gpu are the headers of ours.
+func gpu(all http.Header) map[string][]string {
+	ours := map[string][]string{}
+	for name, values := range all {
+		if name = strings.ToLower(name); strings.HasPrefix(name, "gpu-") {
+			ours[name] = values
+		}
+	}
+	return ours
+}
