@@ -280,7 +280,7 @@ require (
 	go.opentelemetry.io/collector/config/configgrpc v0.155.0
 	go.opentelemetry.io/collector/config/configmiddleware v1.61.0
 	go.opentelemetry.io/collector/config/confignet v1.61.0
-	go.opentelemetry.io/collector/config/configopaque v1.61.0 // indirect
+	go.opentelemetry.io/collector/config/configopaque v1.61.0
 	go.opentelemetry.io/collector/config/configretry v1.61.0 // indirect
 	go.opentelemetry.io/collector/config/configtelemetry v0.155.0 // indirect
 	go.opentelemetry.io/collector/config/configtls v1.61.0

@@ -9,12 +9,15 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configoptional"
+
+	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 )
 
 // Config of the exposition extension.
 type Config struct {
-	// HTTP is the server of `/metrics`.
-	HTTP confighttp.ServerConfig `mapstructure:"http"`
+	// HTTP is the server of `/metrics`. Without it nothing is served.
+	HTTP configoptional.Optional[confighttp.ServerConfig] `mapstructure:"http"`
 	// AllowedHosts are the names under which a server without `auth` is scraped.
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
 	// MetricExpiration is the silence of a node after which its series are not served.
@@ -35,8 +38,9 @@ type Config struct {
 func createDefaultConfig() component.Config {
 	server := confighttp.NewDefaultServerConfig()
 	server.NetAddr.Endpoint = "127.0.0.1:9464"
+	server.IdleTimeout = serverguard.IdleTimeout
 	return &Config{
-		HTTP: server,
+		HTTP: configoptional.Default(server),
 		// More than two resyncs of what is before, or unchanged nodes would come and go;
 		// as long as Prometheus itself looks back (query.lookback-delta).
 		MetricExpiration: 5 * time.Minute,

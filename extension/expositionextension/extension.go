@@ -4,8 +4,6 @@ package expositionextension // import "github.com/gpu-collector/gpu-collector/ex
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 
@@ -14,13 +12,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/extension/expositionextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
@@ -43,8 +41,7 @@ type exposition struct {
 	registered []table
 	pipelines  map[string]pipeline // of metrics, by name; since the start
 
-	server  *http.Server
-	serving sync.WaitGroup
+	server *serverguard.Server
 }
 
 func newExtension(set extension.Settings, cfg *Config) (*exposition, error) {
@@ -71,44 +68,37 @@ func (e *exposition) handler() (http.Handler, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(
 		prometheus.WrapRegistererWithPrefix(ownPrefix, e.registry), e.places.inTurn(compress(serve), e.refuse)))
-	if e.cfg.HTTP.Auth.HasValue() {
+	server := e.cfg.HTTP.Get()
+	if server.Auth.HasValue() {
 		return mux, nil
 	}
-	return webguard.Hosts(mux, append([]string{e.cfg.HTTP.NetAddr.Endpoint}, e.cfg.AllowedHosts...)...), nil
+	return webguard.Hosts(mux, append([]string{server.NetAddr.Endpoint}, e.cfg.AllowedHosts...)...), nil
 }
 
 // Start implements component.Component.
 func (e *exposition) Start(ctx context.Context, host component.Host) error {
-	ln, err := e.cfg.HTTP.ToListener(ctx)
-	if err != nil {
-		return fmt.Errorf("`http::endpoint` %s cannot be listened on: %w", e.cfg.HTTP.NetAddr.Endpoint, err)
+	if !e.cfg.HTTP.HasValue() {
+		return nil
 	}
 	handler, err := e.handler()
-	if err == nil {
-		e.server, err = e.cfg.HTTP.ToServer(ctx, host.GetExtensions(), e.set.TelemetrySettings, handler)
-	}
 	if err != nil {
-		return errors.Join(err, ln.Close())
+		return err
 	}
-	webguard.EndUnasked(e.server)
-	e.serving.Go(func() {
-		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))
-		}
-	})
-	e.set.Logger.Info("exposition listens", zap.String("endpoint", ln.Addr().String()))
+	server, err := serverguard.Listen(ctx, e.set.TelemetrySettings, "exposition", "http", e.cfg.HTTP.Get(), serverguard.Readers())
+	if err != nil {
+		return err
+	}
+	if err := server.Serve(ctx, host, host.GetExtensions(), handler); err != nil {
+		return err
+	}
+	e.server = server
+	e.set.Logger.Info("exposition listens", zap.Stringer("endpoint", server.Addr()))
 	return nil
 }
 
 // Shutdown implements component.Component.
 func (e *exposition) Shutdown(ctx context.Context) error {
-	var err error
-	if e.server != nil {
-		if err = e.server.Shutdown(ctx); err != nil {
-			err = errors.Join(err, e.server.Close())
-		}
-		e.serving.Wait()
-	}
+	err := e.server.Shutdown(ctx)
 	e.telemetry.Shutdown()
 	return err
 }

@@ -54,7 +54,7 @@ func newEngine() *delta.Engine {
 func newTestExtension(t *testing.T) *exposition {
 	t.Helper()
 	cfg := createDefaultConfig().(*Config)
-	cfg.HTTP.NetAddr.Endpoint = loopback.FreeAddr(t)
+	cfg.HTTP.GetOrInsertDefault().NetAddr.Endpoint = loopback.FreeAddr(t)
 	require.NoError(t, xconfmap.Validate(cfg))
 	return extensionOf(t, cfg)
 }
@@ -134,10 +134,13 @@ func TestConfig(t *testing.T) {
 	}
 	plain := load("exposition")
 	require.NoError(t, xconfmap.Validate(plain))
-	assert.Equal(t, 30*time.Second, plain.HTTP.WriteTimeout)
-	assert.Equal(t, "127.0.0.1:9464", plain.HTTP.NetAddr.Endpoint)
+	assert.False(t, plain.HTTP.HasValue(), "serves nothing")
 	all := load("exposition/all")
 	require.NoError(t, xconfmap.Validate(all))
+	assert.Equal(t, 20*time.Second, all.HTTP.Get().WriteTimeout)
+	served := load("exposition/served").HTTP.Get()
+	assert.Equal(t, 30*time.Second, served.WriteTimeout)
+	assert.Equal(t, "127.0.0.1:9464", served.NetAddr.Endpoint)
 	assert.Equal(t, []string{"host.name"}, all.ResourceAttributes)
 	assert.Equal(t, 4, all.MaxScrapes)
 	assert.Equal(t, []string{"gateway.example.com"}, all.AllowedHosts)
@@ -156,7 +159,7 @@ func TestServesTheTablesOfWhoIsRegistered(t *testing.T) {
 	push(t, one, "a", "n1", 2)
 	push(t, two, "b", "n2", 3)
 	get := func() string {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+e.cfg.HTTP.NetAddr.Endpoint+"/metrics", http.NoBody)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+e.cfg.HTTP.Get().NetAddr.Endpoint+"/metrics", http.NoBody)
 		require.NoError(t, err)
 		resp, err := http.DefaultClient.Do(req)
 		require.NoError(t, err)
@@ -354,7 +357,7 @@ func TestOwnFigures(t *testing.T) {
 func TestForeignNamesAreRefused(t *testing.T) {
 	e := newTestExtension(t)
 	e.cfg.AllowedHosts = []string{"gateway.example.com"}
-	e.cfg.HTTP.NetAddr.Endpoint = "gateway.own.example.com:9464"
+	e.cfg.HTTP.Get().NetAddr.Endpoint = "gateway.own.example.com:9464"
 	engine := newEngine()
 	e.Register("diff", engine)
 	push(t, engine, "a", "n", 1)
@@ -369,7 +372,7 @@ func TestForeignNamesAreRefused(t *testing.T) {
 		assert.Equal(t, http.StatusOK, code(name), name)
 	}
 	assert.Equal(t, http.StatusMisdirectedRequest, code("evil.example.com:9464"))
-	e.cfg.HTTP.Auth = configoptional.Some(confighttp.AuthConfig{})
+	e.cfg.HTTP.Get().Auth = configoptional.Some(confighttp.AuthConfig{})
 	assert.Equal(t, http.StatusOK, code("evil.example.com"), "who has no password gets nothing anyway")
 }
 
@@ -378,6 +381,7 @@ func TestPanics(t *testing.T) {
 	tel := componenttest.NewTelemetry()
 	defer func() { require.NoError(t, tel.Shutdown(context.WithoutCancel(t.Context()))) }()
 	cfg := createDefaultConfig().(*Config)
+	cfg.HTTP.GetOrInsertDefault()
 	e, err := newExtension(extension.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: tel.NewTelemetrySettings()}, cfg)
 	require.NoError(t, err)
 	e.Register("diff", nil) // no engine, which is a mistake of the program
@@ -396,6 +400,6 @@ func TestAddressTaken(t *testing.T) {
 	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
 	defer func() { require.NoError(t, e.Shutdown(t.Context())) }()
 	other := extensionOf(t, e.cfg)
-	require.ErrorContains(t, other.Start(t.Context(), componenttest.NewNopHost()), "`http::endpoint` "+e.cfg.HTTP.NetAddr.Endpoint)
+	require.ErrorContains(t, other.Start(t.Context(), componenttest.NewNopHost()), "`http::endpoint` "+e.cfg.HTTP.Get().NetAddr.Endpoint)
 	require.NoError(t, other.Shutdown(t.Context()))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 )
 
 // Config of the extension.
@@ -71,6 +72,7 @@ type StreamConfig struct {
 func createDefaultConfig() component.Config {
 	server := confighttp.NewDefaultServerConfig()
 	server.NetAddr.Endpoint = "127.0.0.1:8086"
+	server.IdleTimeout = serverguard.IdleTimeout
 	state := fleetstate.DefaultConfig()
 	return &Config{
 		HTTP:     server,

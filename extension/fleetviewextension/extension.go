@@ -5,13 +5,11 @@ package fleetviewextension
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -23,6 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
@@ -47,7 +46,7 @@ type fleetViewExtension struct {
 	short     memorybudget.Shortages
 
 	api    *fleetapi.API
-	server *http.Server
+	server *serverguard.Server
 	stop   chan struct{}
 	tasks  sync.WaitGroup
 }
@@ -83,16 +82,16 @@ func (e *fleetViewExtension) History() fleethistory.History { return e.history }
 
 // Start serves API and page.
 func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) error {
-	ln, err := e.cfg.HTTP.ToListener(ctx)
+	cfg, auth, err := withoutAuth(ctx, e.cfg.HTTP, host)
 	if err != nil {
-		return fmt.Errorf("`http::endpoint` %s cannot be listened on: %w", e.cfg.HTTP.NetAddr.Endpoint, err)
+		return err
+	}
+	server, err := serverguard.Listen(ctx, e.set.TelemetrySettings, "fleet_view", "http", &cfg, serverguard.Readers())
+	if err != nil {
+		return err
 	}
 	if err := e.startHistory(ctx, host); err != nil {
-		return errors.Join(err, ln.Close())
-	}
-	server, auth, err := withoutAuth(ctx, e.cfg.HTTP, host)
-	if err != nil {
-		return errors.Join(err, ln.Close())
+		return errors.Join(err, server.Shutdown(ctx))
 	}
 	e.api = fleetapi.New(fleetapi.Options{
 		Store: e.state, Feed: e.feed, History: e.history, Version: e.set.BuildInfo.Version, Pages: web.Handler(), Auth: auth,
@@ -107,22 +106,16 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 		e.telemetry.ExtensionFleetViewPanics.Add(context.Background(), 1)
 		e.set.Logger.Error("A request made the fleet view panic: please report it.", zap.Any("panic", what), zap.Stack("stack"))
 	})
-	e.server, err = server.ToServer(ctx, host.GetExtensions(), e.set.TelemetrySettings, handler)
-	if err == nil {
-		// Not before: it may be called at once, and reads what is set above.
-		err = e.observe()
+	// Not before: it may be called at once, and reads what is set above.
+	if err := e.observe(); err != nil {
+		return errors.Join(err, server.Shutdown(ctx))
 	}
-	if err != nil {
-		return errors.Join(err, ln.Close())
+	if err := server.Serve(ctx, host, host.GetExtensions(), handler); err != nil {
+		return err
 	}
-	webguard.EndUnasked(e.server)
-	e.tasks.Go(func() {
-		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))
-		}
-	})
+	e.server = server
 	e.tasks.Go(e.run)
-	e.set.Logger.Info("fleet view listens", zap.String("endpoint", ln.Addr().String()))
+	e.set.Logger.Info("fleet view listens", zap.Stringer("endpoint", server.Addr()))
 	return nil
 }
 
@@ -195,9 +188,7 @@ func (e *fleetViewExtension) Shutdown(ctx context.Context) error {
 	if e.server != nil {
 		e.api.Close()
 		close(e.stop)
-		if err = e.server.Shutdown(ctx); err != nil {
-			err = errors.Join(err, e.server.Close())
-		}
+		err = e.server.Shutdown(ctx)
 		e.tasks.Wait()
 	}
 	err = errors.Join(err, e.stopHistory(ctx))

@@ -302,7 +302,7 @@ func (e *thresholdExtension) checkName(target string, unanswered bool) {
 	if err != nil || now-last < int64(warnInterval/time.Second) || !e.lookedUp.CompareAndSwap(last, now) {
 		return
 	}
-	e.served.Go(func() {
+	e.lookups.Go(func() {
 		ctx, cancel := context.WithTimeout(e.life, lookupTimeout)
 		defer cancel()
 		_, err := e.lookupHost(ctx, host)

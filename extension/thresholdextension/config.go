@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
@@ -60,6 +61,7 @@ type Config struct {
 func createDefaultConfig() component.Config {
 	api := confighttp.NewDefaultServerConfig()
 	api.NetAddr.Endpoint = "127.0.0.1:8085"
+	api.IdleTimeout = serverguard.IdleTimeout
 	return &Config{
 		Headers: wire.Names{
 			Cluster:   gpusemconv.HeaderCluster,

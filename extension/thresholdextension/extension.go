@@ -5,8 +5,6 @@ package thresholdextension
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
@@ -22,6 +19,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -81,10 +79,10 @@ type thresholdExtension struct {
 	epochs      resync.Epochs
 	subscribers resync.Subscribers
 
-	server *http.Server
-	served sync.WaitGroup // the API, and what looks the gateway's name up
-	life   context.Context
-	end    context.CancelFunc
+	server  *serverguard.Server
+	lookups sync.WaitGroup // of the gateway's name
+	life    context.Context
+	end     context.CancelFunc
 }
 
 func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, error) {
@@ -118,38 +116,27 @@ func (e *thresholdExtension) Start(ctx context.Context, host component.Host) err
 		return nil
 	}
 	api := e.cfg.API.Get()
-	ln, err := api.ToListener(ctx)
-	if err != nil {
-		return fmt.Errorf("`api::endpoint` %s cannot be listened on: %w", api.NetAddr.Endpoint, err)
-	}
 	handler := e.apiHandler(http.NotFoundHandler())
 	if !api.Auth.HasValue() {
 		handler = webguard.Hosts(handler, append([]string{api.NetAddr.Endpoint}, e.cfg.AllowedHosts...)...)
 	}
-	e.server, err = api.ToServer(ctx, host.GetExtensions(), e.set, handler)
+	server, err := serverguard.Listen(ctx, e.set, "straggler_threshold", "api", api, serverguard.Readers())
 	if err != nil {
-		return errors.Join(err, ln.Close())
+		return err
 	}
-	webguard.EndUnasked(e.server)
-	e.served.Go(func() {
-		if err := e.server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
-			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))
-		}
-	})
-	e.set.Logger.Info("threshold API listens", zap.String("endpoint", ln.Addr().String()))
+	if err := server.Serve(ctx, host, host.GetExtensions(), handler); err != nil {
+		return err
+	}
+	e.server = server
+	e.set.Logger.Info("threshold API listens", zap.Stringer("endpoint", server.Addr()))
 	return nil
 }
 
 // Shutdown ends the API server.
 func (e *thresholdExtension) Shutdown(ctx context.Context) error {
-	var err error
-	if e.server != nil {
-		if err = e.server.Shutdown(ctx); err != nil {
-			err = errors.Join(err, e.server.Close())
-		}
-	}
+	err := e.server.Shutdown(ctx)
 	e.end()
-	e.served.Wait()
+	e.lookups.Wait()
 	e.telemetry.Shutdown()
 	return err
 }

@@ -784,7 +784,7 @@ func TestAGatewayWithoutAnAddress(t *testing.T) {
 		for range 100 {
 			now = now.Add(10 * time.Second)
 			e.checkName("dns:///gatway:4317", unanswered)
-			e.served.Wait()
+			e.lookups.Wait()
 		}
 		assert.Equal(t, told, logs.FilterMessageSnippet("the gateway gatway:4317 has no address: set `endpoint` of the exporter (GPU_COLLECTOR_GATEWAY)").Len())
 	}

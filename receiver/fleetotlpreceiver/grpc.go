@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -104,42 +103,42 @@ func (r *fleetReceiver) export(ss grpc.ServerStream, s *signal) error {
 	return ss.SendMsg(&response{s.empty})
 }
 
-// receive reads the message of a call, or ends the call once that takes too long: gRPC
+// receive has the message of a call read, or ends the call once that takes too long: gRPC
 // has no deadline of a server's own.
 func (r *fleetReceiver) receive(ss grpc.ServerStream, read func([]byte) error) error {
 	late := time.NewTimer(r.cfg.Admission.ReceiveTimeout)
 	defer late.Stop()
-	m := &received{read: read}
-	done := make(chan error, 1)
+	m := &received{message: make(chan []byte), done: make(chan struct{})}
+	defer close(m.done)
+	failed := make(chan error, 1)
 	go func() {
-		err := ss.RecvMsg(m) // returns at the latest when the handler has
-		if err == nil {
-			err = m.err
+		if err := ss.RecvMsg(m); err != nil { // at the latest when the handler has returned
+			failed <- err
 		}
-		done <- err
 	}()
 	select {
-	case err := <-done:
+	case msg := <-m.message:
+		return read(msg)
+	case err := <-failed:
 		return err
 	case <-late.C:
-		if m.begun.CompareAndSwap(false, true) {
-			return errLate
-		}
-		return <-done // the message is being read
+		return errLate
 	}
 }
 
-// received is what gRPC's codec, pdata's, reads a message into: it sees the bytes.
+// received is what gRPC's codec, pdata's, reads a message into: it lends the bytes to
+// receive, until that is done.
 type received struct {
-	read  func([]byte) error
-	err   error
-	begun atomic.Bool // or given up
+	message chan []byte
+	done    chan struct{}
 }
 
-// UnmarshalProto keeps the error: gRPC would give it a status of its own.
+// UnmarshalProto has no error: gRPC would give it a status of its own.
 func (m *received) UnmarshalProto(msg []byte) error {
-	if m.begun.CompareAndSwap(false, true) {
-		m.err = m.read(msg)
+	select {
+	case m.message <- msg:
+		<-m.done
+	case <-m.done: // given up
 	}
 	return nil
 }

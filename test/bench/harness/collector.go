@@ -7,6 +7,7 @@
 package harness // import "github.com/gpu-collector/gpu-collector/test/bench/harness"
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -81,16 +82,16 @@ func Start(ctx context.Context, s *Setup) (*Collector, error) {
 		}
 	}
 	host, port, _ := strings.Cut(c.metrics, ":")
-	binary, configs := "gpu-collector", []string{filepath.Join(s.Tree.Dir, "configs", s.Tier+".yaml")}
 	receiver := "otlp"
-	if text, err := os.ReadFile(configs[0]); err == nil && strings.Contains(string(text), "\n  fleet_otlp:") { // a base may have the other
-		receiver = "fleet_otlp"
+	if text, err := os.ReadFile(filepath.Join(s.Tree.Dir, "configs", s.Tier+".yaml")); err == nil && bytes.Contains(text, []byte(" fleet_otlp:")) {
+		receiver = "fleet_otlp" // a base may be older
 	}
 	overrides := []string{
 		"receivers::" + receiver + "::protocols::grpc::endpoint: " + c.GRPC,
 		"receivers::" + receiver + "::protocols::http::endpoint: " + c.HTTP,
 		fmt.Sprintf("service::telemetry::metrics::readers: [{pull: {exporter: {prometheus: {host: %s, port: %s}}}}]", host, port),
 	}
+	binary, configs := "gpu-collector", []string{filepath.Join(s.Tree.Dir, "configs", s.Tier+".yaml")}
 	switch s.Tier {
 	case Plain:
 		configs = []string{plainConfig}

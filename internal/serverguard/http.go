@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serverguard
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componentstatus"
+	"go.opentelemetry.io/collector/config/confighttp"
+)
+
+const (
+	// headerBytes bounds the headers of a request, to which net/http adds 4 KiB. At 64 KiB
+	// short headers would take 1.2 MiB a connection.
+	headerBytes = 16 << 10
+	// headerTime is for the headers of a request.
+	headerTime = 10 * time.Second
+	// Over HTTP/2 nothing but a ping tells a header block that never ends from silence: it
+	// cannot be answered within the block.
+	pingAfter   = 20 * time.Second
+	pingTimeout = 10 * time.Second
+)
+
+// IdleTimeout of our servers keeps the connections of those who push or scrape once a minute.
+const IdleTimeout = 2 * time.Minute
+
+// Server is an HTTP server of ours.
+type Server struct {
+	// Around is put around all that answers, the Collector's own handlers too. Set it
+	// before Serve.
+	Around func(http.Handler) http.Handler
+
+	cfg     *confighttp.ServerConfig
+	set     component.TelemetrySettings
+	guard   *Guard
+	ln      net.Listener
+	http    *http.Server
+	serving sync.WaitGroup
+}
+
+// Listen takes the server's endpoint. The key is that of cfg, for errors.
+func Listen(ctx context.Context, set component.TelemetrySettings, name, key string, cfg *confighttp.ServerConfig, maxConnections int) (*Server, error) {
+	guard, err := New(set, name, maxConnections)
+	if err != nil {
+		return nil, err
+	}
+	// As confighttp's ToListener, with the guard below TLS.
+	var secure *tls.Config
+	if cfg.TLS.HasValue() {
+		secure, err = cfg.TLS.Get().LoadTLSConfig(ctx)
+	}
+	var ln net.Listener
+	if err == nil {
+		ln, err = cfg.NetAddr.Listen(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("`%s::endpoint` %s cannot be listened on: %w", key, cfg.NetAddr.Endpoint, err)
+	}
+	ln = guard.Listener(ln)
+	if secure != nil {
+		secure.NextProtos = []string{"h2", "http/1.1"}
+		ln = tls.NewListener(ln, secure)
+	}
+	return &Server{cfg: cfg, set: set, guard: guard, ln: ln}, nil
+}
+
+// Serve answers until Shutdown. When it fails it listens no more.
+func (s *Server) Serve(ctx context.Context, host component.Host, extensions map[component.ID]component.Component, handler http.Handler, opts ...confighttp.ToServerOption) error {
+	server, err := s.cfg.ToServer(ctx, extensions, s.set, handler, opts...)
+	if err != nil {
+		return errors.Join(err, s.ln.Close())
+	}
+	if s.Around != nil {
+		server.Handler = s.Around(server.Handler)
+	}
+	s.guard.watch(server)
+	s.http = server
+	s.serving.Go(func() {
+		if err := server.Serve(s.ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))
+		}
+	})
+	return nil
+}
+
+// Addr is where it listens.
+func (s *Server) Addr() net.Addr { return s.ln.Addr() }
+
+// Shutdown waits for what is being answered, as long as the context lasts. A nil server
+// has nothing to end.
+func (s *Server) Shutdown(ctx context.Context) error {
+	switch {
+	case s == nil:
+		return nil
+	case s.http == nil:
+		return s.ln.Close()
+	}
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = errors.Join(err, s.http.Close())
+	}
+	s.serving.Wait()
+	return err
+}
+
+// How far a connection is.
+const (
+	unasked int32 = iota
+	asking        // headers have begun
+	asked         // they were whole
+)
+
+type progressKey struct{}
+
+// watch bounds the headers of requests and counts those that were never whole. It has
+// Shutdown close connections that nothing was asked on: net/http waits for them for five
+// to six seconds (golang.org/issue/22682), and browsers open some ahead.
+func (g *Guard) watch(s *http.Server) {
+	limit := headerTime
+	for _, set := range []time.Duration{s.ReadHeaderTimeout, s.ReadTimeout} {
+		if set > 0 {
+			limit = min(limit, set)
+		}
+	}
+	s.MaxHeaderBytes, s.ReadHeaderTimeout = headerBytes, limit
+	s.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+	var conns sync.Map // of *atomic.Int32 by net.Conn
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		progress := new(atomic.Int32)
+		conns.Store(c, progress)
+		return context.WithValue(ctx, progressKey{}, progress)
+	}
+	next := s.Handler
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Context().Value(progressKey{}).(*atomic.Int32).Store(asked)
+		next.ServeHTTP(w, r)
+	})
+	s.ConnState = func(c net.Conn, state http.ConnState) {
+		known, ok := conns.Load(c)
+		switch {
+		case !ok:
+		case state == http.StateActive:
+			known.(*atomic.Int32).Store(asking)
+		case state == http.StateClosed || state == http.StateHijacked:
+			conns.Delete(c)
+			if known.(*atomic.Int32).Load() == asking {
+				g.count(noHeaders, 1)
+			}
+		}
+	}
+	s.RegisterOnShutdown(func() {
+		conns.Range(func(c, progress any) bool {
+			if progress.(*atomic.Int32).Load() == unasked {
+				_ = c.(net.Conn).Close()
+			}
+			return true
+		})
+	})
+}
