@@ -287,7 +287,7 @@ func (g *Gateway) Findings() []Finding {
 	}
 	switch {
 	case s == nil:
-		return append(all, Finding{"peers", Unknown, "Who answers does not tell them: a shard, a gateway that has just started, or one whose OTLP receiver lacks the middleware `straggler_threshold`.", "Ask the gateway: /api/v1/nodes/" + g.Node + "."})
+		return append(all, Finding{"peers", Unknown, "Who answers does not tell them: a shard, a gateway that has just started, or one whose receiver names no `threshold_extension`.", "Ask the gateway: /api/v1/nodes/" + g.Node + "."})
 	case s.Node == "":
 		return append(all, Finding{"peers", Warn, "The gateway does not know a node " + g.Node + " of cluster " + g.Cluster + ".", "Start the agent: it is known after its first push. Both names have to be the agent's (GPU_COLLECTOR_CLUSTER)."})
 	}

@@ -26,8 +26,8 @@ func TestCertificates(t *testing.T) {
 			require.NoError(t, ca.Issue(dir, life))
 		}
 	}
-	server := []string{"configs/overlays/mtls-gateway.yaml", `
-receivers: {otlp: {protocols: {grpc: {tls: {reload_interval: 1s}}, http: {tls: {reload_interval: 1s}}}}}
+	server := []string{"configs/overlays/mtls-shard.yaml", `
+receivers: {fleet_otlp: {protocols: {grpc: {tls: {reload_interval: 1s}}, http: {tls: {reload_interval: 1s}}}}}
 `}
 	client := []string{"configs/overlays/mtls-agent.yaml", `
 exporters: {otlp_grpc: {tls: {reload_interval: 1s}}, otlp_grpc/events: {tls: {reload_interval: 1s}}}

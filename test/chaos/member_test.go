@@ -71,7 +71,7 @@ func asFile(t *testing.T, text string) string {
 // addresses and to shorter times.
 func (m *member) overlay(t *testing.T, configs []string) string {
 	t.Helper()
-	receivers := fmt.Sprintf("receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}", m.grpc, m.http)
+	receivers := fmt.Sprintf("receivers: {fleet_otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}", m.grpc, m.http)
 	common := fmt.Sprintf("healthcheckv2: {http: {endpoint: %q}}, pprof: {endpoint: %q}", m.health, m.pprof)
 	_, port, err := net.SplitHostPort(m.telemetry)
 	require.NoError(t, err)
@@ -86,11 +86,11 @@ exporters:
   otlp_grpc/events: {timeout: 1s}
 extensions: {exposition: {http: {endpoint: %q}}, %s}
 service:
-  extensions: [admission, straggler_threshold, exposition, healthcheckv2, pprof]
+  extensions: [straggler_threshold, exposition, healthcheckv2, pprof]
   %s
   pipelines:
-    metrics: {receivers: [otlp]}
-    logs: {receivers: [otlp]}
+    metrics: {receivers: [fleet_otlp]}
+    logs: {receivers: [fleet_otlp]}
 `, receivers, interval, m.prom, common, telemetry)
 	case "configs/shard.yaml":
 		return fmt.Sprintf(`
@@ -100,7 +100,7 @@ processors: {diff: {deadbands: []}}
 exporters: {otlp_grpc: {timeout: 500ms}, otlp_grpc/events: {timeout: 500ms}}
 extensions: {%s}
 service:
-  extensions: [admission, straggler_threshold, wire_diff, healthcheckv2, pprof]
+  extensions: [straggler_threshold, exposition, healthcheckv2, pprof]
   %s
 `, receivers, common, telemetry)
 	case "configs/gateway.yaml":
@@ -109,7 +109,7 @@ service:
 processors: {straggler: {push_interval: %s}}
 extensions: {exposition: {http: {endpoint: %q}}, %s, straggler_threshold: {api: {endpoint: %q}}, fleet_view: {http: {endpoint: %q}}}
 service:
-  extensions: [admission, straggler_threshold, exposition, fleet_view, healthcheckv2, pprof]
+  extensions: [straggler_threshold, exposition, fleet_view, healthcheckv2, pprof]
   %s
 `, receivers, interval, m.prom, common, m.api, m.fleetAPI, telemetry)
 	default:

@@ -96,7 +96,7 @@ func TestAgentInLittleMemory(t *testing.T) {
 	}, fmt.Sprintf(`
 receivers:
   nvml: {collection_interval: 1s, deadline: 900ms, retry_interval: 1s, library_path: %q}
-  otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
+  fleet_otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
 processors: {straggler: {push_interval: 1s}}
 extensions: {exposition: {http: {endpoint: %q}}, healthcheckv2: {http: {endpoint: %q}}}
 service: {telemetry: {metrics: {level: none}}}

@@ -74,7 +74,7 @@ func gateway(t *testing.T, o options) *target {
 	o.configs = append([]string{"configs/gateway.yaml"}, o.configs...)
 	g.identify(&o)
 	g.start(o, fmt.Sprintf(`
-receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
+receivers: {fleet_otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
 processors: {straggler: {push_interval: 200ms, ttl_multiplier: 300}}
 extensions:
   exposition: {http: {endpoint: %q}}
@@ -83,7 +83,7 @@ extensions:
   healthcheckv2: {http: {endpoint: %q}}
   pprof: {endpoint: %q}
 service:
-  extensions: [admission, straggler_threshold, exposition, fleet_view, healthcheckv2, pprof%s]
+  extensions: [straggler_threshold, exposition, fleet_view, healthcheckv2, pprof%s]
   telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %s}}}}]}}
 `, g.grpc, g.http, g.prom, g.api, g.fleet, loopback.FreeAddr(t), g.pprof, o.extensions, port(g.telemetry)))
 	return g
@@ -94,19 +94,15 @@ func shard(t *testing.T, next string, o options) *target {
 	t.Helper()
 	s := newTarget(t)
 	o.configs = append([]string{"configs/shard.yaml"}, o.configs...)
-	if s.identify(&o); s.auth {
-		o.overlay += `
-service: {pipelines: {metrics: {processors: [client_identity, memory_limiter, diff]}, logs: {processors: [client_identity, memory_limiter]}}}
-`
-	}
+	s.identify(&o)
 	o.env = append(o.env, "GPU_COLLECTOR_GATEWAY="+next, "GPU_COLLECTOR_INSECURE=true")
 	s.start(o, fmt.Sprintf(`
-receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
+receivers: {fleet_otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
 extensions:
   healthcheckv2: {http: {endpoint: %q}}
   pprof: {endpoint: %q}
 service:
-  extensions: [admission, straggler_threshold, wire_diff, healthcheckv2, pprof%s]
+  extensions: [straggler_threshold, exposition, healthcheckv2, pprof%s]
   telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %s}}}}]}}
 `, s.grpc, s.http, loopback.FreeAddr(t), s.pprof, o.extensions, port(s.telemetry)))
 	return s
@@ -160,15 +156,24 @@ func newTarget(t *testing.T) *target {
 	return &target{t: t, grpc: addr(), http: addr(), prom: addr(), api: addr(), fleet: addr(), telemetry: addr(), pprof: addr()}
 }
 
-// identify holds clients to their own clusters, where some have a password.
+// identify holds clients to their own clusters, where some have a password. It is as in
+// tenants.yaml, but readers need none.
 func (g *target) identify(o *options) {
 	if g.auth = len(o.users) > 0; !g.auth {
 		return
 	}
 	passwords := filepath.Join(g.t.TempDir(), "htpasswd")
 	require.NoError(g.t, os.WriteFile(passwords, []byte(strings.Join(o.users, "/*:x\n")+"/*:x\n"), 0o600))
-	o.configs, o.extensions = append(o.configs, "configs/overlays/tenants.yaml"), o.extensions+", basicauth/agents"
-	o.env = append(o.env, "GPU_COLLECTOR_HTPASSWD="+passwords)
+	o.extensions += ", basicauth/agents"
+	o.configs = append(o.configs, fmt.Sprintf(`
+extensions:
+  basicauth/agents: {htpasswd: {file: %q}}
+  straggler_threshold: {cluster_auth_attribute: username, node_auth_attribute: username}
+receivers:
+  fleet_otlp:
+    protocols: {grpc: {auth: {authenticator: basicauth/agents}}, http: {auth: {authenticator: basicauth/agents}}}
+    identity: {cluster_auth_attribute: username, node_auth_attribute: username}
+`, passwords))
 }
 
 func (g *target) start(o options, overlay string) {

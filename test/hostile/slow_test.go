@@ -30,7 +30,7 @@ type slowly struct {
 // bodies that never end, with nothing more coming and with a byte now and then, and
 // connections and streams on which nothing comes. The server ends them all.
 //
-// Admission's limit comes long before the connection's own: a slow machine has the time
+// The receiver's limit comes long before the connection's own: a slow machine has the time
 // to say why it ends one.
 //
 // gRPC's own limit for a connection without so much as its preface is 120 s and no
@@ -38,11 +38,11 @@ type slowly struct {
 func TestSlowSenders(t *testing.T) {
 	g := gateway(t, options{overlay: `
 receivers:
-  otlp:
+  fleet_otlp:
     protocols:
       http: {read_header_timeout: 3s, read_timeout: 60s}
       grpc: {keepalive: {server_parameters: {max_connection_age: 5s, max_connection_age_grace: 20s}}}
-extensions: {admission: {receive_timeout: 3s}}
+    admission: {receive_timeout: 3s}
 `})
 	b := beside(t, alone(g), "slow")
 	var limit syscall.Rlimit

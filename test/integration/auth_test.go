@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -94,7 +95,7 @@ func TestMutualTLS(t *testing.T) {
 		gauge(node(md, "secure", nil), "gpu.app.step.duration", "s", 2)
 		_, err := app.Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))
 		require.NoError(t, err)
-		return len(scrape(t, ports.prom).with("gpu_app_step_duration_seconds", labels{"host_name": "secure"})) == 1
+		return len(scrapeOver(t, ca.client(ca), ports.prom).with("gpu_app_step_duration_seconds", labels{"host_name": "secure"})) == 1
 	})
 
 	md := pmetric.NewMetrics()
@@ -109,13 +110,15 @@ func TestMutualTLS(t *testing.T) {
 		assert.Equal(t, codes.Unavailable, status.Code(err), name)
 		_, err = postOver(t, conf, "https://"+ports.http+"/v1/metrics", marshal(t, md))
 		require.Error(t, err, name)
+		_, err = postOver(t, conf, "https://"+ports.prom+"/metrics", nil)
+		require.Error(t, err, name)
 	}
 	_, err := grpcClient(t, ports.grpc).Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))
 	require.Error(t, err, "in the clear")
 	resp, err := postOver(t, ca.client(ca), "https://"+ports.http+"/v1/metrics", marshal(t, pmetric.NewMetrics()))
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusOK, resp.status)
-	assert.Empty(t, scrape(t, ports.prom).with("gpu_node_health_score_ratio", labels{"host_name": "intruder"}))
+	assert.Empty(t, scrapeOver(t, ca.client(ca), ports.prom).with("gpu_node_health_score_ratio", labels{"host_name": "intruder"}))
 	assert.Zero(t, g.log.Count("panic"))
 }
 
@@ -141,6 +144,15 @@ func postOver(t *testing.T, conf *tls.Config, url string, body []byte, headers .
 	return response{resp.StatusCode, resp.Header, text}, err
 }
 
+// scrapeOver reads /metrics over TLS.
+func scrapeOver(t *testing.T, conf *tls.Config, addr string, headers ...string) scraped {
+	t.Helper()
+	resp, err := postOver(t, conf, "https://"+addr+"/metrics", nil, headers...)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, resp.status, "%s", resp.body)
+	return parseScrape(t, bytes.NewReader(resp.body))
+}
+
 func basic(user, password string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 }
@@ -151,13 +163,22 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	ports := newGatewayPorts(t)
-	passwords := filepath.Join(t.TempDir(), "htpasswd")
+	passwords, readers := filepath.Join(t.TempDir(), "htpasswd"), filepath.Join(t.TempDir(), "readers")
 	require.NoError(t, os.WriteFile(passwords, []byte("lab/*:shard-secret\nevil/e0:evil-secret\n"), 0o600))
+	require.NoError(t, os.WriteFile(readers, []byte("*/*:reader-secret\n"), 0o600))
 	g := &target{gatewayPorts: ports, collector: start(t, options{
 		configs: []string{"configs/gateway.yaml", "configs/overlays/mtls-gateway.yaml", "configs/overlays/tenants.yaml", ports.overlay(t)},
-		env:     []string{"GPU_COLLECTOR_TLS=" + ca.issue(), "GPU_COLLECTOR_HTPASSWD=" + passwords},
+		env:     []string{"GPU_COLLECTOR_TLS=" + ca.issue(), "GPU_COLLECTOR_HTPASSWD=" + passwords, "GPU_COLLECTOR_READERS_HTPASSWD=" + readers},
 	})}
 	conf := ca.client(ca)
+	reader := []string{"Authorization", basic("*/*", "reader-secret")}
+	read := func(url string) []byte {
+		t.Helper()
+		resp, err := postOver(t, conf, url, nil, reader...)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, resp.status, "%s", resp.body)
+		return resp.body
+	}
 	conn := secureConn(t, ports.grpc, conf)
 	g.client = pmetricotlp.NewGRPCClient(conn)
 	as := func(user, password string) context.Context {
@@ -228,7 +249,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	// And another cluster's episode by its ID, from an honest sender.
 	shown := func(cluster string) *fleetapi.Episode {
 		var page fleetapi.EpisodePage
-		getJSON(t, "http://"+ports.fleet+"/api/v1/episodes?cluster="+cluster, &page)
+		require.NoError(t, json.Unmarshal(read("http://"+ports.fleet+"/api/v1/episodes?cluster="+cluster), &page))
 		for i := range page.Episodes {
 			if page.Episodes[i].ID == "ID-1" {
 				return &page.Episodes[i]
@@ -281,11 +302,21 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		assert.Equal(t, codes.Unauthenticated, status.Code(err), name)
 	}
 
+	// A password for pushes reads no other tenant's data.
+	for _, url := range []string{"https://" + ports.prom + "/metrics", "http://" + ports.fleet + "/api/v1/nodes", "http://" + ports.fleet + "/", "http://" + ports.api + "/api/v1/thresholds"} {
+		read(url)
+		for _, authorization := range []string{"", basic("evil/e0", "evil-secret"), basic("*/*", "guess")} {
+			resp, err := postOver(t, conf, url, nil, "Authorization", authorization)
+			require.NoError(t, err)
+			assert.Equal(t, http.StatusUnauthorized, resp.status, "%s as %q", url, authorization)
+		}
+	}
+
 	// The true values are still there.
 	eventually(t, "the tenant's own push is shown", func() bool {
-		return scrape(t, ports.prom).is(0.9, "gpu_node_health_score_ratio", labels{"k8s_cluster_name": "evil", "host_name": "e0"})
+		return scrapeOver(t, conf, ports.prom, reader...).is(0.9, "gpu_node_health_score_ratio", labels{"k8s_cluster_name": "evil", "host_name": "e0"})
 	})
-	s := scrape(t, ports.prom)
+	s := scrapeOver(t, conf, ports.prom, reader...)
 	for _, name := range []string{"gpu_node_health_score_ratio", "gpu_node_straggler", "gpu_straggler_threshold_ratio"} {
 		for _, series := range s[name] {
 			assert.NotEqual(t, "e1", series.labels["host_name"])
@@ -295,14 +326,14 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		}
 	}
 	var nodes fleetapi.NodePage
-	getJSON(t, "http://"+ports.fleet+"/api/v1/nodes", &nodes)
+	require.NoError(t, json.Unmarshal(read("http://"+ports.fleet+"/api/v1/nodes"), &nodes))
 	seen := map[string]bool{}
 	for _, n := range nodes.Nodes {
 		seen[n.Cluster+"/"+n.Node] = true
 	}
 	assert.Len(t, seen, 7, "six nodes of the one, one of the other: %v", seen)
 	assert.True(t, seen["evil/e0"])
-	assert.NotContains(t, string(get(t, "http://"+ports.fleet+"/api/v1/episodes").body), "forged")
-	refused, _ := scrape(t, ports.telemetry).value("otelcol_processor_client_identity_refused_pushes", nil)
+	assert.NotContains(t, string(read("http://"+ports.fleet+"/api/v1/episodes")), "forged")
+	refused, _ := scrape(t, ports.telemetry).value("otelcol_receiver_fleet_otlp_rejections", labels{"cause": "foreign"})
 	assert.InDelta(t, float64(2*len(attacks)+2), refused, 0)
 }

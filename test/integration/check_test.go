@@ -55,7 +55,7 @@ func newGPUHost(t *testing.T, gateway string) *gpuHost {
 	h.config = fmt.Sprintf(`
 receivers:
   nvml: {library_path: %q, node_name: n0, sys_path: /nonexistent}
-  otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
+  fleet_otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
 exporters: {otlp_grpc: {endpoint: %q}}
 extensions: {healthcheckv2: {http: {endpoint: %q}}, exposition: {http: {endpoint: %q}}}
 service: {telemetry: {metrics: {level: none}}}
@@ -189,7 +189,7 @@ func TestCheckIsAGate(t *testing.T) {
 
 	taken := httptest.NewServer(http.NotFoundHandler())
 	defer taken.Close()
-	c = h.check(fmt.Sprintf("receivers: {otlp: {protocols: {grpc: {endpoint: %q}}}}", taken.Listener.Addr()))
+	c = h.check(fmt.Sprintf("receivers: {fleet_otlp: {protocols: {grpc: {endpoint: %q}}}}", taken.Listener.Addr()))
 	h.config = strings.Replace(h.config, "service: {telemetry: {metrics: {level: none}}}", "", 1)
 	assert.Contains(t, fmt.Sprint(h.check("").Checks), "localhost:8888", "the collector's own metrics, free or taken")
 	assert.Contains(t, c.of("ports"), "fail: "+taken.Listener.Addr().String()+" is taken, and not by this agent")

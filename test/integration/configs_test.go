@@ -63,7 +63,8 @@ func TestShippedConfigsAreValid(t *testing.T) {
 	below := map[string][]string{
 		"dcgm-names.yaml":   {"configs/agent.yaml", "configs/gateway.yaml"},
 		"mtls-agent.yaml":   {"configs/agent.yaml", "configs/shard.yaml"},
-		"mtls-gateway.yaml": {"configs/gateway.yaml", "configs/shard.yaml"},
+		"mtls-gateway.yaml": {"configs/gateway.yaml"},
+		"mtls-shard.yaml":   {"configs/shard.yaml"},
 		"tenants.yaml":      {"configs/gateway.yaml"},
 		"root.yaml":         {"configs/gateway.yaml"},
 		"tenant-agent.yaml": {"configs/agent.yaml"},
@@ -133,7 +134,7 @@ extensions:
 `)
 	require.NoError(t, err, text)
 	assert.Equal(t, "warning: clients may fill 2100 MiB of memory, 128 % of the 1638 MiB that the process may take "+
-		"(the least of GOMEMLIMIT and 80 % of its cgroup, or 2 GiB): admission 819, diff 1000, fleet_view 150, straggler 131; "+
+		"(the least of GOMEMLIMIT and 80 % of its cgroup, or 2 GiB): diff 1000, fleet_otlp 819, fleet_view 150, straggler 131; "+
 		"set less in `max_bytes`, or give it more\n", text)
 }
 
@@ -142,8 +143,8 @@ extensions:
 func TestValidateNamesAnAddressThatIsNone(t *testing.T) {
 	t.Parallel()
 	for overlay, says := range map[string]string{
-		`receivers: {otlp: {protocols: {grpc: {endpoint: "::1:4317"}}}}`:                                             "`receivers::otlp::protocols::grpc::endpoint` is \"::1:4317\", must be a host and a port of 0 to 65535, such as [::1]:4317",
-		`receivers: {otlp: {protocols: {http: {endpoint: "localhost"}}}}`:                                            "`receivers::otlp::protocols::http::endpoint` is \"localhost\"",
+		`receivers: {fleet_otlp: {protocols: {grpc: {endpoint: "::1:4317"}}}}`:                                       "`receivers::fleet_otlp::protocols::grpc::endpoint` is \"::1:4317\", must be a host and a port of 0 to 65535, such as [::1]:4317",
+		`receivers: {fleet_otlp: {protocols: {http: {endpoint: "localhost"}}}}`:                                      "`receivers::fleet_otlp::protocols::http::endpoint` is \"localhost\"",
 		`extensions: {fleet_view: {http: {endpoint: "0.0.0.0:99999"}}}`:                                              "`extensions::fleet_view::http::endpoint` is",
 		`extensions: {straggler_threshold: {api: {endpoint: ":::8085"}}}`:                                            "`extensions::straggler_threshold::api::endpoint` is",
 		`extensions: {healthcheckv2: {http: {endpoint: "::"}}}`:                                                      "`extensions::healthcheckv2::http::endpoint` is",
@@ -164,35 +165,35 @@ func TestValidateSaysWhatWouldBeRight(t *testing.T) {
 	t.Parallel()
 	for overlay, says := range map[string]string{
 		`receivers: {nvml: {colection_interval: 10s}}`:                                  "has invalid keys: colection_interval: did you mean collection_interval?",
-		`receivers: {otlp: {protocols: {grcp: {}}}}`:                                    "'protocols' has invalid keys: grcp: did you mean grpc?",
-		`receivers: {otlp: {protocols: {grpc: {endpiont: "[::1]:1"}}}}`:                 "has invalid keys: endpiont: did you mean endpoint?",
+		`receivers: {fleet_otlp: {protocols: {grcp: {}}}}`:                              "'protocols' has invalid keys: grcp: did you mean grpc?",
+		`receivers: {fleet_otlp: {protocols: {grpc: {endpiont: "[::1]:1"}}}}`:           "has invalid keys: endpiont: did you mean endpoint?",
 		`exporters: {otlp_grpc: {sending_queue: {num_consumer: 1}, tls: {insecur: t}}}`: "has invalid keys: num_consumer: did you mean num_consumers?",
 		`proccessors: {}`:         "has invalid keys: proccessors: did you mean processors?",
 		`service: {pipeline: {}}`: "has invalid keys: pipeline: did you mean pipelines?",
-		`service: {pipelines: {metrics: {receivrs: [nvml]}}}`:                     "has invalid keys: receivrs: did you mean receivers?",
-		`service: {telemetry: {metrics: {levl: none}}}`:                           "has invalid keys: levl: did you mean level?",
-		`service: {telemetry: {logs: {level: inof}}}`:                             `"inof": did you mean info?`,
-		`processors: {stragler/a: {}}`:                                            ": did you mean straggler?",
-		`service: {pipelines: {metrics: {receivers: [nvlm]}}}`:                    "did you mean nvml?",
-		`service: {pipelines: {metrcis: {receivers: [nvml]}}}`:                    "did you mean metrics?",
-		`service: {extensions: [admision, straggler_threshold]}`:                  "`service::extensions` lists \"admision\", which is not configured: did you mean admission?",
-		`processors: {straggler: {mode: agnet}}`:                                  "did you mean agent?",
-		`extensions: {straggler_threshold: {consistent_hash: nod}}`:               "did you mean node?",
-		`exporters: {otlp_grpc: {compression: snapy}}`:                            "did you mean snappy?",
-		`receivers: {otlp: {protocols: {grpc: {middlewares: [{id: admision}]}}}}`: "`receivers::otlp::protocols::grpc::middlewares::0::id` names \"admision\", which `service::extensions` does not list: did you mean admission?",
-		`receivers: {nvml: {collection_interval: 10}}`:                            "`receivers::nvml::collection_interval` is 10: a duration needs a unit, such as 10s",
-		`receivers: {nvml: {collection_interval: "${env:SECONDS_ALONE:-10}"}}`:    "`receivers::nvml::collection_interval` is 10: a duration needs a unit, such as 10s",
-		`exporters: {otlp_grpc: {keepalive: {time: 30}}}`:                         "`exporters::otlp_grpc::keepalive::time` is 30: a duration needs a unit, such as 30s",
+		`service: {pipelines: {metrics: {receivrs: [nvml]}}}`:                  "has invalid keys: receivrs: did you mean receivers?",
+		`service: {telemetry: {metrics: {levl: none}}}`:                        "has invalid keys: levl: did you mean level?",
+		`service: {telemetry: {logs: {level: inof}}}`:                          `"inof": did you mean info?`,
+		`processors: {stragler/a: {}}`:                                         ": did you mean straggler?",
+		`service: {pipelines: {metrics: {receivers: [nvlm]}}}`:                 "did you mean nvml?",
+		`service: {pipelines: {metrcis: {receivers: [nvml]}}}`:                 "did you mean metrics?",
+		`service: {extensions: [expositon, straggler_threshold]}`:              "`service::extensions` lists \"expositon\", which is not configured: did you mean exposition?",
+		`processors: {straggler: {mode: agnet}}`:                               "did you mean agent?",
+		`extensions: {straggler_threshold: {consistent_hash: nod}}`:            "did you mean node?",
+		`exporters: {otlp_grpc: {compression: snapy}}`:                         "did you mean snappy?",
+		`exporters: {otlp_grpc: {middlewares: [{id: stragler_threshold}]}}`:    "`exporters::otlp_grpc::middlewares::0::id` names \"stragler_threshold\", which `service::extensions` does not list: did you mean straggler_threshold?",
+		`receivers: {nvml: {collection_interval: 10}}`:                         "`receivers::nvml::collection_interval` is 10: a duration needs a unit, such as 10s",
+		`receivers: {nvml: {collection_interval: "${env:SECONDS_ALONE:-10}"}}`: "`receivers::nvml::collection_interval` is 10: a duration needs a unit, such as 10s",
+		`exporters: {otlp_grpc: {keepalive: {time: 30}}}`:                      "`exporters::otlp_grpc::keepalive::time` is 30: a duration needs a unit, such as 30s",
 	} {
 		said, err := validate(t, collectorBinary, "configs/agent.yaml", overlay+"\n")
 		require.Error(t, err, overlay)
 		assert.Contains(t, said, says, overlay)
 	}
-	cmd := exec.CommandContext(t.Context(), collectorBinary, configArgs(t, []string{"configs/agent.yaml", "service: {extensions: [admision]}\n"})...)
+	cmd := exec.CommandContext(t.Context(), collectorBinary, configArgs(t, []string{"configs/agent.yaml", "service: {extensions: [expositon]}\n"})...)
 	cmd.Dir = root
 	said, err := cmd.CombinedOutput()
 	require.Error(t, err)
-	assert.Contains(t, string(said), "did you mean admission?")
+	assert.Contains(t, string(said), "did you mean exposition?")
 }
 
 // shippedPorts are those of agent.yaml and gateway.yaml.

@@ -331,7 +331,7 @@ func startObservedFleet(t *testing.T) *observedFleet {
 
 	gateway := newGatewayPorts(t)
 	start(t, options{configs: []string{"configs/gateway.yaml", gateway.overlay(t), `
-extensions: {admission: {max_concurrent: 1, cluster_share: 1}}
+receivers: {fleet_otlp: {admission: {max_concurrent: 1, cluster_share: 1}}}
 `}})
 	md := pmetric.NewMetrics()
 	gauge(node(md, "n0", map[string]string{"k8s.cluster.name": "busy"}), "gpu.app.step.duration", "s", 1)

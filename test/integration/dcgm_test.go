@@ -64,7 +64,7 @@ func TestDashboardsOfDCGM(t *testing.T) {
 	start(t, options{
 		configs: []string{"configs/agent.yaml", overlay, ap.overlay(t), fmt.Sprintf(`
 receivers: {nvml: {%s, library_path: %q, state_directory: ""}}
-service: {pipelines: {metrics: {receivers: [nvml, otlp]}}}
+service: {pipelines: {metrics: {receivers: [nvml, fleet_otlp]}}}
 `, nvmlPace, fakenvml.Library(t))},
 		env: []string{fakenvml.StateEnv + "=" + file, "GPU_COLLECTOR_GATEWAY=" + gp.grpc, "GPU_COLLECTOR_INSECURE=true"},
 	})

@@ -96,7 +96,7 @@ exporters:
   otlp_grpc/events: {compression: %s}
 service:
   pipelines:
-    metrics: {receivers: [nvml, otlp]}
+    metrics: {receivers: [nvml, fleet_otlp]}
     logs: {receivers: [nvml]}
 `, nvmlPace, fakenvml.Library(t), n.kept, n.acknowledge, compression)},
 		env: []string{
@@ -141,7 +141,7 @@ service: {pipelines: {logs: {exporters: [otlp_grpc/events]}}}
 `, store.addr)}})
 	start(t, options{
 		configs: []string{"configs/shard.yaml", fmt.Sprintf(`
-receivers: {otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
+receivers: {fleet_otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}}
 extensions: {healthcheckv2: {http: {endpoint: %q}}}
 service: {telemetry: {metrics: {level: none}}}
 `, sp.grpc, sp.http, sp.health)},

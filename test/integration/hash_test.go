@@ -42,7 +42,7 @@ func newGatewaySet(t *testing.T, diff string) *gatewaySet {
 		// The age as shipped would be ten minutes.
 		s.gateways = append(s.gateways, start(t, options{configs: []string{"configs/gateway.yaml", p.overlay(t), `
 receivers:
-  otlp: {protocols: {grpc: {keepalive: {server_parameters: {max_connection_age: 1s, max_connection_age_grace: 2m}}}}}
+  fleet_otlp: {protocols: {grpc: {keepalive: {server_parameters: {max_connection_age: 1s, max_connection_age_grace: 2m}}}}}
 `}}))
 	}
 	s.names = nameserver.Start(t, s.hosts...)

@@ -110,7 +110,7 @@ func startIngero(t *testing.T, more ...string) *ingeroGateway {
 	g := &ingeroGateway{t, loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
 	start(t, options{configs: append([]string{"configs/ingero-compat.yaml", fmt.Sprintf(`
 receivers:
-  otlp: {protocols: {http: {endpoint: %q}}}
+  fleet_otlp: {protocols: {http: {endpoint: %q}}}
 processors:
   # A fast tick, and nodes that are not forgotten during the test.
   straggler: {push_interval: 100ms, ttl_multiplier: 600}

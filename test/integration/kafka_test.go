@@ -104,7 +104,7 @@ func TestKafkaBetweenShardAndRoot(t *testing.T) {
 	// Before its broker: neither end needs it to start.
 	shard := start(t, options{env: env, configs: []string{"configs/kafka-shard.yaml", fmt.Sprintf(`
 receivers:
-  otlp:
+  fleet_otlp:
     protocols:
       grpc: {endpoint: %q}
       http: {endpoint: %q}

@@ -69,7 +69,7 @@ func TestTheSlowRankOfARealJob(t *testing.T) {
 		configs: []string{"configs/agent.yaml", "configs/overlays/nccl.yaml", p.overlay(t), `
 receivers: {nccl: {collection_interval: 1s}}
 processors: {straggler: {push_interval: 1s}}
-service: {pipelines: {metrics: {receivers: [otlp, nccl]}}}
+service: {pipelines: {metrics: {receivers: [fleet_otlp, nccl]}}}
 `},
 		env: []string{"GPU_COLLECTOR_NCCL=" + dir, "GPU_COLLECTOR_CLUSTER=lab", "GPU_COLLECTOR_GATEWAY=" + ports.grpc, "GPU_COLLECTOR_INSECURE=true"},
 	})

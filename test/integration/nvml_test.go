@@ -45,8 +45,8 @@ func startGPUNode(t *testing.T, binary, library string, more ...string) *gpuNode
 		configs: append([]string{"configs/all-in-one.yaml", fmt.Sprintf(`
 receivers:
   nvml: {%s, library_path: %q}
-  otlp/app: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
-  otlp/gateway: {protocols: {grpc: {endpoint: %q}}}
+  fleet_otlp/app: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
+  fleet_otlp/gateway: {protocols: {grpc: {endpoint: %q}}}
 processors:
   straggler/agent: {push_interval: 200ms, ttl_multiplier: 600, agent: {calibration_samples: 1}}
   straggler/gateway: {push_interval: 200ms, ttl_multiplier: 600}
@@ -96,9 +96,9 @@ func TestGPUsAndJobAreOneNode(t *testing.T) {
 	t.Parallel()
 	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
 	n.awaitGPUs()
-	limit, ok := scrape(t, n.telemetry).value("otelcol_extension_admission_bytes_limit", nil)
-	require.True(t, ok)
-	assert.InDelta(t, 160<<20, limit, 0, "half of what its memory_limiter allows")
+	limits := scrape(t, n.telemetry).with("otelcol_receiver_fleet_otlp_bytes_limit", nil)
+	require.Len(t, limits, 2, "one for each receiver")
+	assert.InDelta(t, 160<<20, limits[0].value+limits[1].value, 0, "half of what its memory_limiter allows")
 	job := func(s scraped) bool {
 		md := pmetric.NewMetrics()
 		gauge(node(md, "", map[string]string{"gpu.job.id": "llm"}), "gpu.app.step.duration", "s", 0.5)

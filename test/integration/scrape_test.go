@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"io"
 	"maps"
 	"net/http"
 	"testing"
@@ -42,8 +43,13 @@ func scrape(t *testing.T, addr string) scraped {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	require.Equal(t, http.StatusOK, resp.StatusCode)
+	return parseScrape(t, resp.Body)
+}
+
+func parseScrape(t *testing.T, body io.Reader) scraped {
+	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
+	families, err := parser.TextToMetricFamilies(body)
 	require.NoError(t, err, "not the Prometheus format")
 	s := scraped{}
 	for name, f := range families {

@@ -37,14 +37,14 @@ extensions:
   fleet_view:
     history: {storage: prometheus, prometheus: {http: {endpoint: "http://127.0.0.1:1", headers: {X-Key: "%[1]s-4"}, auth: {authenticator: basicauth/out}}}}
 receivers:
-  otlp:
+  fleet_otlp:
     protocols:
       grpc: {auth: {authenticator: basicauth/in}}
       http: {auth: {authenticator: bearertokenauth}}
 exporters:
   otlp_grpc: {endpoint: "127.0.0.1:1", tls: {insecure: true}, headers: {x-key: "%[1]s-5"}, sending_queue: {enabled: false}, retry_on_failure: {enabled: false}}
 service:
-  extensions: [basicauth/in, basicauth/out, bearertokenauth, zpages, pprof, admission, straggler_threshold, exposition, fleet_view, healthcheckv2]
+  extensions: [basicauth/in, basicauth/out, bearertokenauth, zpages, pprof, straggler_threshold, exposition, fleet_view, healthcheckv2]
   telemetry:
     logs: {level: debug}
   pipelines:

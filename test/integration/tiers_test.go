@@ -23,7 +23,7 @@ func (p gatewayPorts) overlay(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf(`
 receivers:
-  otlp:
+  fleet_otlp:
     protocols:
       grpc: {endpoint: %q}
       http: {endpoint: %q}
@@ -61,7 +61,7 @@ func (p agentPorts) overlay(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf(`
 receivers:
-  otlp:
+  fleet_otlp:
     protocols:
       grpc: {endpoint: %q}
       http: {endpoint: %q}
@@ -78,8 +78,8 @@ service:
     metrics: %s
   pipelines:
     metrics:
-      receivers: [otlp]
+      receivers: [fleet_otlp]
     logs:
-      receivers: [otlp]
+      receivers: [fleet_otlp]
 `, p.grpc, p.http, p.prom, p.health, telemetryReader(t, p.telemetry))
 }

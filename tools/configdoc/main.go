@@ -28,15 +28,13 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
-	"github.com/gpu-collector/gpu-collector/extension/admissionextension"
 	"github.com/gpu-collector/gpu-collector/extension/expositionextension"
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension"
-	"github.com/gpu-collector/gpu-collector/extension/wirediffextension"
-	"github.com/gpu-collector/gpu-collector/processor/clientidentityprocessor"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver"
+	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver"
 )
@@ -53,15 +51,13 @@ var components = []described{
 	{"receiver/nvmlreceiver", nvmlreceiver.NewFactory()},
 	{"receiver/ncclreceiver", ncclreceiver.NewFactory()},
 	{"receiver/csvreplayreceiver", csvreplayreceiver.NewFactory()},
+	{"receiver/fleetotlpreceiver", fleetotlpreceiver.NewFactory()},
 	{"processor/stragglerprocessor", stragglerprocessor.NewFactory()},
 	{"processor/diffprocessor", diffprocessor.NewFactory()},
-	{"processor/clientidentityprocessor", clientidentityprocessor.NewFactory()},
 	{"exporter/fleetviewexporter", fleetviewexporter.NewFactory()},
 	{"extension/expositionextension", expositionextension.NewFactory()},
 	{"extension/fleetviewextension", fleetviewextension.NewFactory()},
 	{"extension/thresholdextension", thresholdextension.NewFactory()},
-	{"extension/wirediffextension", wirediffextension.NewFactory()},
-	{"extension/admissionextension", admissionextension.NewFactory()},
 }
 
 func main() {

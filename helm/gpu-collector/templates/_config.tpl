@@ -64,7 +64,7 @@ key_file: /var/run/gpu-collector/tls/tls.key
 reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- end -}}
 
-{{/* server: TLS and authentication of the OTLP receiver; who has a name speaks for it alone, as in overlays/tenants.yaml. Takes root, tier and config. */}}
+{{/* server: TLS and authentication of the receiver of pushes; who has a name speaks for it alone, as in overlays/tenants.yaml. Takes root, tier and config. */}}
 {{- define "gpu-collector.config.server" -}}
 {{- $settings := dict -}}
 {{- if .root.Values.tls.enabled -}}
@@ -79,19 +79,11 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- else if eq .root.Values.auth.type "basic" -}}
 {{- $_ := set $settings "auth" (dict "authenticator" "basicauth/agents") -}}
 {{- $identity := dict "cluster_auth_attribute" "username" "node_auth_attribute" "username" -}}
-{{- $_ := set .config.processors "client_identity" $identity -}}
-{{- range .config.service.pipelines -}}
-{{- $_ := set . "processors" (prepend .processors "client_identity") -}}
-{{- end -}}
-{{- range $extension := list "admission" "straggler_threshold" -}}
-{{- $_ := set $.config.extensions $extension (merge (dict) $identity (get $.config.extensions $extension | default dict)) -}}
-{{- end -}}
-{{- end -}}
-{{- with $settings.auth -}}
-{{- $_ := set $.config.extensions "admission" (merge (dict) . (get $.config.extensions "admission" | default dict)) -}}
+{{- $_ := set .config.receivers.fleet_otlp "identity" $identity -}}
+{{- $_ := set .config.extensions "straggler_threshold" (merge (dict) $identity (.config.extensions.straggler_threshold | default dict)) -}}
 {{- end -}}
 {{- range $protocol := list "grpc" "http" -}}
-{{- $_ := mustMergeOverwrite (get $.config.receivers.otlp.protocols $protocol) (deepCopy $settings) -}}
+{{- $_ := mustMergeOverwrite (get $.config.receivers.fleet_otlp.protocols $protocol) (deepCopy $settings) -}}
 {{- end -}}
 {{- end -}}
 
@@ -148,8 +140,8 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $metrics := .config.service.pipelines.metrics -}}
 {{- $_ := set $metrics "exporters" (append $metrics.exporters "forward/push") -}}
 {{- $_ := mustMergeOverwrite .config.processors $overlay.processors -}}
-{{- if hasKey .config.extensions "admission" -}}
-{{- $_ := set .config.extensions "admission" (mustMergeOverwrite (get .config.extensions "admission" | default dict) $overlay.extensions.admission) -}}
+{{- with .config.receivers.fleet_otlp -}}
+{{- $_ := mustMergeOverwrite . $overlay.receivers.fleet_otlp -}}
 {{- end -}}
 {{- $_ := set .config.service.pipelines "metrics/push" (get $overlay.service.pipelines "metrics/push") -}}
 {{- else -}}
@@ -198,9 +190,8 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
   "processors" (dict "straggler" (dict "push_interval" .Values.pushInterval "agent" (dict "node_name" $node))))
 -}}
 {{- /* Whoever reaches the pod may push: as this node, and as nobody else. */ -}}
-{{- $_ := set $config.processors "client_identity" (dict
+{{- $_ := set $config.receivers.fleet_otlp "identity" (dict
   "cluster" "${env:GPU_COLLECTOR_CLUSTER:-default}" "node" $node "foreign" "overwrite") -}}
-{{- $_ := set $config.service.pipelines.metrics "processors" (prepend $config.service.pipelines.metrics.processors "client_identity") -}}
 {{- with $values.libraryPath -}}
 {{- $_ := set $config.receivers.nvml "library_path" . -}}
 {{- end -}}
@@ -210,11 +201,11 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
   "limit_mib" (div (mul $limit 90) 100) "spike_limit_mib" (div (mul $limit 10) 100)) -}}
 {{- /* A pod has GOMEMLIMIT, and parts of it. */ -}}
 {{- $_ := unset $config.processors.straggler "max_bytes" -}}
-{{- $_ := unset $config.extensions.admission "max_bytes" -}}
+{{- $_ := unset $config.receivers.fleet_otlp.admission "max_bytes" -}}
 {{- end -}}
 {{- if $values.otlp.enabled -}}
 {{- $listen := "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}" -}}
-{{- $_ := mustMergeOverwrite $config.receivers.otlp.protocols (dict
+{{- $_ := mustMergeOverwrite $config.receivers.fleet_otlp.protocols (dict
   "grpc" (dict "endpoint" (printf "%s:4317" $listen))
   "http" (dict "endpoint" (printf "%s:4318" $listen))) -}}
 {{- end -}}

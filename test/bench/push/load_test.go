@@ -17,7 +17,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
-// A fleet pushes as an agent does: compressed like it, and in the form that wire_diff
+// A fleet pushes as an agent does: compressed like it, and in the form that fleet_otlp
 // compares without decoding. Without a change it differs by its times alone.
 func TestReportsAreAnAgents(t *testing.T) {
 	text, err := os.ReadFile("../../../configs/agent.yaml")

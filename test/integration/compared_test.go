@@ -21,9 +21,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
-// TestWireDiff runs a shard whose receiver compares pushes before it decodes
-// them, beside admission and behind auth.
-func TestWireDiff(t *testing.T) {
+// TestAReceiverComparesPushes: the next hop gets what changed, a refused push changes
+// nothing, and a client without the token neither.
+func TestAReceiverComparesPushes(t *testing.T) {
 	t.Parallel()
 	var (
 		mu     sync.Mutex
@@ -54,22 +54,16 @@ func TestWireDiff(t *testing.T) {
 	grpcAddr, httpAddr, telemetry := loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)
 	start(t, options{configs: []string{fmt.Sprintf(`
 extensions:
-  admission: {}
-  wire_diff: {}
+  exposition:
   bearertokenauth: {token: "let-me-in"}
 receivers:
-  otlp:
+  fleet_otlp:
+    table: exposition
     protocols:
-      grpc:
-        endpoint: %q
-        auth: {authenticator: bearertokenauth}
-        middlewares: [{id: admission}, {id: wire_diff}]
-      http:
-        endpoint: %q
-        auth: {authenticator: bearertokenauth}
-        middlewares: [{id: admission}, {id: wire_diff}]
+      grpc: {endpoint: %q, auth: {authenticator: bearertokenauth}}
+      http: {endpoint: %q, auth: {authenticator: bearertokenauth}}
 processors:
-  diff: {front_door: wire_diff, resync_interval: 0s} # what is sent is by change alone
+  diff: {exposition: exposition, resync_interval: 0s} # what is sent is by change alone
 exporters:
   otlp_grpc:
     endpoint: %q
@@ -78,9 +72,9 @@ exporters:
     sending_queue: {enabled: false}
     retry_on_failure: {enabled: false}
 service:
-  extensions: [admission, wire_diff, bearertokenauth]
+  extensions: [exposition, bearertokenauth]
   pipelines:
-    metrics: {receivers: [otlp], processors: [diff], exporters: [otlp_grpc]}
+    metrics: {receivers: [fleet_otlp], processors: [diff], exporters: [otlp_grpc]}
   telemetry:
     metrics: %s
 `, grpcAddr, httpAddr, next, telemetryReader(t, telemetry))}})
@@ -148,6 +142,6 @@ service:
 	eventually(t, "the table has the two nodes and their series", func() bool {
 		s := scrape(t, telemetry)
 		return s.is(2, "otelcol_processor_diff_nodes", nil) && s.is(4, "otelcol_processor_diff_series", nil) &&
-			s.is(12, "otelcol_extension_wire_diff_pushes", labels{"read": "bytes"})
+			s.is(12, "otelcol_receiver_fleet_otlp_pushes", labels{"read": "bytes"})
 	})
 }
