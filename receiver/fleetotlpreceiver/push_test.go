@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -53,9 +54,7 @@ var doormanID = component.MustNewID("doorman")
 func guarded(more settings) settings {
 	auth := settings{"auth": settings{"authenticator": "doorman"}}
 	s := settings{"protocols": settings{"grpc": auth, "http": auth}}
-	for k, v := range more {
-		s[k] = v
-	}
+	maps.Copy(s, more)
 	return s
 }
 
