@@ -6,25 +6,25 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/url"
-	"path"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configgrpc"
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
+	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 
 	"github.com/gpu-collector/gpu-collector/internal/admission"
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // Config of the receiver.
 type Config struct {
 	// Protocols are the servers, under the keys of the Collector's otlp receiver.
-	Protocols Protocols `mapstructure:"protocols"`
+	Protocols otlpreceiver.Protocols `mapstructure:"protocols"`
 	// ThresholdExtension is the straggler_threshold extension that answers the pushes.
 	ThresholdExtension *component.ID `mapstructure:"threshold_extension"`
 	// Table is the exposition extension whose table pushes of metrics are compared with,
@@ -38,40 +38,6 @@ type Config struct {
 	MaxConnections int `mapstructure:"max_connections"`
 
 	_ struct{}
-}
-
-// Protocols are those of OTLP.
-type Protocols struct {
-	GRPC configoptional.Optional[configgrpc.ServerConfig] `mapstructure:"grpc"`
-	HTTP configoptional.Optional[HTTPConfig]              `mapstructure:"http"`
-
-	_ struct{}
-}
-
-// HTTPConfig is the server of OTLP/HTTP, and the paths of its URLs.
-type HTTPConfig struct {
-	ServerConfig   confighttp.ServerConfig `mapstructure:",squash"`
-	TracesURLPath  URLPath                 `mapstructure:"traces_url_path"`
-	MetricsURLPath URLPath                 `mapstructure:"metrics_url_path"`
-	LogsURLPath    URLPath                 `mapstructure:"logs_url_path"`
-
-	_ struct{}
-}
-
-// URLPath is a path that begins with a slash.
-type URLPath string
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (p *URLPath) UnmarshalText(text []byte) error {
-	u, err := url.Parse(string(text))
-	if err != nil {
-		return fmt.Errorf("must be the path of a URL: %w", err)
-	}
-	if !path.IsAbs(u.Path) {
-		u.Path = "/" + u.Path
-	}
-	*p = URLPath(u.Path)
-	return nil
 }
 
 // A push that names a foreign cluster or node has one of two fates.
@@ -131,41 +97,37 @@ const (
 	// maxRetryAfter is the longest wait: exporters give a push up once the wait would pass
 	// their max_elapsed_time, 5 minutes by default.
 	maxRetryAfter = time.Minute
-	// idleTimeout is longer than the usual intervals of pushes.
-	idleTimeout = 2 * time.Minute
 	// A connection that answers no ping ends. One in the middle of a header block cannot.
 	pingTime, pingTimeout = 20 * time.Second, 10 * time.Second
 )
 
 func createDefaultConfig() component.Config {
+	protocols := otlpreceiver.NewFactory().CreateDefaultConfig().(*otlpreceiver.Config).Protocols
 	grpc := configgrpc.NewDefaultServerConfig()
 	grpc.NetAddr.Endpoint = "localhost:4317"
 	grpc.MaxRecvMsgSizeMiB = 2
 	grpc.MaxConcurrentStreams = 100 // of one connection
-	grpc.ReadBufferSize = 8 << 10   // of each connection
-	keepalive := configgrpc.NewDefaultKeepaliveServerConfig()
-	keepalive.ServerParameters = configoptional.Some(configgrpc.KeepaliveServerParameters{Time: pingTime, Timeout: pingTimeout})
-	keepalive.EnforcementPolicy = configoptional.Some(configgrpc.KeepaliveEnforcementPolicy{MinTime: 15 * time.Second, PermitWithoutStream: true})
-	grpc.Keepalive = configoptional.Some(keepalive)
+	grpc.ReadBufferSize = 8 << 10   // of one connection
+	grpc.Keepalive = configoptional.Some(configgrpc.KeepaliveServerConfig{
+		ServerParameters:  configoptional.Some(configgrpc.KeepaliveServerParameters{Time: pingTime, Timeout: pingTimeout}),
+		EnforcementPolicy: configoptional.Some(configgrpc.KeepaliveEnforcementPolicy{MinTime: 15 * time.Second, PermitWithoutStream: true}),
+	})
+	protocols.GRPC = configoptional.Default(grpc)
 
-	http := confighttp.NewDefaultServerConfig()
-	http.NetAddr.Endpoint = "localhost:4318"
-	http.MaxRequestBodySize = 2 << 20 // as over gRPC, for the next hop
+	http := *protocols.HTTP.GetOrInsertDefault() // with the paths
+	http.ServerConfig = confighttp.NewDefaultServerConfig()
+	http.ServerConfig.NetAddr.Endpoint = "localhost:4318"
+	http.ServerConfig.MaxRequestBodySize = 2 << 20 // as over gRPC, for the next hop
 	// Without those that take memory beside what is counted: zstd makes room for a window
 	// of up to 512 MiB, lz4 for blocks of 4 MiB, and snappy is unpacked whole.
-	http.CompressionAlgorithms = []string{"", "gzip", "zlib", "deflate"}
-	http.ReadHeaderTimeout = 10 * time.Second
-	http.ReadTimeout = 20 * time.Second
-	http.IdleTimeout = idleTimeout
+	http.ServerConfig.CompressionAlgorithms = []string{"", "gzip", "zlib", "deflate"}
+	http.ServerConfig.ReadTimeout = 20 * time.Second
+	http.ServerConfig.IdleTimeout = serverguard.IdleTimeout
+	protocols.HTTP = configoptional.Default(http)
 
 	return &Config{
-		Protocols: Protocols{
-			GRPC: configoptional.Default(grpc),
-			HTTP: configoptional.Default(HTTPConfig{
-				ServerConfig: http, TracesURLPath: "/v1/traces", MetricsURLPath: "/v1/metrics", LogsURLPath: "/v1/logs",
-			}),
-		},
-		Identity: Identity{Foreign: foreignRefuse},
+		Protocols: protocols,
+		Identity:  Identity{Foreign: foreignRefuse},
 		Admission: Admission{
 			// A decoded report of 320 points is about 0.12 MB: 1000 of them in flight are some
 			// 120 MB, a tenth of a second's work of one core.

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
+	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/collector/receiver/receiverhelper"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -27,7 +28,7 @@ const format = "protobuf"
 type signal struct {
 	name    string
 	service string // of gRPC, in opentelemetry.proto.collector
-	path    URLPath
+	path    otlpreceiver.SanitizedURLPath
 	served  bool // a pipeline takes it
 	size    admission.Signal
 	// answered is set for pushes of state: threshold and epoch are about metrics.
@@ -45,7 +46,7 @@ type message interface {
 
 // signals are those of OTLP.
 func (r *fleetReceiver) signals() []*signal {
-	var paths HTTPConfig
+	var paths otlpreceiver.HTTPConfig
 	if r.cfg.Protocols.HTTP.HasValue() {
 		paths = *r.cfg.Protocols.HTTP.Get()
 	}

@@ -66,7 +66,7 @@ type Setup struct {
 type Collector struct {
 	*process.Process
 	Name string
-	// GRPC and HTTP take OTLP; Scrape and View are a gateway's.
+	// GRPC and HTTP take OTLP; Scrape is a gateway's and an agent's, View a gateway's.
 	GRPC, HTTP, Scrape, View string
 
 	metrics, dir string
@@ -97,6 +97,7 @@ func Start(ctx context.Context, s *Setup) (*Collector, error) {
 		configs = []string{plainConfig}
 	case Agent:
 		binary = "gpu-collector-agent"
+		overrides = append(overrides, "extensions::exposition::http::endpoint: "+c.Scrape)
 	case Gateway:
 		overrides = append(overrides, "extensions::exposition::http::endpoint: "+c.Scrape, "extensions::fleet_view::http::endpoint: "+c.View,
 			"extensions::straggler_threshold::api::endpoint: 127.0.0.1:0")
