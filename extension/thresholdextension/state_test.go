@@ -165,7 +165,7 @@ func TestTheNextHopAsks(t *testing.T) {
 					require.NoError(t, err)
 				}
 				assert.Equal(t, tt.want, told.take())
-				assert.Equal(t, tt.want, toldServer.take(), "the server's own front door")
+				assert.Equal(t, tt.want, toldServer.take(), "the server's own receiver")
 			})
 		}
 	}

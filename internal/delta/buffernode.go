@@ -21,7 +21,7 @@ type bufferNode struct {
 	done    bool   // the next hop has all of it, or it was given up
 	rm      pmetric.ResourceMetrics
 	points  int
-	bytes   int          // of it as OTLP; those that the front door counted until it is measured
+	bytes   int          // of it as OTLP; those that the receiver counted until it is measured
 	extra   int          // room that long points take beyond one each
 	markers bool         // some points may be without a value
 	index   *bufferIndex // nil for a single report

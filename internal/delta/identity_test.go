@@ -93,7 +93,7 @@ func TestIdentityKeepsNoReport(t *testing.T) {
 	assert.Zero(t, cap(id.keys), "the room that one odd resource took is given back")
 }
 
-// The table, the buffer and the front door say of a resource what the readers say.
+// The table, the buffer and the receiver's bytes say of a resource what the readers say.
 func TestAResourceIsWhoTheReadersSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		attrs := pcommon.NewMap()

@@ -4,6 +4,7 @@ package fleetotlpreceiver
 
 import (
 	"context"
+	"errors"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
@@ -20,6 +21,9 @@ func NewFactory() receiver.Factory {
 	acquire := func(set receiver.Settings, cfg component.Config) (*handle, error) {
 		c := cfg.(*Config)
 		h, err := receivers.Acquire(c, func() (*fleetReceiver, error) { return newReceiver(set, c) })
+		if err == nil {
+			h.Get().pipelines++
+		}
 		return &handle{h}, err
 	}
 	return receiver.NewFactory(metadata.Type, createDefaultConfig,
@@ -51,12 +55,20 @@ type handle struct {
 	*sharedinstance.Handle[*fleetReceiver]
 }
 
-// Start implements component.Component.
+// Start implements component.Component. The servers start with the last signal: only then
+// have the processors of all signals started.
 func (h *handle) Start(ctx context.Context, host component.Host) error {
-	return h.Handle.Start(func() error { return h.Get().start(ctx, host) })
+	r := h.Get()
+	if r.pipelines--; r.pipelines > 0 {
+		return nil
+	}
+	return r.start(ctx, host)
 }
 
-// Shutdown implements component.Component.
+// Shutdown implements component.Component. The servers end with the first signal: after
+// it the processors behind it end.
 func (h *handle) Shutdown(ctx context.Context) error {
-	return h.Handle.Shutdown(func() error { return h.Get().shutdown(ctx) })
+	r := h.Get()
+	r.end.Do(func() { r.endErr = r.shutdown(ctx) })
+	return errors.Join(r.endErr, h.Handle.Shutdown(func() error { return nil }))
 }

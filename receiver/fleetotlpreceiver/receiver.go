@@ -46,6 +46,10 @@ type fleetReceiver struct {
 	grpc    *grpc.Server
 	http    *serverguard.Server
 	serving sync.WaitGroup
+
+	pipelines int // that have not started
+	end       sync.Once
+	endErr    error
 }
 
 func newReceiver(set receiver.Settings, cfg *Config) (*fleetReceiver, error) {

@@ -303,7 +303,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	}
 
 	// A password for pushes reads no other tenant's data.
-	for _, url := range []string{"https://" + ports.prom + "/metrics", "http://" + ports.fleet + "/api/v1/nodes", "http://" + ports.fleet + "/", "http://" + ports.api + "/api/v1/thresholds"} {
+	for _, url := range []string{"https://" + ports.prom + "/metrics", "http://" + ports.fleet + "/api/v1/nodes", "http://" + ports.api + "/api/v1/thresholds"} {
 		read(url)
 		for _, authorization := range []string{"", basic("evil/e0", "evil-secret"), basic("*/*", "guess")} {
 			resp, err := postOver(t, conf, url, nil, "Authorization", authorization)

@@ -26,6 +26,7 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
 	"github.com/gpu-collector/gpu-collector/extension/expositionextension"
@@ -175,6 +176,9 @@ func (w *writer) section(v reflect.Value, prefix string) {
 		f := t.Field(i)
 		tag, options, _ := strings.Cut(f.Tag.Get("mapstructure"), ",")
 		if strings.Contains(options, "squash") || (f.Anonymous && tag == "") {
+			if kind(f.Type) == "confighttp server" {
+				continue // the Collector documents its keys
+			}
 			if f.IsExported() && f.Type.Kind() == reflect.Struct {
 				if list, ok := strings.CutSuffix(prefix, "[]::"); ok {
 					w.sections[f.Type] = list
@@ -236,10 +240,10 @@ func (w *writer) section(v reflect.Value, prefix string) {
 		}
 		fmt.Fprintf(&w.out, "- `%s` %s: %s\n", key, byDefault, meaning)
 		// An optional section has no value by default, and a type all the same.
-		if get, ok := reflect.PointerTo(f.Type).MethodByName("Get"); ok && get.Type.NumOut() == 1 {
-			if e := get.Type.Out(0).Elem(); ours(e) {
-				w.section(reflect.New(e).Elem(), key+"::")
-			}
+		if get, ok := reflect.PointerTo(f.Type).MethodByName("GetOrInsertDefault"); ok && ours(get.Type.Out(0).Elem()) {
+			section := reflect.New(f.Type)
+			section.Elem().Set(value)
+			w.section(section.MethodByName(get.Name).Call(nil)[0].Elem(), key+"::")
 		}
 		if listed && !again {
 			mark := map[reflect.Kind]string{reflect.Slice: "[]", reflect.Map: "::NAME"}[f.Type.Kind()]
@@ -360,7 +364,11 @@ var loopback = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 // endpoint is where a server listens by default, as far as its section says.
 func endpoint(v reflect.Value) string {
 	if at := loopback.FindString(fmt.Sprintf("%+v", v.Interface())); at != "" {
-		if server, ok := v.Interface().(confighttp.ServerConfig); ok && server.WriteTimeout > 0 {
+		server, ok := v.Interface().(confighttp.ServerConfig)
+		if optional, is := v.Interface().(configoptional.Optional[confighttp.ServerConfig]); is {
+			server, ok = *optional.GetOrInsertDefault(), true
+		}
+		if ok && server.WriteTimeout > 0 {
 			return fmt.Sprintf("`endpoint: %s`, `write_timeout: %s`", at, server.WriteTimeout)
 		}
 		return "`endpoint: " + at + "`"
