@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
@@ -71,8 +70,8 @@ func NewEngine(set statetable.Settings, deadbands []deadband.Rule, to Downstream
 func (e *Engine) Time() time.Duration { return e.Now().Sub(e.Epoch) }
 
 // begin sets a report up that came now.
-func (e *Engine) begin(ctx context.Context, j *Judge, now time.Time) {
-	j.Now, j.Answer = now, resync.AnswerOf(ctx)
+func (e *Engine) begin(j *Judge, now time.Time) {
+	j.Now = now
 	j.losses = e.Table.Losses()
 	j.Report = e.Table.Begin(now.Sub(e.Epoch))
 }
@@ -92,7 +91,7 @@ func (e *Engine) Consume(ctx context.Context, md pmetric.Metrics) error {
 
 func (e *Engine) reduce(ctx context.Context, md pmetric.Metrics) (err error) {
 	f := e.filters.Get().(*Filter)
-	e.begin(ctx, &f.Judge, e.Now())
+	e.begin(&f.Judge, e.Now())
 	var missed Missed
 	outcome := refused
 	defer func() { // also when the next consumer panics: a report that never ends would keep its nodes
@@ -158,7 +157,7 @@ func (e *Engine) Compare(ctx context.Context, client clientidentity.Identity, ms
 		e.wires.Put(w)
 		return nil, out
 	}
-	e.begin(ctx, &w.Judge, now)
+	e.begin(&w.Judge, now)
 	before := len(out)
 	out = w.Filter(out)
 	w.Bytes = len(out) - before
