@@ -148,7 +148,7 @@ type pushKey struct{}
 // decode. Consume or Discard must follow. The push is nil where the whole message is to be
 // decoded and consumed: one without points, of an irregular form, malformed, or with a
 // resource that is not the client's own.
-func (e *Engine) Compare(ctx context.Context, client clientidentity.Identity, msg, out []byte) (*Push, []byte) {
+func (e *Engine) Compare(client clientidentity.Identity, msg, out []byte) (*Push, []byte) {
 	w := e.wires.Get().(*Wire)
 	now := e.Now()
 	w.Client = client
