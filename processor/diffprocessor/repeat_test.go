@@ -350,6 +350,11 @@ func repeats(t *rapid.T, flush time.Duration) {
 			c.poll()
 		}
 		c.check(t)
+		for name := range c.known {
+			if _, is := c.truth[name]; !is {
+				delete(c.known, name) // the shard forgot it meanwhile
+			}
+		}
 		for name, has := range c.exporter {
 			if last, dead := c.silent[name.node]; dead {
 				require.LessOrEqual(t, has.at, last, "%v of a dead node", name)

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/exporter/otlpexporter"
 	"go.opentelemetry.io/collector/extension"
+	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.opentelemetry.io/collector/processor"
 	"go.yaml.in/yaml/v3"
 
@@ -51,6 +52,7 @@ func newSender(t *testing.T, o senderOptions) *sender {
 	id := component.NewID(ef.Type())
 	ext, err := ef.Create(t.Context(), extension.Settings{ID: id, TelemetrySettings: componenttest.NewNopTelemetrySettings()}, configured(t, ef, o.extension))
 	run(ext, err)
+	require.NoError(t, ext.(extensioncapabilities.PipelineWatcher).Ready()) // pushes wait for it
 	host[id] = ext
 
 	xf := otlpexporter.NewFactory()
