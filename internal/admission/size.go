@@ -164,9 +164,6 @@ func textBytes(n int) int { return (n + n>>2 + 15) &^ 15 }
 // text. But each element of a list takes it a comma or a bracket, and each other field that
 // holds anything a comma or a brace, so they are counted wherever they are.
 func DecodedJSON(msg []byte) (int, error) {
-	if !json.Valid(msg) {
-		return 0, ErrMalformed
-	}
 	depth := 0
 	for i := 0; i < len(msg); i++ {
 		switch msg[i] {
@@ -177,12 +174,15 @@ func DecodedJSON(msg []byte) (int, error) {
 		case '}', ']':
 			depth--
 		case '"':
-			for i++; msg[i] != '"'; i++ {
+			for i++; i < len(msg) && msg[i] != '"'; i++ {
 				if msg[i] == '\\' {
 					i++
 				}
 			}
 		}
+	}
+	if !json.Valid(msg) {
+		return 0, ErrMalformed
 	}
 	elements := bytes.Count(msg, []byte{','}) + bytes.Count(msg, []byte{'['})
 	return request + elements*jsonElement + bytes.Count(msg, []byte{'{'})*jsonObject + len(msg)*jsonByte, nil
