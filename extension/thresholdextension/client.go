@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -32,12 +31,6 @@ const (
 	outcomeUnchanged  = "unchanged"
 	outcomeAbsent     = "absent"
 	outcomeUnanswered = "unanswered"
-)
-
-// Reasons of a resync, for the counter.
-const (
-	reasonEpoch = "epoch"
-	reasonAsked = "asked"
 )
 
 // maxReconnectDelay bounds the pause between two attempts to connect: a gateway
@@ -260,31 +253,19 @@ func (e *thresholdExtension) readState(ctx context.Context, claim *wire.Claim, n
 		if !resync.ValidEpoch(h[0]) {
 			errs = append(errs, fmt.Errorf("epoch of %d bytes, must be 1 to %d printable ASCII characters", len(h[0]), resync.MaxEpochLength))
 		} else if r, lost := e.epochs.Hear(cluster, node, h[0]); lost {
-			e.resync(ctx, r, reasonEpoch)
-		}
-	}
-	if h := values(e.names.Resync); len(h) > 0 {
-		requests, err := resync.Parse(h, cluster, node)
-		errs = append(errs, err)
-		for _, r := range requests {
-			e.resync(ctx, r, reasonAsked)
+			e.resync(ctx, r)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (e *thresholdExtension) resync(ctx context.Context, r resync.Request, reason string) {
-	e.telemetry.ExtensionStragglerThresholdResyncs.Add(ctx, 1,
-		metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", reason))))
+func (e *thresholdExtension) resync(ctx context.Context, r resync.Request) {
+	e.telemetry.ExtensionStragglerThresholdResyncs.Add(ctx, 1)
 	e.subscribers.Publish(r)
-	// A sender with full state heals the tier above with its next push. A sender
-	// that forwards differences must be asked too.
-	switch {
-	case !e.isServer.Load():
-	case r.Node == "":
+	// Who keeps no state here, as the tiers below do, has to send all again. Of one node
+	// the state is in this process.
+	if r.Node == "" && e.isServer.Load() {
 		e.renewEpoch()
-	default:
-		e.wanted.Add(r)
 	}
 }
 

@@ -73,7 +73,6 @@ func createDefaultConfig() component.Config {
 			Params:    gpusemconv.HeaderParams,
 			Verdict:   gpusemconv.HeaderVerdict,
 			Epoch:     gpusemconv.HeaderEpoch,
-			Resync:    gpusemconv.HeaderResync,
 			Standing:  gpusemconv.HeaderStanding,
 		},
 		ConsistentHash: hashNone,

@@ -69,11 +69,9 @@ type thresholdExtension struct {
 	ready      chan struct{}
 	once       sync.Once // closes ready
 
-	// A middle tier is both: it asks above for what was asked of it, and asks
-	// below for what it was asked for.
+	// A middle tier is both: it asks above for what was asked of it.
 	isClient, isServer atomic.Bool
 	asks               wire.Asks
-	wanted             resync.Wanted
 
 	// Client side: what the next hop lost, and who is to know.
 	epochs      resync.Epochs

@@ -41,7 +41,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -605,8 +604,8 @@ func TestClusterIsBoundToTheCredentials(t *testing.T) {
 	assert.JSONEq(t, `[]`, rec.Body.String(), "other tenants' clusters are not listed")
 }
 
-// TestNodeIsBoundToTheCredentials: an impostor that only claims a node's name does
-// not take the request for its state off the list.
+// TestNodeIsBoundToTheCredentials: an impostor that only claims a node's name is not told
+// how that node stands.
 func TestNodeIsBoundToTheCredentials(t *testing.T) {
 	e, _ := newTestExtension(t, func(c *Config) { c.ClusterAuthAttribute, c.NodeAuthAttribute = "username", "username" })
 	publish(t, e, "mine", 0.9)
@@ -627,20 +626,6 @@ func TestNodeIsBoundToTheCredentials(t *testing.T) {
 	handlerOf(t, e, http.NotFoundHandler()).ServeHTTP(answer, asks)
 	assert.Contains(t, answer.Header().Get("Gpu-Standing"), `"n7";g="mine"`, "it asks for itself alone")
 	publish(t, e, "mine", 0.9)
-
-	e.wanted.Add(resync.Request{Node: "victim"})
-	_, asked := resync.ContextWithAnswer(as("mine/n7"))
-	e.state(as("mine/n7"), asked, "mine", e.node(as("mine/n7"), "victim"))
-	assert.True(t, e.wanted.Take("mine", "victim"), "still wanted")
-
-	// Nor does the owner of a node of the same name in another cluster.
-	e.wanted.Add(resync.Request{Node: "n7"})
-	h := handlerOf(t, e, http.NotFoundHandler())
-	for i, push := range []struct{ user, want string }{{"other/n7", `"n7"`}, {"other/n7", ""}, {"mine/n7", `"n7"`}, {"mine/n7", ""}} {
-		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, httptest.NewRequest(http.MethodPost, "/v1/metrics", http.NoBody).WithContext(as(push.user)))
-		assert.Equal(t, push.want, rec.Header().Get("gpu-resync"), "%d %s", i, push.user)
-	}
 
 	// A tier of all clusters asks for the one it names, and sees all of them.
 	caller, headers := answerTo(as("*/*"), e, "mine")

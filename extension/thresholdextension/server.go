@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -131,31 +130,10 @@ func (e *thresholdExtension) Claim(transport threshold.Transport, header func(st
 // Push implements threshold.Server.
 func (e *thresholdExtension) Push(ctx context.Context, p *threshold.Push) (context.Context, func() []wire.Header) {
 	standing := e.standing(p)
-	if standing != nil {
-		p.Node = "" // such a push is of `check`: it takes no request that waits for the node's agent
-	}
-	below, asked := resync.ContextWithAnswer(wire.ContextWithCaller(ctx, sender(p.Caller, first(p.Header(e.names.Tier)))))
+	below := wire.ContextWithCaller(ctx, sender(p.Caller, first(p.Header(e.names.Tier))))
 	return below, func() []wire.Header {
-		return append(append(e.answer(below, p), standing...), e.state(below, asked, p.Caller.Cluster, p.Node)...)
+		return append(append(e.answer(below, p), standing...), wire.Header{Name: e.names.Epoch, Value: *e.epoch.Load()})
 	}
-}
-
-// state says in which life this server is, and whose state it lacks: found
-// out by the pipeline, or by the tier above from an earlier push.
-func (e *thresholdExtension) state(ctx context.Context, asked *resync.Answer, cluster, node string) []wire.Header {
-	// The pipeline lacks the state of these nodes. A receiver of this process that compares
-	// pushes must not take that state for known.
-	for _, r := range asked.Requests() {
-		e.subscribers.Publish(r)
-	}
-	if e.wanted.Take(cluster, node) && !resync.Ask(ctx, node) {
-		e.wanted.Add(resync.Request{Cluster: cluster, Node: node}) // the answer is full
-	}
-	headers := []wire.Header{{Name: e.names.Epoch, Value: *e.epoch.Load()}}
-	if want := asked.Header(); want != "" {
-		headers = append(headers, wire.Header{Name: e.names.Resync, Value: want})
-	}
-	return headers
 }
 
 // answerWriter adds headers when they leave, with the status.

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"google.golang.org/grpc/codes"
@@ -91,83 +90,13 @@ func TestEpochCrossesTheWire(t *testing.T) {
 			assert.Equal(t, []resync.Request{{}}, told.take(), "a push without a node is anybody's")
 
 			metadatatest.AssertEqualExtensionStragglerThresholdResyncs(t, tel, []metricdata.DataPoint[int64]{
-				{Attributes: attribute.NewSet(attribute.String("reason", reasonEpoch)), Value: 2},
+				{Value: 2},
 			}, metricdatatest.IgnoreTimestamp())
 			cancel()
 			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1"})
 			require.NoError(t, pushFirst())
 			assert.Empty(t, told.take())
 		})
-	}
-}
-
-// asking is a pipeline that lacks the state of some nodes.
-type asking struct {
-	gateway
-	nodes []string
-	body  bool
-}
-
-func (a *asking) Export(ctx context.Context, r pmetricotlp.ExportRequest) (pmetricotlp.ExportResponse, error) {
-	for _, n := range a.nodes {
-		resync.Ask(ctx, n)
-	}
-	return a.gateway.Export(ctx, r)
-}
-
-func (a *asking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	for _, n := range a.nodes {
-		resync.Ask(r.Context(), n)
-	}
-	if a.body {
-		// As a handler does that leaves the status to the first Write.
-		_, _ = io.WriteString(w, "x")
-		return
-	}
-	a.gateway.ServeHTTP(w, r)
-}
-
-func TestTheNextHopAsks(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		claim wire.Claim
-		asked []string
-		err   error
-		body  bool
-		want  []resync.Request
-	}{
-		{name: "nobody", claim: wire.Claim{Cluster: "prod", Node: "n1"}},
-		{name: "one node", claim: wire.Claim{Cluster: "prod", Node: "n1"}, asked: []string{"n1"}, want: []resync.Request{{Node: "n1"}}},
-		{name: "some of many", claim: wire.Claim{Cluster: "prod"}, asked: []string{"n1", "n2"}, want: []resync.Request{{Node: "n1"}, {Node: "n2"}}},
-		{name: "a node without a wire form", claim: wire.Claim{Cluster: "prod", Node: "n1"}, asked: []string{"ü"}},
-		{name: "with a refusal", asked: []string{"n1"}, err: status.Error(codes.Unavailable, "later"), want: []resync.Request{{Node: "n1"}}},
-		{name: "with a body", asked: []string{"n1"}, body: true, want: []resync.Request{{Node: "n1"}}},
-	} {
-		for _, transport := range []string{"grpc", "http"} {
-			t.Run(tt.name+" "+transport, func(t *testing.T) {
-				server, _ := newTestExtension(t, nil)
-				node, _ := newTestExtension(t, nil)
-				node.SetClaim(tt.claim)
-				var told, toldServer requests
-				defer node.Subscribe(told.add)()
-				defer server.Subscribe(toldServer.add)()
-				pipeline := &asking{gateway: gateway{err: tt.err}, nodes: tt.asked, body: tt.body}
-				var addr string
-				if transport == "grpc" {
-					addr = serveGRPC(t, server, pipeline)
-				} else {
-					addr = serveHTTP(t, server, pipeline)
-				}
-				err := pusher(t, node, transport, addr)()
-				if transport == "grpc" && tt.err != nil {
-					require.Error(t, err)
-				} else {
-					require.NoError(t, err)
-				}
-				assert.Equal(t, tt.want, told.take())
-				assert.Equal(t, tt.want, toldServer.take(), "the server's own receiver")
-			})
-		}
 	}
 }
 
@@ -184,20 +113,18 @@ func TestHostileStateHeaders(t *testing.T) {
 	hear("gpu-state-epoch", "A")
 	hear("gpu-state-epoch", strings.Repeat("x", 65))
 	hear("gpu-state-epoch", "")
-	hear("gpu-resync", `"open`)
-	hear("gpu-resync", strings.Repeat(`"n",`, resync.MaxNodes)+`"n"`)
 	assert.Empty(t, told.take())
-	hear("gpu-resync", `7, "n2"`)
-	assert.Equal(t, []resync.Request{{Node: "n2"}}, told.take(), "the valid member still counts")
+	hear("gpu-state-epoch", "B")
+	assert.Equal(t, []resync.Request{{Cluster: "prod", Node: "n1"}}, told.take(), "a valid one still counts")
 	metadatatest.AssertEqualExtensionStragglerThresholdResponses(t, tel, []metricdata.DataPoint[int64]{
-		{Attributes: outcomeSet("http", outcomeAbsent), Value: 1},
-		{Attributes: outcomeSet("http", outcomeInvalid), Value: 5},
+		{Attributes: outcomeSet("http", outcomeAbsent), Value: 2},
+		{Attributes: outcomeSet("http", outcomeInvalid), Value: 2},
 	}, metricdatatest.IgnoreTimestamp())
 }
 
-// TestStateIsAskedForHopByHop has a gateway restart above a shard, and ask for
-// one node: senders of differences below the shard have to hear of both.
-func TestStateIsAskedForHopByHop(t *testing.T) {
+// TestEpochsTravelHopByHop has a gateway restart above a shard: senders of differences
+// below the shard have to hear of it.
+func TestEpochsTravelHopByHop(t *testing.T) {
 	for _, transport := range []string{"grpc", "http"} {
 		t.Run(transport, func(t *testing.T) {
 			top, _ := newTestExtension(t, nil)
@@ -210,14 +137,7 @@ func TestStateIsAskedForHopByHop(t *testing.T) {
 			} else {
 				addr = serveHTTP(t, shard, &forwarding{next: func() error { return up() }})
 			}
-			pipeline := &asking{}
-			topAddr := ""
-			if transport == "grpc" {
-				topAddr = serveGRPC(t, top, pipeline)
-			} else {
-				topAddr = serveHTTP(t, top, pipeline)
-			}
-			up = pusher(t, shard, transport, topAddr)
+			up = pusher(t, shard, transport, serve(t, top, &gateway{}, transport))
 			var agents [2]*thresholdExtension
 			var pushes [2]func() error
 			var told [2]requests
@@ -237,15 +157,6 @@ func TestStateIsAskedForHopByHop(t *testing.T) {
 				require.NoError(t, pushes[i]())
 				assert.Empty(t, told[i].take())
 			}
-
-			pipeline.nodes = []string{"n1"}
-			require.NoError(t, pushes[0]())
-			pipeline.nodes = nil
-			assert.Empty(t, told[0].take(), "it was not this node")
-			require.NoError(t, pushes[1]())
-			assert.Equal(t, []resync.Request{{Node: "n1"}}, told[1].take())
-			require.NoError(t, pushes[1]())
-			assert.Empty(t, told[1].take(), "asked once")
 		})
 	}
 }
@@ -269,42 +180,39 @@ func (f *forwarding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestAnAgentWantsNothingFromItself(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
 	before := e.epoch.Load()
-	e.resync(t.Context(), resync.Request{}, reasonEpoch)
-	e.resync(t.Context(), resync.Request{Node: "n1"}, reasonEpoch)
+	e.resync(t.Context(), resync.Request{})
 	assert.Same(t, before, e.epoch.Load())
-	assert.False(t, e.wanted.Take("", "n1"))
 }
 
-// TestManyWantedNodesDoNotBecomeAll: names cost nothing to invent, and a new
-// epoch makes everybody below send everything.
-func TestManyWantedNodesDoNotBecomeAll(t *testing.T) {
+// TestOneNodeIsNotAll: a middle tier has that node's state, and a new epoch makes
+// everybody below send everything.
+func TestOneNodeIsNotAll(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
 	e.isServer.Store(true)
 	before := e.epoch.Load()
-	for i := range 5000 {
-		e.resync(t.Context(), resync.Request{Node: strconv.Itoa(i)}, reasonAsked)
-	}
+	var told requests
+	defer e.Subscribe(told.add)()
+	e.resync(t.Context(), resync.Request{Cluster: "prod", Node: "n1"})
 	assert.Same(t, before, e.epoch.Load())
-	ctx, asked := resync.ContextWithAnswer(t.Context())
-	e.state(ctx, asked, "", "4999")
-	assert.Equal(t, []resync.Request{{Node: "4999"}}, asked.Requests())
-	ctx, asked = resync.ContextWithAnswer(t.Context())
-	for i := range resync.MaxNodes {
-		require.True(t, resync.Ask(ctx, strconv.Itoa(i)))
-	}
-	e.state(ctx, asked, "", "4998")
-	assert.True(t, e.wanted.Take("", "4998"), "there was no room in the answer")
+	assert.Equal(t, []resync.Request{{Cluster: "prod", Node: "n1"}}, told.take())
+	e.resync(t.Context(), resync.Request{})
+	assert.NotSame(t, before, e.epoch.Load())
 }
 
-func TestAHandlerThatWritesNothingAnswersToo(t *testing.T) {
-	e, _ := newTestExtension(t, nil)
-	srv := httptest.NewServer(handlerOf(t, e, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { resync.Ask(r.Context(), "n1") })))
-	t.Cleanup(srv.Close)
-	resp, err := srv.Client().Post(srv.URL+"/v1/metrics", "application/x-protobuf", nil)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, *e.epoch.Load(), resp.Header.Get("gpu-state-epoch"))
-	assert.Equal(t, `"n1"`, resp.Header.Get("gpu-resync"))
+func TestAHandlerThatSetsNoStatusAnswersToo(t *testing.T) {
+	for _, body := range []string{"", "x"} {
+		e, _ := newTestExtension(t, nil)
+		srv := httptest.NewServer(handlerOf(t, e, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if body != "" {
+				_, _ = io.WriteString(w, body)
+			}
+		})))
+		t.Cleanup(srv.Close)
+		resp, err := srv.Client().Post(srv.URL+"/v1/metrics", "application/x-protobuf", nil)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, *e.epoch.Load(), resp.Header.Get("gpu-state-epoch"))
+	}
 }
 
 // TestAnAnswerWriterKeepsWhatTheWriterCan: informational answers do not end
@@ -325,8 +233,7 @@ func TestAnAnswerWriterKeepsWhatTheWriterCan(t *testing.T) {
 	assert.True(t, rec.Flushed)
 }
 
-// TestANodeAsksHowItStands: the gateway tells it, a shard does not, and what is wanted of the
-// node stays for its agent.
+// TestANodeAsksHowItStands: the gateway tells it, a shard does not.
 func TestANodeAsksHowItStands(t *testing.T) {
 	for _, transport := range []string{"grpc", "http"} {
 		t.Run(transport, func(t *testing.T) {
@@ -334,7 +241,6 @@ func TestANodeAsksHowItStands(t *testing.T) {
 			node, _ := newTestExtension(t, nil)
 			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1", Standing: true})
 			push := pusher(t, node, transport, serve(t, gw, &gateway{}, transport))
-			gw.wanted.Add(resync.Request{Cluster: "prod", Node: "n1"})
 			require.NoError(t, push())
 			assert.Nil(t, node.Standing(), "no gateway has published: as at a shard")
 
@@ -350,7 +256,6 @@ func TestANodeAsksHowItStands(t *testing.T) {
 			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n2", Standing: true})
 			require.NoError(t, push())
 			assert.Equal(t, &threshold.Standing{}, node.Standing(), "the gateway does not know it")
-			assert.True(t, gw.wanted.Take("prod", "n1"), "nobody took the request")
 		})
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
@@ -71,8 +70,8 @@ func NewEngine(set statetable.Settings, deadbands []deadband.Rule, to Downstream
 func (e *Engine) Time() time.Duration { return e.Now().Sub(e.Epoch) }
 
 // begin sets a report up that came now.
-func (e *Engine) begin(ctx context.Context, j *Judge, now time.Time) {
-	j.Now, j.Answer = now, resync.AnswerOf(ctx)
+func (e *Engine) begin(j *Judge, now time.Time) {
+	j.Now = now
 	j.losses = e.Table.Losses()
 	j.Report = e.Table.Begin(now.Sub(e.Epoch))
 }
@@ -92,7 +91,7 @@ func (e *Engine) Consume(ctx context.Context, md pmetric.Metrics) error {
 
 func (e *Engine) reduce(ctx context.Context, md pmetric.Metrics) (err error) {
 	f := e.filters.Get().(*Filter)
-	e.begin(ctx, &f.Judge, e.Now())
+	e.begin(&f.Judge, e.Now())
 	var missed Missed
 	outcome := refused
 	defer func() { // also when the next consumer panics: a report that never ends would keep its nodes
@@ -149,7 +148,7 @@ type pushKey struct{}
 // decode. Consume or Discard must follow. The push is nil where the whole message is to be
 // decoded and consumed: one without points, of an irregular form, malformed, or with a
 // resource that is not the client's own.
-func (e *Engine) Compare(ctx context.Context, client clientidentity.Identity, msg, out []byte) (*Push, []byte) {
+func (e *Engine) Compare(client clientidentity.Identity, msg, out []byte) (*Push, []byte) {
 	w := e.wires.Get().(*Wire)
 	now := e.Now()
 	w.Client = client
@@ -158,7 +157,7 @@ func (e *Engine) Compare(ctx context.Context, client clientidentity.Identity, ms
 		e.wires.Put(w)
 		return nil, out
 	}
-	e.begin(ctx, &w.Judge, now)
+	e.begin(&w.Judge, now)
 	before := len(out)
 	out = w.Filter(out)
 	w.Bytes = len(out) - before

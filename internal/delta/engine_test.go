@@ -96,7 +96,7 @@ func TestCompareDecidesAsConsume(t *testing.T) {
 			if outcome != "refused before" {
 				plain.decoded(t, msg)
 			}
-			push, out := front.engine.Compare(t.Context(), clientidentity.Identity{}, msg, nil)
+			push, out := front.engine.Compare(clientidentity.Identity{}, msg, nil)
 			switch {
 			case push == nil && outcome != "refused before":
 				front.decoded(t, msg)
@@ -126,7 +126,7 @@ func TestAPushThatGoesElsewhere(t *testing.T) {
 	msg := encode(t, nodeReport())
 	elsewhere := func(context.Context, pmetric.Metrics) error { return nil }
 	for range 2 {
-		push, out := s.engine.Compare(t.Context(), clientidentity.Identity{}, msg, nil)
+		push, out := s.engine.Compare(clientidentity.Identity{}, msg, nil)
 		md, err := decode(out)
 		require.NoError(t, err)
 		assert.Equal(t, 321, md.DataPointCount())
@@ -150,7 +150,7 @@ func TestOnlyTheClientsOwnIsCompared(t *testing.T) {
 		{clientidentity.Identity{Cluster: "research-east", Node: "n"}, false},
 		{clientidentity.Identity{Cluster: "research-west", Node: "m"}, false},
 	} {
-		push, _ := s.engine.Compare(t.Context(), tc.client, msg, nil)
+		push, _ := s.engine.Compare(tc.client, msg, nil)
 		if assert.Equal(t, tc.own, push != nil, "%v", tc.client) && push != nil {
 			push.Discard()
 		}

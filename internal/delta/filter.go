@@ -59,11 +59,6 @@ func (f *Filter) resource(rm pmetric.ResourceMetrics) bool {
 	f.vanished(func(s *statetable.Series, at pcommon.Timestamp) { marker(rm, reported, s, at) })
 	from := rm.ScopeMetrics().Len()
 	f.repeated(func(s *statetable.Series, at pcommon.Timestamp) { repeat(rm, from, s, at) })
-	if f.wants() {
-		f.names.attributes(rm.Resource().Attributes())
-		f.ask(f.names.attrs)
-		clear(f.names.attrs)
-	}
 	if f.unchanged() {
 		rm.ScopeMetrics().RemoveIf(func(pmetric.ScopeMetrics) bool { return true })
 	}

@@ -15,7 +15,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
@@ -36,9 +35,6 @@ type Judge struct {
 	// Now is when the report came, which is the heartbeat that it gets. No timestamp that
 	// goes on is more than maxOff later.
 	Now time.Time
-	// Answer is the answer to the report, in which the tier before can be asked for
-	// nodes; nil for none.
-	Answer *resync.Answer
 	// Bands are the deadbands, nil for none.
 	Bands *deadband.Cache
 	// WholeNodes is the table's setting of that name.
@@ -199,21 +195,6 @@ func (j *Judge) repeated(yield func(s *statetable.Series, at pcommon.Timestamp))
 	for s := range j.Report.Repeated(uint64(at)) {
 		j.Forwarded++
 		yield(&s, at)
-	}
-}
-
-// wants reports whether another tier reduced the resource and is to be asked for
-// all of the node. Call it after repeated.
-func (j *Judge) wants() bool {
-	return j.Answer != nil && j.hasBeat && j.Report.Wants()
-}
-
-// ask asks for the node of that resource. Where the answer has no room, the
-// node's next report asks again.
-func (j *Judge) ask(resource []statetable.Attr) {
-	names := statetable.Identify(resource)
-	if j.Answer.Ask(names.Node()) {
-		j.Report.Asked()
 	}
 }
 

@@ -64,11 +64,6 @@ func (w *Wire) judgeResource(r *wireResource) {
 		from = added().ScopeMetrics().Len()
 	})
 	w.repeated(func(s *statetable.Series, at pcommon.Timestamp) { repeat(added(), from, s, at) })
-	if w.wants() {
-		w.readAttributes(r.resource.of(w.msg), tagResourceAttribute)
-		w.ask(w.attrs)
-		clear(w.attrs)
-	}
 	if own != (pmetric.Metrics{}) {
 		r.added = scopeBytes(own)
 		r.add(len(r.added))

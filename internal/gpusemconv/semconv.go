@@ -345,8 +345,6 @@ const (
 	// HeaderEpoch names the life of the process that answers: what was pushed
 	// to another one, or before, it does not have.
 	HeaderEpoch = "gpu-state-epoch"
-	// HeaderResync lists the nodes whose whole state is wanted.
-	HeaderResync = "gpu-resync"
 	// HeaderStanding asks how a node stands among its peers, and has the answer.
 	HeaderStanding = "gpu-standing"
 )

@@ -212,20 +212,6 @@ func (e *Engine) forget(n *node, now time.Time) {
 // Has reports whether a node is kept.
 func (e *Engine) Has(cluster, node string) bool { return e.kept(cluster, node) != nil }
 
-// Wants reports whether a node, whose heartbeats say that it has nothing new, never said
-// what it could be compared by. Call Asked once it was asked: it may have nothing to say.
-func (e *Engine) Wants(cluster, node string) bool {
-	n := e.kept(cluster, node)
-	return n != nil && !n.asked && !n.told && n.group.members[n.slot].known == 0
-}
-
-// Asked notes that the node was asked for its state.
-func (e *Engine) Asked(cluster, node string) {
-	if n := e.kept(cluster, node); n != nil {
-		n.asked = true
-	}
-}
-
 func (e *Engine) kept(cluster, node string) *node {
 	if c := e.clusters[cluster]; c != nil {
 		return c.nodes[node]

@@ -214,27 +214,6 @@ func TestNoPlace(t *testing.T) {
 	assert.Equal(t, 2, f.e.Nodes())
 }
 
-// TestWants: a node is asked once, and only when it never said what it could be
-// compared by.
-func TestWants(t *testing.T) {
-	f := newFleet(t, nil)
-	assert.False(t, f.e.Wants("c", "n"), "nothing is known of it")
-	f.observe(Observation{Cluster: "c", Node: "n", Heartbeat: true})
-	f.e.Asked("c", "another")
-	assert.True(t, f.e.Wants("c", "n"))
-	f.e.Asked("c", "n")
-	assert.False(t, f.e.Wants("c", "n"))
-	for node, o := range map[string]Observation{
-		"score":      {HasScore: true, Score: 1},
-		"state":      {HasState: true, State: nodesignal.StateIdle},
-		"throughput": {Values: throughput(1)},
-	} {
-		o.Cluster, o.Node = "c", node
-		f.observe(o)
-		assert.False(t, f.e.Wants("c", node), node)
-	}
-}
-
 func TestConfigSaysAllMistakesAtOnce(t *testing.T) {
 	cfg := Config{Signals: nodesignal.Defaults(), TTL: time.Minute, ExitBand: -1}
 	cfg.K, cfg.MinGap, cfg.Alpha = math.NaN(), -1, 2

@@ -38,18 +38,18 @@ func byName[T any](m map[string]T) []T {
 
 // node is what is kept of a node outside the arrays that a tick walks.
 type node struct {
-	name        string
-	as          *NodeName // in its group, for reports
-	group       *group
-	slot        int
-	peers       peergroup.Memory // of group.peers
-	told, asked bool             // it has told its state itself; it was asked for it
-	gone        bool             // forgotten
-	culprit     nodesignal.Subject
-	ranks       RankWord     // what the ranks say at this tick
-	plain       rule.Verdict // under DecisionThreshold
-	off         uint32       // when it last was idle or away, unix seconds
-	episodes    episode.Node
+	name     string
+	as       *NodeName // in its group, for reports
+	group    *group
+	slot     int
+	peers    peergroup.Memory // of group.peers
+	told     bool             // it has told its state itself
+	gone     bool             // forgotten
+	culprit  nodesignal.Subject
+	ranks    RankWord     // what the ranks say at this tick
+	plain    rule.Verdict // under DecisionThreshold
+	off      uint32       // when it last was idle or away, unix seconds
+	episodes episode.Node
 }
 
 // group keeps its nodes in arrays: a tick reads them from one end to the other, which is

@@ -29,7 +29,6 @@ type Names struct {
 	Params    string `mapstructure:"params"`
 	Verdict   string `mapstructure:"verdict"`
 	Epoch     string `mapstructure:"epoch"`
-	Resync    string `mapstructure:"resync"`
 	Standing  string `mapstructure:"standing"`
 }
 

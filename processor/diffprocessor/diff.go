@@ -127,7 +127,6 @@ func (p *diffProcessor) observeTable() error {
 		p.telemetry.RegisterProcessorDiffResyncsCallback(read(func(s statetable.Stats) int64 { return s.Resyncs })),
 		p.telemetry.RegisterProcessorDiffRepeatedPointsCallback(read(func(s statetable.Stats) int64 { return s.Repeated })),
 		p.telemetry.RegisterProcessorDiffUnrepeatablePointsCallback(read(func(s statetable.Stats) int64 { return s.Unrepeatable })),
-		p.telemetry.RegisterProcessorDiffAskedNodesCallback(read(func(s statetable.Stats) int64 { return s.Asked })),
 		p.telemetry.RegisterProcessorDiffEvictedNodesCallback(read(func(s statetable.Stats) int64 { return s.EvictedNodes })),
 		p.observeBuffer(),
 	)

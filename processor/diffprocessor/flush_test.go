@@ -22,7 +22,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadatatest"
@@ -209,26 +208,6 @@ func TestEverythingIsRefusedForGood(t *testing.T) {
 	assert.Less(t, calls, 64)
 	assert.Zero(t, p.buffer.Points())
 	assert.EqualValues(t, 2000, p.buffer.Dropped())
-}
-
-// The tier before is asked for a node that found no room, with its next report.
-func TestANodeWithoutRoomIsAskedFor(t *testing.T) {
-	next := &hop{}
-	p := newTestProcessor(t, next, func(c *Config) { byHand(c); c.MaxPendingPoints, c.ClusterShare = 5, 1 })
-	push := func(md pmetric.Metrics) []resync.Request {
-		ctx, answer := resync.ContextWithAnswer(t.Context())
-		require.NoError(t, p.ConsumeMetrics(ctx, md))
-		return answer.Requests()
-	}
-	assert.Empty(t, push(report("a", 0, 1, 2, 3)))
-	assert.Empty(t, push(report("b", 0, 1, 2, 3)))
-	p.flush(t.Context(), nil)
-
-	reduced := report("b", time.Second, 1)
-	beat := reduced.ResourceMetrics().At(0).ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
-	beat.SetName(gpusemconv.MetricNodeHeartbeat)
-	beat.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1_700_000_000)
-	assert.Equal(t, []resync.Request{{Node: "b"}}, push(reduced))
 }
 
 // A node with endless attribute values keeps neither another's points from the

@@ -21,7 +21,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
@@ -32,6 +31,8 @@ import (
 const (
 	repeatEvery = 120 * time.Second
 	repeatPoll  = 10 * time.Second
+	// shardResync is when the gateway has again whatever it forgot or had no room for.
+	shardResync = 10 * time.Minute
 )
 
 // served is a series as an exporter has it: of the newest point that it got.
@@ -136,11 +137,11 @@ type chain struct {
 	exporter       exporter
 	link, hop      string          // what becomes of a message to the gateway, to the exporter
 	refused        map[string]bool // nodes whose messages the gateway refuses
-	lost           int             // answers
 	newLife        bool            // of the gateway, which the shard has not heard of
 	flush          time.Duration
 	ttl            time.Duration
 	bound          func(*Config) // the gateway
+	bounded        bool          // it has no room for all
 	batch          int           // bytes that the shard sends at once
 	phases         *rand.Rand    // of resyncs: a failure is to come again
 	start          time.Time
@@ -198,9 +199,6 @@ func (c *chain) refuses(md pmetric.Metrics) bool {
 	return c.link == "refused"
 }
 
-// maxLost answers in a row may be lost until the shard's own resync is needed.
-const maxLost = 3
-
 func (c *chain) startShard(t require.TestingT) {
 	clear(c.known)
 	c.newLife = false // it knows of no other
@@ -208,23 +206,18 @@ func (c *chain) startShard(t require.TestingT) {
 		if c.refuses(md) {
 			return errors.New("away")
 		}
-		ctx, answer := resync.ContextWithAnswer(ctx)
 		own := pmetric.NewMetrics() // a hop leaves a batch as it is
 		md.CopyTo(own)
 		err := c.gateway.ConsumeMetrics(ctx, own)
-		if c.link == "answer lost" && c.lost < maxLost {
-			c.lost++
+		if c.link == "answer lost" {
 			return errors.New("answer lost")
 		}
 		if c.newLife && err == nil {
 			c.newLife = false
 			c.shard.engine.Table.Resync("", "")
 		}
-		for _, r := range answer.Requests() {
-			c.shard.engine.Table.Resync(r.Cluster, r.Node)
-		}
 		return err
-	}, func(cfg *Config) { cfg.FlushInterval, cfg.ResyncInterval = c.flush, time.Hour })
+	}, func(cfg *Config) { cfg.FlushInterval, cfg.ResyncInterval = c.flush, shardResync })
 }
 
 func (c *chain) startGateway(t require.TestingT) {
@@ -285,7 +278,7 @@ func (c *chain) poll() {
 
 // check that what the exporter has is the truth, and no older than the gateway's
 // interval. A series that the gateway has only as a hash comes from the shard, which has an
-// interval of its own.
+// interval of its own, and so does one that the gateway has no room for.
 func (c *chain) check(t require.TestingT) {
 	for name, truth := range c.truth {
 		if _, dead := c.silent[name.node]; dead {
@@ -298,6 +291,9 @@ func (c *chain) check(t require.TestingT) {
 		if name.metric == "histogram" {
 			oldest -= repeatEvery
 		}
+		if c.bounded {
+			oldest -= shardResync
+		}
 		require.GreaterOrEqual(t, has.at, oldest, "%v is stale", name)
 	}
 }
@@ -305,10 +301,9 @@ func (c *chain) check(t require.TestingT) {
 // For any sequence of changes, series that come and go, nodes that die and come
 // back, messages that are lost before or after the gateway, of all nodes or of some,
 // bounds of the gateway, pauses, and restarts of the shard, the gateway and the
-// exporter: with a resync of the shard each hour, the
-// exporter soon has of each living node's series the last value, no older than the
-// interval at which the gateway repeats; nothing of a node that died is newer than
-// its last word, and what vanished is gone.
+// exporter: after a resync of the shard, the exporter has of each living node's series
+// the last value, no older than the interval at which the gateway repeats; nothing of a
+// node that died is newer than its last word, and what vanished is gone.
 func TestGatewayRepeatsForItsExporters(t *testing.T) {
 	property.Checks(t, 15)
 	for name, flush := range map[string]time.Duration{"inline shard": 0, "conflating shard": time.Second} {
@@ -325,12 +320,14 @@ func repeats(t *rapid.T, flush time.Duration) {
 	}
 	batch := rapid.SampledFrom([]int{aboutANode, aboutANode, aboutANode / 5}).Draw(t, "max_batch_bytes")
 	seed := rapid.Uint64().Draw(t, "phases")
+	bounded := bounds.MaxNodes < 1000 || bounds.MaxSeries < 1000 || bounds.MaxSeriesPerNode < 1000
 	c := newChainIn(t, flush, batch, seed, func(cfg *Config) {
 		cfg.MaxNodes, cfg.MaxSeries, cfg.MaxSeriesPerNode, cfg.TTL = bounds.MaxNodes, bounds.MaxSeries, bounds.MaxSeriesPerNode, bounds.TTL
-		if bounds.MaxNodes < 1000 || bounds.MaxSeries < 1000 || bounds.MaxSeriesPerNode < 1000 {
+		if bounded {
 			cfg.OverLimit = OverLimitForward
 		}
 	})
+	c.bounded = bounded
 	anyNode := func(t *rapid.T) string { return rapid.SampledFrom(chainNodes).Draw(t, "node") }
 	anyName := func(t *rapid.T) seriesName {
 		return seriesName{anyNode(t), rapid.SampledFrom(kinds).Draw(t, "metric"), rapid.IntRange(0, 3).Draw(t, "gpu")}
@@ -349,10 +346,9 @@ func repeats(t *rapid.T, flush time.Duration) {
 		c.link, c.hop = "", ""
 		clear(c.refused)
 		// A pause puts the first repetition off by an interval.
-		for range 2*repeatEvery/repeatPoll + 2 {
+		for range (shardResync+2*repeatEvery)/repeatPoll + 2 {
 			c.poll()
 		}
-		c.lost = 0
 		c.check(t)
 		for name, has := range c.exporter {
 			if last, dead := c.silent[name.node]; dead {

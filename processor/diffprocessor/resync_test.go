@@ -91,7 +91,7 @@ func TestAPushThatWasCompared(t *testing.T) {
 			push := func(answered bool, values ...float64) int {
 				msg, err := pmetricotlp.NewExportRequestFromMetrics(report("n", time.Second, values...)).MarshalProto()
 				require.NoError(t, err)
-				compared, out := p.engine.Compare(t.Context(), clientidentity.Identity{}, msg, nil)
+				compared, out := p.engine.Compare(clientidentity.Identity{}, msg, nil)
 				require.NotNil(t, compared)
 				req := pmetricotlp.NewExportRequest()
 				require.NoError(t, req.UnmarshalProto(out))

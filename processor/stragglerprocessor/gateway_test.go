@@ -27,8 +27,6 @@ import (
 	"go.uber.org/zap/zapcore"
 	zapobserver "go.uber.org/zap/zaptest/observer"
 
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -404,30 +402,6 @@ func TestStateOfANode(t *testing.T) {
 	assert.InDelta(t, 1, say(map[string]float64{"active": 0, "idle": 1})[" gpu.straggler.nodes idle J"], 0)
 	assert.InDelta(t, 1, say(map[string]float64{"idle": 0})[" gpu.straggler.nodes idle J"], 0, "what it is not says nothing")
 	assert.InDelta(t, 1, say(map[string]float64{"dancing": 1})[" gpu.straggler.nodes calibrating J"], 0)
-}
-
-// TestAHeartbeatOfANodeWithoutStateAsksForIt: what forwards only differences
-// takes for known here what was never said, or was said to a gateway before
-// this one.
-func TestAHeartbeatOfANodeWithoutStateAsksForIt(t *testing.T) {
-	r := newGatewayRig(t, nil, nil)
-	asked := func(md pmetric.Metrics) string {
-		ctx, answer := resync.ContextWithAnswer(t.Context())
-		require.NoError(t, r.g.ConsumeMetrics(ctx, md))
-		return answer.Header()
-	}
-	beat := func(node string) pmetric.Metrics {
-		md := pmetric.NewMetrics()
-		gauge(resource(md, map[string]any{"host.name": node, "k8s.cluster.name": "prod"}), gpusemconv.MetricNodeHeartbeat, 1)
-		return md
-	}
-	assert.Empty(t, asked(beat("n7")), "its score may be in the next push")
-	assert.Equal(t, `"n7"`, asked(beat("n7")))
-	assert.Empty(t, asked(beat("n7")), "once")
-
-	assert.Empty(t, asked(fleet(0.9)))
-	assert.Empty(t, asked(beat("n0")))
-	assert.Empty(t, asked(beat("n0")), "its score is known")
 }
 
 func ingeroPush(state string, throughput, score float64, nodes ...string) pmetric.Metrics {

@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/collective"
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
@@ -98,12 +97,6 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 			// The first score of Ingero's agent is always about 0.27: its
 			// throughput term starts at 0.
 			found.HasScore, found.State = false, nodesignal.StateCalibrating
-		}
-		// The first report of a node may hold the one part of its state, the
-		// second the other; a heartbeat after them means that nothing will come.
-		if found.Heartbeat && !found.HasScore && !found.HasState && found.Values.Known == [nodesignal.Count]bool{} &&
-			e.Wants(found.Cluster, found.Node) && resync.Ask(ctx, found.Node) {
-			e.Asked(found.Cluster, found.Node)
 		}
 		if err := e.Observe(&found.Observation, now); err != nil {
 			o.rejected(ctx, found.Cluster, err, 1, now)

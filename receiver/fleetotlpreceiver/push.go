@@ -110,7 +110,7 @@ func (r *fleetReceiver) read(ctx context.Context, s *signal, client clientidenti
 func (r *fleetReceiver) compare(ctx context.Context, client clientidentity.Identity, permit *admission.Permit, msg []byte) (*batch, error) {
 	buffer := r.buffers.Get().(*[]byte)
 	defer r.free(buffer)
-	push, left := r.engine.Compare(ctx, client, msg, (*buffer)[:0])
+	push, left := r.engine.Compare(client, msg, (*buffer)[:0])
 	*buffer = left
 	if push == nil {
 		return nil, nil

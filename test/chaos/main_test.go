@@ -70,7 +70,7 @@ func pick[T any](short, full T) T {
 const (
 	// A client looks for a lost server every 5 s at most (straggler_threshold), so the
 	// first push after a fault may fall to it. The next brings its nodes' state. State
-	// that a tier lost meanwhile comes by the resync that its answer asks for.
+	// that a tier lost meanwhile comes by the resync that its new epoch asks for.
 	maxHealPushes = 2
 	maxHealTime   = 20 * time.Second
 	// An agent takes or refuses a push by itself, whatever happens to the tiers above.

@@ -7,7 +7,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
+
+// MaxEpochLength bounds the text of an epoch.
+const MaxEpochLength = 64
+
+// ValidEpoch reports whether s can be an epoch: 1 to MaxEpochLength printable
+// ASCII characters without meaning.
+func ValidEpoch(s string) bool { return len(s) <= MaxEpochLength && wire.ValidName(s) }
 
 const (
 	// maxKeys bounds the nodes whose last epoch is kept, in some 10 MB. A

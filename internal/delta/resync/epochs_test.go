@@ -164,52 +164,10 @@ func TestSubscribers(t *testing.T) {
 	assert.Empty(t, slices.Collect(maps.Keys(s.fns)))
 }
 
-func TestWanted(t *testing.T) {
-	var w Wanted
-	assert.False(t, w.Take("", "n1"))
-	w.Add(Request{Node: "n1"})
-	w.Add(Request{Node: "n1"})
-	assert.True(t, w.Take("", "n1"))
-	assert.False(t, w.Take("", "n1"))
-	for i := range maxWanted + 1 {
-		w.Add(Request{Node: strconv.Itoa(i)})
-	}
-	assert.Len(t, w.nodes, maxWanted)
-	assert.Equal(t, maxWanted, w.order.Len())
-	assert.False(t, w.Take("c", "0"), "longest awaited")
-	assert.True(t, w.Take("c", "1"))
-	assert.True(t, w.Take("c", strconv.Itoa(maxWanted)))
-}
-
-// TestWantedByCluster adds and takes nodes in turn: `+c/n` adds one and `c/n`
-// takes it, with `!` where it is not wanted; an empty cluster is any.
-func TestWantedByCluster(t *testing.T) {
-	var many []string
-	for i := range maxAnswered {
-		many = append(many, strconv.Itoa(i)+"/n")
-	}
-	for name, steps := range map[string][]string{
-		"each cluster once":            {"+/n", "evil/n", "!evil/n", "lab/n", "!lab/n"},
-		"one cluster's":                {"+lab/n", "!evil/n", "lab/n", "!lab/n"},
-		"who tells no clusters apart":  {"+lab/n", "/n", "!/n", "!lab/n"},
-		"asked for again":              {"+/n", "lab/n", "evil/n", "+/n", "lab/n", "evil/n"},
-		"no room in one's answer":      {"+/n", "lab/n", "evil/n", "+lab/n", "!evil/n", "lab/n", "!lab/n"},
-		"two clusters'":                {"+lab/n", "+evil/n", "evil/n", "lab/n"},
-		"one cluster's twice":          {"+lab/n", "+lab/n", "!evil/n", "lab/n"},
-		"any, though one is asked for": {"+/n", "+lab/n", "evil/n", "lab/n"},
-		"no more clusters than these":  append(append([]string{"+/n"}, many...), "!lab/n"),
+func TestValidEpoch(t *testing.T) {
+	for epoch, want := range map[string]bool{
+		"": false, "x": true, strings.Repeat("x", MaxEpochLength): true, strings.Repeat("x", MaxEpochLength+1): false, "é": false, "a\nb": false,
 	} {
-		t.Run(name, func(t *testing.T) {
-			var w Wanted
-			for _, step := range steps {
-				cluster, node, _ := strings.Cut(strings.TrimLeft(step, "+!"), "/")
-				if step[0] == '+' {
-					w.Add(Request{Cluster: cluster, Node: node})
-				} else {
-					assert.Equal(t, step[0] != '!', w.Take(cluster, node), step)
-				}
-			}
-			assert.Len(t, w.nodes, w.order.Len())
-		})
+		assert.Equal(t, want, ValidEpoch(epoch), "%q", epoch)
 	}
 }

@@ -3,8 +3,7 @@
 // Package resync is how one component tells another of the same Collector
 // that the next hop lacks state: an extension that hears the next hop offers a
 // Source, and what keeps state for that hop, such as the diff processor,
-// subscribes to it. The epochs of the next hop tell what it lacks, or
-// its answer to a push says so.
+// subscribes to it. The epochs of the next hop tell what it lacks.
 package resync // import "github.com/gpu-collector/gpu-collector/internal/delta/resync"
 
 // Request says whose state the next hop does not have.

@@ -3,7 +3,6 @@
 package statetable // import "github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 
 import (
-	"math"
 	"unsafe"
 )
 
@@ -40,8 +39,6 @@ const (
 	startBytes = 32
 	// slotBytes are the dictionary's for a name, beside the name.
 	slotBytes = 64
-	// overBytes is a guess for a series that found no room before it had a name.
-	overBytes = 128
 )
 
 // A node takes room for some of its series at once, and gives back the rest.
@@ -150,13 +147,6 @@ func (r *Report) unplaced() Verdict {
 	return Forward
 }
 
-// over is the verdict on a point of a series that there is no room for.
-func (r *Report) over(bytes int) Verdict {
-	v := r.visit()
-	v.over = v.over.with(1, bytes)
-	return Over
-}
-
 // Drops reports whether all points of the open node are over a limit.
 func (r *Report) Drops() bool { return r.node == nil && r.table.set.DropOver }
 
@@ -175,28 +165,4 @@ func (r *Report) holdBeat() bool {
 	r.table.bytes.Hold(n.cluster, seriesBytes)
 	r.visit().reserve(1, seriesBytes)
 	return true
-}
-
-// shortage is how much room series lacked.
-type shortage struct{ series, bytes uint32 }
-
-func (s shortage) with(series, bytes int) shortage {
-	return shortage{s.series + uint32(series), uint32(min(uint64(s.bytes)+uint64(bytes), math.MaxUint32))}
-}
-
-// fits reports whether there is room by now for the series that a node's reports lacked.
-func (t *Table) fits(n *node) bool {
-	lacks := n.over
-	return lacks.series > 0 && len(n.entries)+n.reserved+int(lacks.series) <= t.set.MaxSeriesPerNode &&
-		t.room.Room(n.cluster) >= int(lacks.series) && t.bytes.Room(n.cluster) >= int(lacks.bytes)
-}
-
-// turnedAway reports whether the open node, or one at its place in unplaced, was
-// without room a moment ago.
-func (r *Report) turnedAway() bool {
-	if r.node.kept || !r.table.set.DropOver {
-		return false
-	}
-	last := r.table.unplaced[r.key.Hi%unplacedAsks].Load()
-	return last != 0 && int64(r.now)-last <= int64(r.table.askEvery)
 }

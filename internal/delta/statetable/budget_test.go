@@ -113,7 +113,6 @@ func TestLedgersAgreeWithTheTable(t *testing.T) {
 				}
 				for range r.Repeated(clock) {
 				}
-				r.Wants()
 				r.CloseNode()
 			}
 			flights = append(flights, r)
@@ -404,32 +403,6 @@ func TestReportsUnderWayHoldTheirRoom(t *testing.T) {
 			requireCounted(t, tb)
 		})
 	}
-}
-
-// The tier before is not asked for what is over a limit, and is asked once it fits.
-func TestWhatIsOverIsAskedForWhenItFits(t *testing.T) {
-	t.Run("a series", func(t *testing.T) {
-		tb := repeating(func(s *Settings) { s.DropOver, s.MaxSeries = true, 2 })
-		ask(tb, 0, double(1, 1))
-		push(tb, 0, nodeB, double(1, 1))
-		tb.lookup(nodeB).usual = time.Hour // it does not give way
-		assert.Empty(t, asks(tb, 10, 650, double(1, 1), double(2, 2)))
-		require.EqualValues(t, 1, tb.Stats().Nodes, "the other one went")
-		assert.Equal(t, []int{650, 750, 850, 950}, asks(tb, 650, 2000, double(1, 1)), "four times, for an answer may be lost")
-		assert.False(t, ask(tb, 2000, double(1, 1), double(2, 2)), "all of it is here")
-	})
-	t.Run("a node", func(t *testing.T) {
-		tb := repeating(func(s *Settings) { s.DropOver, s.MaxNodes = true, 1 })
-		push(tb, 0, nodeB, double(1, 1))
-		tb.lookup(nodeB).usual = time.Hour
-		assert.Empty(t, asks(tb, 10, 300, double(1, 1)))
-		// In a table that is younger than half a ttl nothing can have been forgotten.
-		n := tb.lookup(nodeB)
-		n.evicted = true
-		tb.vacate(n, len(n.entries))
-		tb.remove(n)
-		assert.Equal(t, []int{300, 400, 500, 600}, asks(tb, 300, 1000, double(1, 1)))
-	})
 }
 
 // A node without room for a further series goes on to say that it lives.

@@ -51,7 +51,7 @@ func (r *Report) OpenHeld(key NodeKey) (attrs []Attr, unixNano uint64, ok bool) 
 		n.mu.Unlock()
 		return nil, 0, false
 	}
-	r.node, r.key, r.changed = n, key, false
+	r.node, r.changed = n, false
 	n.inflight++
 	r.run = run{}
 	r.visits = append(r.visits, visit{node: n, from: len(r.pending), runFrom: len(r.runs), held: true})

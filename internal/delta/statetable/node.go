@@ -61,11 +61,6 @@ type node struct {
 	lacking bool
 	starts  starts
 
-	// asks is how many times the tier before is yet to be asked for the node, and
-	// askAt the next one's earliest time, see Wants.
-	asks  uint8
-	askAt time.Duration
-
 	// The next heartbeat's earliest time, the report that last had one, accepted or
 	// not, and the last accepted one's timestamp, as in entry.time.
 	heartbeatAt   time.Duration
@@ -85,10 +80,9 @@ type node struct {
 	scanner  uint64
 	visit    uint16
 	inflight int32
-	// reserved is how many series reports under way have room for, and over the room
-	// that series of late lacked. Beats says that holdBeat has made room.
+	// reserved is how many series reports under way have room for. Beats says that
+	// holdBeat has made room.
 	reserved int
-	over     shortage
 	beats    bool
 	evicted  bool
 	owes     bool // an entry may be owed
@@ -345,9 +339,6 @@ func (n *node) compact(tick, most uint16, tell, unnamed bool) int {
 			n.owes = true
 			kept = append(kept, e)
 		case age > most || (unnamed && e.metric == 0):
-			if !ended {
-				n.lacks()
-			}
 		default:
 			kept = append(kept, e)
 		}

@@ -76,10 +76,6 @@ func (s *pushed) judged(tb *Table) (r *Report, out []string) {
 			for series := range r.Repeated(of.beat) {
 				out = append(out, fmt.Sprint("again ", series.Metric.Name, series.Attrs, series.Value))
 			}
-			if r.Wants() {
-				r.Asked()
-				out = append(out, "asked")
-			}
 		} else {
 			out = append(out, fmt.Sprint("beat ", r.HeartbeatDue(of.beat)))
 		}
@@ -91,11 +87,6 @@ func (s *pushed) judged(tb *Table) (r *Report, out []string) {
 // state is all that a table knows, without the marks of reports under way.
 func state(tb *Table) map[string]string {
 	out := map[string]string{"totals": fmt.Sprintf("%+v places %d room %d", tb.Stats(), tb.places.Taken(), tb.room.Taken())}
-	for i := range tb.unplaced {
-		if at := tb.unplaced[i].Load(); at != 0 {
-			out[fmt.Sprint("unplaced ", i)] = strconv.FormatInt(at, 10)
-		}
-	}
 	for n := range tb.all() {
 		series := make([]string, 0, len(n.entries))
 		for _, e := range n.entries {
@@ -109,8 +100,8 @@ func state(tb *Table) map[string]string {
 		out[fmt.Sprint(n.key)] = fmt.Sprint(
 			series, tb.dict.attributes(nil, &n.names, n.attrs), n.described, n.kept, n.accepted, n.label, n.cluster,
 			n.heard, n.said, n.beat, n.told, n.clock, n.usual, n.paced, n.paused, n.resyncAt, n.opaqueAt, n.epoch, n.since, n.relayedAt, n.relayed,
-			n.scanned, n.lost, n.lacking, n.starts, n.asks, n.askAt, n.heartbeatAt, n.heartbeatTime, n.inflight, n.evicted, n.owes,
-			n.reserved, n.over, n.beats,
+			n.scanned, n.lost, n.lacking, n.starts, n.heartbeatAt, n.heartbeatTime, n.inflight, n.evicted, n.owes,
+			n.reserved, n.beats,
 		)
 	}
 	return out

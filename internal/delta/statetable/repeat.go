@@ -17,7 +17,7 @@ const maxRepeated = 1 << 14
 //
 // A series that did not say anything since, that ended, or that the report holds
 // is not among them. Opaque ones and sums whose start is not known are counted:
-// the tier before sends what is opaque to it, and is asked for the others, see Wants.
+// the tier before sends what is opaque to it, and the others at its own resync.
 //
 // The time of a series stays what it is: a change from before this moment that
 // is still on its way must not be taken for stale.
@@ -41,9 +41,6 @@ func (r *Report) Repeated(unixNano uint64) func(yield func(Series) bool) {
 			start, known := n.starts.of(e.origin)
 			if e.opaque() || !known {
 				r.unrepeatable++
-				if (r.tick-e.heard())&heardMask > r.table.overdue {
-					r.lacks()
-				}
 				continue
 			}
 			r.again++
@@ -60,53 +57,13 @@ func (r *Report) Repeated(unixNano uint64) func(yield func(Series) bool) {
 
 // returned is for a node whose tier before was silent for so long that series may
 // have ended unsaid. Series that this report does not hold are not repeated any more
-// until that tier, which is asked for all of the node, says them again.
+// until that tier says them again.
 func (n *node) returned() {
 	for i := range n.entries {
 		if e := &n.entries[i]; e.seen != n.visit {
 			e.set(unknown | gone)
 		}
 	}
-}
-
-// asksInDoubt is how often the table asks for a node that it lacks something of: nobody
-// notices when an answer is lost.
-const asksInDoubt = 4
-
-// unplacedAsks is how many nodes without room in the table can be asked for in one
-// interval.
-const unplacedAsks = 1 << 12
-
-// lacks notes that something of the node is not remembered here.
-func (n *node) lacks() { n.asks = asksInDoubt }
-
-// Wants reports whether the tier that reduced the open node's report is to be
-// asked for all of the node, at most once per ResyncInterval: that tier takes for
-// known what is not whole here. That is so of a node that may have been forgotten
-// or that was silent for long; of one with series that found no room, that
-// expired, or that are due but can be made of nothing here; and of a node that
-// found no room. With DropOver nobody is asked for a series over a limit until it fits, see
-// Relayed. Call it after Repeated, and Asked if the answer will say so.
-func (r *Report) Wants() bool {
-	if n := r.node; n != nil {
-		return r.visit().relayed && r.asks > 0 && r.now >= n.askAt
-	}
-	if r.table.set.DropOver {
-		r.asked = append(r.asked, r.key.Hi%unplacedAsks) // for turnedAway
-		return false
-	}
-	last := r.table.unplaced[r.key.Hi%unplacedAsks].Load()
-	return last == 0 || r.now-time.Duration(last) >= r.table.askEvery
-}
-
-// Asked notes that the answer to this report asks for the open node.
-func (r *Report) Asked() {
-	r.nodesAsked++
-	if r.node != nil {
-		r.visit().wasAsked = true
-		return
-	}
-	r.asked = append(r.asked, r.key.Hi%unplacedAsks)
 }
 
 // most is how many ticks a series that has not ended may be silent.

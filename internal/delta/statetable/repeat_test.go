@@ -25,11 +25,6 @@ func repeating(edit ...func(*Settings)) *Table {
 // relay pushes points that another tier sent on, each at the given second, and
 // returns what is repeated, by attribute.
 func relay(t *Table, second int, accepted bool, points ...Point) map[string]Series {
-	again, _ := relayed(t, second, accepted, points...)
-	return again
-}
-
-func relayed(t *Table, second int, accepted bool, points ...Point) (again map[string]Series, asked bool) {
 	r := t.Begin(time.Duration(second) * time.Second)
 	r.OpenNode(nodeA)
 	for _, p := range points {
@@ -41,16 +36,13 @@ func relayed(t *Table, second int, accepted bool, points ...Point) (again map[st
 		}
 	}
 	r.Relayed()
-	again = map[string]Series{}
+	again := map[string]Series{}
 	for s := range r.Repeated(unix(second)) {
 		again[s.Attrs[0].Text] = s
 	}
-	if asked = r.Wants(); asked {
-		r.Asked()
-	}
 	r.CloseNode()
 	settle(r, accepted)
-	return again, asked
+	return again
 }
 
 // beats sends reports without points until something is repeated.
@@ -300,10 +292,9 @@ func TestStartsOfBeforeAnotherTierAreKnown(t *testing.T) {
 					named(r, p.Key)
 				}
 			})
-			asked := ask(tb, 1)
-			require.Equal(t, series > maxStarts+1, asked, "for what was not remembered")
-			if asked {
-				require.False(t, ask(tb, 2, all...))
+			relay(tb, 1, true)
+			if series > maxStarts+1 { // what was not remembered comes with the tier's resync
+				relay(tb, 2, true, all...)
 			}
 			again := map[string]Series{}
 			for s := 10; s <= 110; s += 10 {
@@ -358,5 +349,44 @@ func TestNoRepetitionOfWhatWasBeforeALongSilence(t *testing.T) {
 		delete(again, "GPU-3")
 		assert.Len(t, again, want, "after %d s", silence)
 		assert.Contains(t, again, "GPU-2")
+	}
+}
+
+// A series whose end was told leaves after one TTL.
+func TestASeriesThatEndedLeavesAfterATTL(t *testing.T) {
+	tb := repeating()
+	relay(tb, 0, true, double(1, 1), double(2, 2))
+	beat := func(from, to int) {
+		for s := from; s < to; s += 10 {
+			relay(tb, s, true)
+			tb.Sweep(time.Duration(s) * time.Second)
+		}
+	}
+	beat(10, 1000)
+	in(tb, 1000*time.Second, nodeA, func(r *Report) {
+		r.Forget(1)
+		r.Relayed()
+	})
+	beat(1010, 1630)
+	assert.EqualValues(t, 2, tb.Stats().Series, "its end may have to be told again")
+	beat(1630, 1700)
+	assert.EqualValues(t, 1, tb.Stats().Series)
+}
+
+// Points that cannot be made of what is known are counted, and are the tier's to send.
+func TestWhatCannotBeRepeatedIsCounted(t *testing.T) {
+	flagged := double(2, 1)
+	flagged.Origin = 99 // no start
+	for name, p := range map[string]Point{
+		"a hash": {Key: 1, Value: 7, Kind: KindHash}, "flags": flagged, "no name": double(200, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			tb := repeating()
+			relay(tb, 0, true, p)
+			again, _ := beats(tb, 10, 1000, true)
+			assert.Empty(t, again)
+			assert.Positive(t, tb.Stats().Unrepeatable)
+			assert.Zero(t, tb.Stats().Repeated)
+		})
 	}
 }

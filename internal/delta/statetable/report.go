@@ -85,8 +85,7 @@ type Report struct {
 	ticks uint64
 	tick  uint16 // of ticks what an entry holds
 
-	node    *node // nil between nodes, and for a node there is no room for
-	key     NodeKey
+	node    *node         // nil between nodes, and for a node there is no room for
 	cursor  int           // where in node.entries the next point is expected
 	fresh   bool          // the point just observed is of a new series
 	stamp   uint64        // see Stamp
@@ -98,21 +97,19 @@ type Report struct {
 	pressed bool          // something found no room, see Table.Pressed
 	since   time.Duration // node.since with this report
 	lacking bool          // node.lacking with this report
-	asks    uint8         // node.asks with this report
 	run     run           // of the open node, not yet in runs
 	again   int           // points that were repeated
 	visits  []visit
 	pending []pending
 	runs    []run
 	clocks  []Clock
-	asked   []uint64 // places in table.unplaced
 	namer   namer
 	text    []byte // encoded names of pending's new series
 	metric  span   // in text, the last one described
 	named   uint32 // pending.metric whose number is number, for one node
 	number  uint16
 
-	stale, untracked, unnamed, resyncs, nodesAsked, unrepeatable int64
+	stale, untracked, unnamed, resyncs, unrepeatable int64
 }
 
 type span struct{ from, to uint32 }
@@ -120,30 +117,28 @@ type span struct{ from, to uint32 }
 // visit is one node's part of a report: what Commit is to do. The node forwards
 // pending[from:to], judged against the given generation.
 type visit struct {
-	node            *node
-	generation      uint64
-	epoch           uint64
-	from, to        int
-	runFrom, runTo  int
-	said, received  uint64 // the report's times, see Said
-	told            uint64 // see Heard
-	behind          time.Duration
-	timed           bool   // behind is known
-	beat            uint32 // the time of its heartbeat, as in entry.time
-	first           bool   // of this node in this report
-	resync, paused  bool   // all of its series are forwarded, and why
-	opaque          bool   // its opaque ones are
-	heartbeat       bool
-	relayed         bool // see Relayed
-	returned        bool // after silence of that tier
-	repeated        bool // the series that the node did not report were, see Repeated
-	scanned         bool // for vanished series
-	lacks, wasAsked bool // see Wants
-	series, bytes   int  // reserved
-	over            shortage
-	beats           bool // see holdBeat
-	missed          bool // see Miss
-	held            bool // not a report of the node, see OpenHeld
+	node           *node
+	generation     uint64
+	epoch          uint64
+	from, to       int
+	runFrom, runTo int
+	said, received uint64 // the report's times, see Said
+	told           uint64 // see Heard
+	behind         time.Duration
+	timed          bool   // behind is known
+	beat           uint32 // the time of its heartbeat, as in entry.time
+	first          bool   // of this node in this report
+	resync, paused bool   // all of its series are forwarded, and why
+	opaque         bool   // its opaque ones are
+	heartbeat      bool
+	relayed        bool // see Relayed
+	returned       bool // after silence of that tier
+	repeated       bool // the series that the node did not report were, see Repeated
+	scanned        bool // for vanished series
+	series, bytes  int  // reserved
+	beats          bool // see holdBeat
+	missed         bool // see Miss
+	held           bool // not a report of the node, see OpenHeld
 }
 
 // run is points from..to of the node's entries that the report holds and does not
@@ -185,7 +180,7 @@ func (t *Table) Begin(now time.Duration) *Report {
 func (r *Report) OpenNode(key NodeKey) {
 	r.cursor, r.fresh, r.changed, r.run = 0, false, false, run{}
 	n := r.table.open(key, r.now)
-	r.node, r.key = n, key
+	r.node = n
 	if n == nil {
 		r.limit, r.pressed = LimitNodes, true
 		return
@@ -209,7 +204,6 @@ func (r *Report) OpenNode(key NodeKey) {
 		// The node may have reported elsewhere during a pause: what is known here may be old.
 		r.lacking = !v.paused
 	}
-	r.asks = n.asks
 	n.inflight++
 	r.visits = append(r.visits, v)
 }
@@ -323,7 +317,7 @@ func (r *Report) enter(p *Point, at uint32) Verdict {
 	placed := r.reserve(1, seriesBytes)
 	r.held = !placed && p.Heartbeat && r.holdBeat()
 	if placed = placed || r.held; !placed && r.table.set.DropOver {
-		return r.over(overBytes)
+		return Over
 	}
 	r.fresh, r.before, r.changed = true, r.changed, true
 	r.pend(p, at, -1, false)
@@ -412,7 +406,6 @@ func (r *Report) Describe(m *Metric, attrs []Attr) bool {
 			return true
 		}
 		r.withdraw()
-		r.over(seriesBytes + bytes)
 		return false
 	}
 	p := &r.pending[len(r.pending)-1]
@@ -439,22 +432,16 @@ func (r *Report) describe(m *Metric) (uint32, bool) {
 
 // Relayed notes that the open node's report comes from another tier, which
 // reduced it: a series that the report lacks is not gone. This holds for twice the
-// TTL. After silence of half a TTL that tier may have forgotten the node, or series
-// that ended, and is asked for all, see Wants: it forgets after a TTL, and tells of
-// an end in time where VanishedAfter is below half of that. That tier is asked, too,
-// once there is room for what was over a limit.
+// TTL. After silence of half a TTL that tier may have forgotten series that ended: it
+// forgets after a TTL, and tells of an end in time where VanishedAfter is below half
+// of that.
 func (r *Report) Relayed() {
 	n := r.node
 	if n == nil {
 		return
 	}
 	v := r.visit()
-	// A node that was never heard of was silent since this table began: before half
-	// a TTL of that nothing can have been forgotten, and its epoch says the rest.
-	if v.returned = r.silent(n); v.returned || (!n.relayed && n.starts.full) || r.turnedAway() || r.table.fits(n) {
-		r.lacks()
-	}
-	v.relayed = true
+	v.relayed, v.returned = true, r.silent(n)
 }
 
 // silent reports whether the tier before was for half a TTL.
@@ -462,9 +449,6 @@ func (r *Report) silent(n *node) bool {
 	ttl := r.table.set.TTL
 	return ttl > 0 && r.now-n.relayedAt >= ttl/2
 }
-
-// lacks notes that something of the open node is not remembered here.
-func (r *Report) lacks() { r.visit().lacks, r.asks = true, asksInDoubt }
 
 // Vanished yields each named series that the open node did not report for VanishedAfter,
 // although it went on reporting. Series whose end the next hop knows are not among them,
@@ -553,7 +537,7 @@ func (r *Report) Forget(key uint64) Verdict {
 		p.at = -1
 		p.placed = r.table.set.DropOver
 		if p.placed && !r.reserve(1, seriesBytes) {
-			return r.over(overBytes)
+			return Over
 		}
 		r.fresh, r.held = p.placed, false
 	}

@@ -8,14 +8,10 @@ func (r *Report) Commit() {
 		r.commit(&r.visits[i])
 	}
 	t := r.table
-	for _, place := range r.asked {
-		t.unplaced[place].Store(max(int64(r.now), 1))
-	}
 	t.untracked.Add(r.untracked)
 	t.stale.Add(r.stale)
 	t.unnamed.Add(r.unnamed)
 	t.resyncs.Add(r.resyncs)
-	t.asked.Add(r.nodesAsked)
 	t.unrepeatable.Add(r.unrepeatable)
 	if r.pressed {
 		t.press()
@@ -29,7 +25,7 @@ func (r *Report) Commit() {
 
 // Miss notes before Commit that something of these nodes found no room on its way:
 // they were heard of, and their next reports carry again what this one forwards. A
-// tier that sends only changes is asked for all of them.
+// tier that sends only changes does so at its resync.
 func (r *Report) Miss(nodes map[NodeKey]struct{}) {
 	for i := range r.visits {
 		v := &r.visits[i]
@@ -52,7 +48,6 @@ func (r *Report) commit(v *visit) {
 	doubt := r.settle(n, v)
 	if v.missed {
 		n.doubtAll(points, r.tick, doubt)
-		n.lacks()
 		n.beats = n.beats && !v.beats
 		r.table.release(v)
 		return
@@ -96,7 +91,6 @@ func (r *Report) commit(v *visit) {
 			p.repeated = true // entered by this very report
 		case !found && !p.placed:
 			r.untracked++
-			n.lacks()
 			continue
 		case !found:
 			at = r.insert(n, v, p)
@@ -157,17 +151,6 @@ func (r *Report) hear(n *node, v *visit) {
 			n.startsKnown()
 		}
 		n.relayed, n.relayedAt = true, max(n.relayedAt, r.now)
-	}
-	if v.lacks {
-		n.lacks()
-		n.over = shortage{} // all of the node will tell
-	}
-	if v.over.series > n.over.series {
-		n.over = v.over
-	}
-	if v.wasAsked && n.asks > 0 {
-		n.asks--
-		n.askAt = r.now + r.table.askEvery
 	}
 }
 
@@ -348,11 +331,11 @@ func (r *Report) leave(doubt bool) {
 
 func (r *Report) finish() {
 	clear(r.visits) // no node is kept alive by the pool
-	r.visits, r.pending, r.runs, r.asked = r.visits[:0], r.pending[:0], r.runs[:0], r.asked[:0]
+	r.visits, r.pending, r.runs = r.visits[:0], r.pending[:0], r.runs[:0]
 	r.text, r.metric, r.again, r.pressed = r.text[:0], span{}, 0, false
 	if cap(r.text) > keepText {
 		r.text, r.namer, r.pending, r.runs = nil, namer{dict: r.table.dict}, nil, nil
 	}
-	r.stale, r.untracked, r.unnamed, r.resyncs, r.nodesAsked, r.unrepeatable = 0, 0, 0, 0, 0, 0
+	r.stale, r.untracked, r.unnamed, r.resyncs, r.unrepeatable = 0, 0, 0, 0, 0
 	r.table.reports.Put(r)
 }

@@ -79,8 +79,8 @@ func (n *node) pruneStarts() {
 	}
 }
 
-// startsKnown has the tier that reports now send the node's sums again. Their starts
-// were not remembered while no tier reported for the node.
+// startsKnown is for sums whose starts were not remembered while no tier reported for the
+// node: they are in doubt until the tier that reports now sends them again.
 func (n *node) startsKnown() {
 	if !n.starts.full {
 		return
@@ -90,7 +90,6 @@ func (n *node) startsKnown() {
 		e := &n.entries[i]
 		if _, known := n.starts.of(e.origin); !known {
 			e.doubt()
-			n.lacks()
 		}
 	}
 }

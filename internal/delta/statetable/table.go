@@ -100,8 +100,6 @@ type Stats struct {
 	// Repeated counts points that were made of what is known here and accepted,
 	// Unrepeatable those that could not be made, see Report.Repeated.
 	Repeated, Unrepeatable int64
-	// Asked counts the times that a node was asked for, see Report.Asked.
-	Asked int64
 	// EvictedNodes counts nodes forgotten because of TTL, or to make room, see Pressed.
 	EvictedNodes int64
 }
@@ -122,18 +120,11 @@ type Table struct {
 
 	vanishedTicks uint64
 
-	// For Report.Wants: a node is asked for once per askEvery, and for series that
-	// cannot be repeated after overdue ticks of silence. unplaced holds when nodes
-	// without room were last asked for, each place for some of them.
-	askEvery time.Duration
-	overdue  uint16
-	unplaced [unplacedAsks]atomic.Int64
-
 	sweeping sync.Mutex
 	pressed  atomic.Bool // see Pressed
 	rename   bool        // see forgetNames
 
-	nodes, series, stale, untracked, unnamed, resyncs, repeated, unrepeatable, asked, evicted atomic.Int64
+	nodes, series, stale, untracked, unnamed, resyncs, repeated, unrepeatable, evicted atomic.Int64
 }
 
 type shard struct {
@@ -160,12 +151,6 @@ func New(set Settings) *Table {
 	if set.VanishedAfter > 0 && set.TTL > 0 {
 		t.vanishedTicks = t.ticks(set.VanishedAfter-1) + 1
 	}
-	if t.askEvery = set.ResyncInterval; t.askEvery <= 0 {
-		t.askEvery = set.TTL
-	}
-	// The tier before sends a series each OpaqueInterval. This table asks for a late
-	// series at most an interval later, and has it within 2½ of them, 5 minutes by default.
-	t.overdue = uint16(min(t.ticks(t.askEvery/4*5), heardMask))
 	for i := range t.shards {
 		t.shards[i].nodes = make(map[NodeKey]*node)
 	}
@@ -185,7 +170,6 @@ func (t *Table) Stats() Stats {
 		Resyncs:      t.resyncs.Load(),
 		Repeated:     t.repeated.Load(),
 		Unrepeatable: t.unrepeatable.Load(),
-		Asked:        t.asked.Load(),
 		EvictedNodes: t.evicted.Load(),
 	}
 }

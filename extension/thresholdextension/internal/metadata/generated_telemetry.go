@@ -81,7 +81,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ExtensionStragglerThresholdResyncs, err = builder.meter.Int64Counter(
 		"otelcol_extension_straggler_threshold_resyncs",
-		metric.WithDescription("Number of times the client side found that the next hop lacks state. `reason` is epoch (another process, or a new life of it, answered) or asked (the next hop said so). [Development]"),
+		metric.WithDescription("Number of times the client side found that the next hop lacks state, as another process, or a new life of it, answered. [Development]"),
 		metric.WithUnit("{resync}"),
 	)
 	errs = errors.Join(errs, err)

@@ -72,7 +72,7 @@ func AssertEqualExtensionStragglerThresholdResponses(t *testing.T, tt *component
 func AssertEqualExtensionStragglerThresholdResyncs(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_extension_straggler_threshold_resyncs",
-		Description: "Number of times the client side found that the next hop lacks state. `reason` is epoch (another process, or a new life of it, answered) or asked (the next hop said so). [Development]",
+		Description: "Number of times the client side found that the next hop lacks state, as another process, or a new life of it, answered. [Development]",
 		Unit:        "{resync}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

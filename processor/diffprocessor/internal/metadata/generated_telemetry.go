@@ -29,7 +29,6 @@ type TelemetryBuilder struct {
 	mu                              sync.Mutex
 	registrations                   []metric.Registration
 	ProcessorDiffAheadPoints        metric.Int64Counter
-	ProcessorDiffAskedNodes         metric.Int64ObservableCounter
 	ProcessorDiffBytes              metric.Int64ObservableGauge
 	ProcessorDiffDroppedPoints      metric.Int64ObservableCounter
 	ProcessorDiffEvictedNodes       metric.Int64ObservableCounter
@@ -61,21 +60,6 @@ type telemetryBuilderOptionFunc func(mb *TelemetryBuilder)
 
 func (tbof telemetryBuilderOptionFunc) apply(mb *TelemetryBuilder) {
 	tbof(mb)
-}
-
-// RegisterProcessorDiffAskedNodesCallback sets callback for observable ProcessorDiffAskedNodes metric.
-func (builder *TelemetryBuilder) RegisterProcessorDiffAskedNodesCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ProcessorDiffAskedNodes, obs: o})
-		return nil
-	}, builder.ProcessorDiffAskedNodes)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
 }
 
 // RegisterProcessorDiffBytesCallback sets callback for observable ProcessorDiffBytes metric.
@@ -320,12 +304,6 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_processor_diff_ahead_points",
 		metric.WithDescription("Points whose timestamps were more than a minute to come, and which got the time of receipt instead. [Development]"),
 		metric.WithUnit("{datapoint}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ProcessorDiffAskedNodes, err = builder.meter.Int64ObservableCounter(
-		"otelcol_processor_diff_asked_nodes",
-		metric.WithDescription("Times that the earlier tier was asked for all of a node, because what is remembered of it is not whole. [Development]"),
-		metric.WithUnit("{request}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorDiffBytes, err = builder.meter.Int64ObservableGauge(

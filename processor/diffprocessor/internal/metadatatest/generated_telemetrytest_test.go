@@ -20,10 +20,6 @@ func TestSetupTelemetry(t *testing.T) {
 	tb, err := metadata.NewTelemetryBuilder(testTel.NewTelemetrySettings())
 	require.NoError(t, err)
 	defer tb.Shutdown()
-	require.NoError(t, tb.RegisterProcessorDiffAskedNodesCallback(func(_ context.Context, observer metric.Int64Observer) error {
-		observer.Observe(1)
-		return nil
-	}))
 	require.NoError(t, tb.RegisterProcessorDiffBytesCallback(func(_ context.Context, observer metric.Int64Observer) error {
 		observer.Observe(1)
 		return nil
@@ -88,9 +84,6 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.ProcessorDiffReceivedPoints.Add(context.Background(), 1)
 	tb.ProcessorDiffVanishedSeries.Add(context.Background(), 1)
 	AssertEqualProcessorDiffAheadPoints(t, testTel,
-		[]metricdata.DataPoint[int64]{{Value: 1}},
-		metricdatatest.IgnoreTimestamp())
-	AssertEqualProcessorDiffAskedNodes(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorDiffBytes(t, testTel,
