@@ -44,7 +44,6 @@ receivers:
       http: {read_header_timeout: 3s, read_timeout: 60s}
       grpc: {keepalive: {server_parameters: {max_connection_age: 5s, max_connection_age_grace: 20s}}}
     admission: {receive_timeout: 3s}
-    max_connections: 10000 # of which one address has half
 `})
 	b := beside(t, alone(g), "slow")
 	var limit syscall.Rlimit
