@@ -20,10 +20,10 @@ import (
 
 // What an unfinished header block takes at most, resident: 16 KiB of headers of three
 // letters in net/http, which makes a map of them; of one letter in grpc-go, with its
-// read buffer of 32 KiB.
+// read buffer of 8 KiB, as fleet_otlp has it.
 const (
 	HTTPBytes = 320 << 10
-	GRPCBytes = 120 << 10
+	GRPCBytes = 96 << 10
 )
 
 const (

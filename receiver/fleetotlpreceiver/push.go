@@ -133,7 +133,7 @@ func (r *fleetReceiver) free(buffer *[]byte) {
 	}
 }
 
-// reserve takes the memory that a message becomes when it is decoded.
+// reserve takes the memory of a message, and of what it becomes when it is decoded.
 func reserve(permit *admission.Permit, signal admission.Signal, msg []byte, json bool) error {
 	size := func() (int, error) { return admission.Decoded(signal, msg) }
 	if json {
@@ -143,7 +143,7 @@ func reserve(permit *admission.Permit, signal admission.Signal, msg []byte, json
 	if err != nil {
 		return err
 	}
-	return permit.Reserve(n)
+	return permit.Reserve(len(msg) + n)
 }
 
 // How a push was read, see metadata.yaml.

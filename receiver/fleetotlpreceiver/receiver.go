@@ -73,12 +73,14 @@ func newReceiver(set receiver.Settings, cfg *Config) (*fleetReceiver, error) {
 	return r, r.observe()
 }
 
-// observe has the figures of the limiter read when somebody reads them.
+// observe has the figures of the limiter read when somebody reads them. Without the
+// receiver's id one of several would take the place of the others.
 func (r *fleetReceiver) observe() error {
+	id := attribute.String("receiver", r.set.ID.String())
 	gauge := func(figure func(*admission.Usage) int64) metric.Int64Callback {
 		return func(_ context.Context, o metric.Int64Observer) error {
 			usage := r.limiter.Usage()
-			o.Observe(figure(&usage))
+			o.Observe(figure(&usage), metric.WithAttributes(id))
 			return nil
 		}
 	}
@@ -90,8 +92,7 @@ func (r *fleetReceiver) observe() error {
 		r.telemetry.RegisterReceiverFleetOtlpRefusalsCallback(func(_ context.Context, o metric.Int64Observer) error {
 			for cluster, counts := range r.limiter.Usage().Refused {
 				for reason, n := range counts {
-					o.Observe(n, metric.WithAttributeSet(attribute.NewSet(
-						attribute.String("cluster", cluster), attribute.String("reason", string(reason)))))
+					o.Observe(n, metric.WithAttributes(id, attribute.String("cluster", cluster), attribute.String("reason", string(reason))))
 				}
 			}
 			return nil

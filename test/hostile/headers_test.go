@@ -59,7 +59,7 @@ func TestUnfinishedHeaders(t *testing.T) {
 		{"exposition", g.prom, []string{inside, beyond}},
 		{"fleet_view", g.fleet, []string{inside, beyond}},
 		{"straggler_threshold", g.api, []string{inside, beyond}},
-		{"", g.grpc, []string{unfinishedGRPC(t)}},
+		{"fleet_otlp/grpc", g.grpc, []string{unfinishedGRPC(t)}},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -77,11 +77,14 @@ func TestUnfinishedHeaders(t *testing.T) {
 	}
 	for _, s := range servers {
 		for _, reason := range []string{"address", "headers"} {
+			if s.addr == g.grpc && reason == "address" {
+				continue // it takes a connection of each of thousands of nodes
+			}
 			eventually(t, s.name+" refuses for the reason "+reason, func() bool {
 				require.False(t, g.ended(), "it lives")
 				code, text := g.get("http://" + g.api + "/api/v1/threshold?cluster=" + bystander)
 				require.Equal(t, http.StatusOK, code, "%s", text)
-				return s.name == "" || g.refusals(s.name, reason) > addresses*each
+				return g.refusals(s.name, reason) >= addresses*each
 			})
 		}
 	}

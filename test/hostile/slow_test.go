@@ -39,6 +39,7 @@ func TestSlowSenders(t *testing.T) {
 	g := gateway(t, options{overlay: `
 receivers:
   fleet_otlp:
+    max_connections: 10000 # of one address half
     protocols:
       http: {read_header_timeout: 3s, read_timeout: 60s}
       grpc: {keepalive: {server_parameters: {max_connection_age: 5s, max_connection_age_grace: 20s}}}

@@ -126,9 +126,9 @@ processors:
 		if err != nil {
 			assert.True(t, errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE), "%v", err)
 		} else {
-			assert.Equal(t, http.StatusBadRequest, resp.status)
+			assert.Equal(t, http.StatusRequestEntityTooLarge, resp.status)
 		}
-		assert.Equal(t, http.StatusBadRequest, g.post(protobufType, gzipped(t, body), "Content-Encoding", "gzip").status)
+		assert.Equal(t, http.StatusRequestEntityTooLarge, g.post(protobufType, gzipped(t, body), "Content-Encoding", "gzip").status)
 		assert.Equal(t, codes.ResourceExhausted, status.Code(g.push(t.Context(), md)))
 
 		// Within it, and within what an attribute may have.
@@ -147,7 +147,7 @@ processors:
 		}
 		// 200 MB of zeros in 200 KB.
 		bomb := gzipped(t, make([]byte, 200*mib))
-		assert.Equal(t, http.StatusBadRequest, g.post(protobufType, bomb, "Content-Encoding", "gzip").status)
+		assert.Equal(t, http.StatusRequestEntityTooLarge, g.post(protobufType, bomb, "Content-Encoding", "gzip").status)
 		g.requireFleet("huge")
 	})
 

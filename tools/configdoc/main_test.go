@@ -22,8 +22,8 @@ func TestReferenceIsWhatTheCodeHas(t *testing.T) {
 	assert.Equal(t, string(have), string(text), "run make generate")
 	for _, line := range []string{
 		"- `collection_interval` `10s`: ", "- `gateway::retention` `1h`: ", "- `table::metrics[]::column` *text*: ", "- `gateway::quorum` `5`: ", "- `gateway::k` `2.0`: ",
-		"- `foreign` `refuse`: The treatment of a push that names another cluster or node. `refuse`: none of it is taken. `overwrite`", "- `headers::epoch` `gpu-state-epoch`: ″",
-		"- `http` `endpoint: 127.0.0.1:8086`, `write_timeout: 30s`: ", "- `http` `endpoint: 127.0.0.1:9464`: ", "- `resource_attributes` all: ", "; keys as of `health::rules`\n",
+		"- `identity::foreign` `refuse`: `refuse` rejects a push that names another cluster or node. `overwrite` takes it as the client's own", "- `headers::epoch` `gpu-state-epoch`: ″",
+		"- `http` `endpoint: 127.0.0.1:8086`, `write_timeout: 30s`: ", "- `resource_attributes` all: ", "; keys as of `health::rules`\n",
 	} {
 		assert.Contains(t, string(text), line)
 	}

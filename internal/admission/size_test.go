@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
+	"google.golang.org/protobuf/encoding/protowire"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+)
+
+type exportRequest interface {
+	UnmarshalProto(msg []byte) error
+	UnmarshalJSON(msg []byte) error
+	MarshalProto() ([]byte, error)
+	MarshalJSON() ([]byte, error)
+}
+
+func newRequest(s Signal) exportRequest {
+	switch s {
+	case Metrics:
+		return pmetricotlp.NewExportRequest()
+	case Logs:
+		return plogotlp.NewExportRequest()
+	}
+	return ptraceotlp.NewExportRequest()
+}
+
+// noise is what the test itself keeps beside a decoded form.
+const noise = 2048
+
+// allocated is all that decoding a message allocates, garbage included.
+func allocated(decode func() exportRequest) int {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	decode()
+	runtime.ReadMemStats(&after)
+	return int(after.TotalAlloc - before.TotalAlloc)
+}
+
+// held is what the decoded form of a message takes.
+func held(decode func() exportRequest) int {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what lay in a sync.Pool
+	runtime.ReadMemStats(&before)
+	r := decode()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	runtime.KeepAlive(r)
+	runtime.KeepAlive(decode) // and its message
+	return int(after.HeapAlloc) - int(before.HeapAlloc)
+}
+
+// over is how much more a decoded form takes than was said. Others allocate at the same
+// time, hence it is measured again before it counts.
+func over(said int, decode func() exportRequest) (more int) {
+	said += noise
+	if more = allocated(decode) - said; more <= 0 {
+		return 0
+	}
+	for range 3 {
+		if more = held(decode) - said; more <= 0 {
+			return 0
+		}
+	}
+	return more
+}
+
+func protobuf(s Signal, msg []byte) func() exportRequest {
+	return func() exportRequest {
+		r := newRequest(s)
+		_ = r.UnmarshalProto(msg)
+		return r
+	}
+}
+
+func inJSON(s Signal, msg []byte) func() exportRequest {
+	return func() exportRequest {
+		r := newRequest(s)
+		_ = r.UnmarshalJSON(msg)
+		return r
+	}
+}
+
+// path is the way from a request to a message of the table.
+type path struct {
+	signal  Signal
+	numbers []protowire.Number
+}
+
+func (p path) wrap(msg []byte) []byte {
+	for _, number := range slices.Backward(p.numbers) {
+		msg = protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), msg)
+	}
+	return msg
+}
+
+func paths() map[uint8]path {
+	found := map[uint8]path{}
+	var visit func(uint8, path)
+	visit = func(of uint8, p path) {
+		if _, known := found[of]; known {
+			return
+		}
+		found[of] = p
+		for i, f := range fields[of] {
+			if f.of != 0 {
+				visit(f.of, path{p.signal, append(slices.Clone(p.numbers), numberAt(i))})
+			}
+		}
+	}
+	for _, s := range []Signal{Metrics, Logs, Traces} {
+		visit(uint8(s), path{signal: s})
+	}
+	return found
+}
+
+func numberAt(i int) protowire.Number {
+	if i == maxField {
+		return deprecated
+	}
+	return protowire.Number(i)
+}
+
+// value is a field with that value, or with so much of it as its type takes.
+func value(number protowire.Number, as protowire.Type, payload string) []byte {
+	b := protowire.AppendTag(nil, number, as)
+	switch as {
+	case protowire.VarintType:
+		return protowire.AppendVarint(b, 1)
+	case protowire.Fixed64Type:
+		return protowire.AppendFixed64(b, 1)
+	case protowire.Fixed32Type:
+		return protowire.AppendFixed32(b, 1)
+	}
+	return protowire.AppendString(b, payload)
+}
+
+var wireTypes = []protowire.Type{protowire.VarintType, protowire.Fixed64Type, protowire.BytesType, protowire.Fixed32Type}
+
+// TestCosts: each cost of the table is what an element takes at the moment when its list
+// grows: itself, the old list and the new one. It is the most for lists of any length.
+func TestCosts(t *testing.T) {
+	for of, p := range paths() {
+		for i, f := range fields[of] {
+			if f.cost == 0 {
+				continue
+			}
+			var one []byte
+			for _, as := range wireTypes {
+				one = value(numberAt(i), as, "")
+				if (as == protowire.BytesType || f.of == 0 && f.each != text) && newRequest(p.signal).UnmarshalProto(p.wrap(one)) == nil {
+					break
+				}
+			}
+			var took []int
+			for n := range 311 {
+				decode := protobuf(p.signal, p.wrap(slices.Repeat(one, n)))
+				took = append(took, min(allocated(decode), allocated(decode)))
+			}
+			var each []int
+			for n := range took[1:] {
+				each = append(each, took[n+1]-took[n])
+			}
+			itself := slices.Sorted(slices.Values(each))[len(each)/2]
+			most, old := itself, 0
+			for n, one := range each {
+				if list := one - itself; list > 0 {
+					most = max(most, itself+(old+list+n)/(n+1))
+					old = list
+				}
+			}
+			assert.GreaterOrEqual(t, int(f.cost), most, "field %d of message %d", i, of)
+			assert.LessOrEqual(t, int(f.cost), most+number, "field %d of message %d", i, of)
+		}
+	}
+}
+
+// TestNothingIsMissing in the table: whatever fields a message has, the form that pdata
+// makes of them takes no more than was said.
+func TestNothingIsMissing(t *testing.T) {
+	for of, p := range paths() {
+		for number := protowire.Number(1); number <= deprecated; number++ {
+			if number == 40 {
+				number = deprecated
+			}
+			for _, as := range wireTypes {
+				// Text, a message with an unknown field, or packed numbers of either kind.
+				for _, payload := range []string{"", strings.Repeat("\x79abcdefg\x01", 8), strings.Repeat("a", 16)} {
+					msg := p.wrap(slices.Repeat(value(number, as, payload), 300))
+					if newRequest(p.signal).UnmarshalProto(msg) == nil {
+						said, err := Decoded(p.signal, msg)
+						require.NoError(t, err)
+						require.Zero(t, over(said, protobuf(p.signal, msg)), "field %d, type %d, of message %d", number, as, of)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestTextBytes(t *testing.T) {
+	for n := 0; n < 1<<20; n += 1 + n/256 {
+		if took := cap(append([]byte(nil), make([]byte, n)...)); took > textBytes(n) {
+			t.Fatalf("%d bytes take %d", n, took)
+		}
+	}
+}
+
+// drawn is any message of the table, as far as pdata takes it.
+func drawn(t *rapid.T, of uint8, depth int) (msg []byte) {
+	for range rapid.IntRange(0, 4).Draw(t, "fields") {
+		i := rapid.IntRange(1, maxField).Draw(t, "field")
+		f := fields[of][i]
+		times := 1
+		if rapid.IntRange(0, 7).Draw(t, "many") == 0 {
+			times = rapid.SampledFrom([]int{2, 33, 65, 257}).Draw(t, "times")
+		}
+		var one []byte
+		switch {
+		case f.of != 0 && depth < 24:
+			one = protowire.AppendBytes(protowire.AppendTag(nil, numberAt(i), protowire.BytesType), drawn(t, f.of, depth+1))
+		case f.each != 0:
+			n := 8 * rapid.SampledFrom([]int{0, 1, 2, 5, 33}).Draw(t, "length")
+			one = value(numberAt(i), protowire.BytesType, strings.Repeat("a", n))
+		case f.cost != 0 && f.of == 0:
+			one = value(numberAt(i), protowire.VarintType, "")
+			if of == numberPoint || of == exemplar || of == anyValue && i == 4 {
+				one = value(numberAt(i), protowire.Fixed64Type, "")
+			}
+		}
+		if len(one)*times > 1<<16 {
+			times = 1
+		}
+		msg = append(msg, slices.Repeat(one, times)...)
+	}
+	return msg
+}
+
+// TestABound: no message takes more than was said of its bytes, in protobuf or in JSON.
+func TestABound(t *testing.T) {
+	all := paths()
+	rapid.Check(t, func(t *rapid.T) {
+		of := rapid.Uint8Range(1, messages-1).Draw(t, "message")
+		p := all[of]
+		msg := p.wrap(drawn(t, of, len(p.numbers)))
+		said, err := Decoded(p.signal, msg)
+		require.NoError(t, err)
+		require.Zero(t, over(said, protobuf(p.signal, msg)))
+		r := newRequest(p.signal)
+		require.NoError(t, r.UnmarshalProto(msg))
+		msg, err = r.MarshalJSON()
+		require.NoError(t, err)
+		said, err = DecodedJSON(msg)
+		require.NoError(t, err)
+		require.Zero(t, over(said, inJSON(p.signal, msg)))
+	})
+}
+
+// TestJSONMadeToTakeMuch: also what pdata's parser makes of a message before it refuses it.
+func TestJSONMadeToTakeMuch(t *testing.T) {
+	spans := func(list string) string {
+		return `{"resourceSpans":[{"scopeSpans":[{"spans":[` + list + `]}]}]}`
+	}
+	for name, msg := range map[string]string{
+		"empty spans":          spans(strings.Repeat(`{},`, 10_000) + `{}`),
+		"numbers for spans":    spans(strings.Repeat(`1,`, 10_000) + `1`),
+		"lists for spans":      spans(strings.Repeat(`[],`, 10_000) + `[]`),
+		"commas in a text":     spans(`{"attributes":[{"value":{"boolValue":"` + strings.Repeat(`,`, 10_000) + `"}}]}`),
+		"brackets in a text":   spans(`{"attributes":[{"value":{"boolValue":"` + strings.Repeat(`[`, 10_000) + `"}}]}`),
+		"spans in a text":      spans(`{"status":1,"x` + strings.Repeat(`,x`, 10_000) + `":1}`),
+		"numbers of other use": spans(`{"links":[{"flags":{"bucketCounts":[` + strings.Repeat(`1,`, 10_000) + `1]}}]}`),
+		"a text with escapes":  spans(`{"name":"\n` + strings.Repeat(`x`, 100_000) + `"}`),
+		"small texts":          spans(`{"attributes":[` + strings.Repeat(`{"key":"ab","value":{"stringValue":"cd"}},`, 10_000) + `{}]}`),
+		"empty exemplars": `{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"gauge":{"dataPoints":[{"exemplars":[` +
+			strings.Repeat(`{},`, 302) + `{}]}]}}]}]}]}`,
+	} {
+		for _, s := range []Signal{Metrics, Traces} {
+			said, err := DecodedJSON([]byte(msg))
+			require.NoError(t, err, name)
+			assert.Zero(t, over(said, inJSON(s, []byte(msg))), name)
+		}
+	}
+}
+
+func TestDepth(t *testing.T) {
+	nested := func(levels int) []byte {
+		var msg []byte
+		for range levels / 2 { // a list in a value
+			msg = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), msg)
+			msg = protowire.AppendBytes(protowire.AppendTag(nil, 5, protowire.BytesType), msg)
+		}
+		return path{Logs, []protowire.Number{1, 2, 2, 5}}.wrap(msg) // 5 levels, the value's own included
+	}
+	_, err := Decoded(Logs, nested(94))
+	require.NoError(t, err)
+	_, err = Decoded(Logs, nested(96))
+	require.ErrorIs(t, err, ErrTooDeep)
+	list := func(levels int) []byte {
+		return []byte(strings.Repeat("[", levels) + `"\"[["` + strings.Repeat("]", levels))
+	}
+	_, err = DecodedJSON(list(100))
+	require.NoError(t, err)
+	_, err = DecodedJSON(list(101))
+	require.ErrorIs(t, err, ErrTooDeep)
+	for _, bad := range []string{"", "{", `{"a":1}}`, `{"a",{}}`, "{} {}"} {
+		_, err = DecodedJSON([]byte(bad))
+		require.ErrorIs(t, err, ErrMalformed, bad)
+	}
+}
+
+// report is what a node with eight GPUs pushes.
+func report(tb testing.TB) []byte {
+	f, err := fleetpush.New(fleetpush.Config{Nodes: 1, GPUs: 8, Clusters: 1, Seed: 1, Raw: true})
+	require.NoError(tb, err)
+	msg, err := f.Next(0, 1, time.Unix(1_800_000_000, 0), nil)
+	require.NoError(tb, err)
+	return msg
+}
+
+// TestARealReport reserves not much more than it takes.
+func TestARealReport(t *testing.T) {
+	msg := report(t)
+	said, err := Decoded(Metrics, msg)
+	require.NoError(t, err)
+	took := held(protobuf(Metrics, msg))
+	r := pmetricotlp.NewExportRequest()
+	require.NoError(t, r.UnmarshalProto(msg))
+	asJSON, err := r.MarshalJSON()
+	require.NoError(t, err)
+	saidJSON, err := DecodedJSON(asJSON)
+	require.NoError(t, err)
+	t.Logf("%d points in %d bytes take %d, said to be %d; in %d bytes of JSON said to be %d",
+		r.Metrics().DataPointCount(), len(msg), took, said, len(asJSON), saidJSON)
+	assert.GreaterOrEqual(t, said, took)
+	assert.Less(t, said, 2*took)
+	assert.Less(t, saidJSON, 10*took, "every comma may be a span")
+}
+
+// FuzzDecoded: what pdata decodes is not malformed, and takes no more than was said.
+func FuzzDecoded(f *testing.F) {
+	f.Add(uint8(Metrics), report(f))
+	f.Add(uint8(Logs), []byte("\x0a\x0a\x12\x08\x12\x06\x2a\x04\x2a\x02\x0a\x00"))
+	f.Add(uint8(Traces), []byte("\x0a\x04\x12\x02\x12\x00"))
+	f.Add(uint8(Traces), []byte("\xa3\x06\x0a\x01\xff\x0a\x00")) // a group that does not end, and what pdata passes over
+	f.Add(uint8(Traces), []byte("\x8a\x80\x80\x80\x80\x01\x04\x12\x02\x12\x00"))
+	f.Fuzz(func(t *testing.T, signal uint8, msg []byte) {
+		_, _ = DecodedJSON(msg)
+		s := Signal(signal%3 + 1)
+		said, err := Decoded(s, msg)
+		if errors.Is(err, ErrTooDeep) {
+			return
+		}
+		if newRequest(s).UnmarshalProto(msg) == nil {
+			require.NoError(t, err)
+		}
+		if err == nil {
+			require.Zero(t, over(said, protobuf(s, msg)))
+		}
+	})
+}
+
+func BenchmarkDecoded(b *testing.B) {
+	msg := report(b)
+	b.SetBytes(int64(len(msg)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Decoded(Metrics, msg); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDecodedJSON(b *testing.B) {
+	r := pmetricotlp.NewExportRequest()
+	require.NoError(b, r.UnmarshalProto(report(b)))
+	msg, err := r.MarshalJSON()
+	require.NoError(b, err)
+	b.SetBytes(int64(len(msg)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := DecodedJSON(msg); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
