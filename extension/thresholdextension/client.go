@@ -41,6 +41,10 @@ const maxReconnectDelay = 5 * time.Second
 // lookupTimeout bounds how long a push that failed looks for the gateway's address.
 const lookupTimeout = 2 * time.Second
 
+// forgottenAfter is the silence after which the next hop may take series for ended: a table
+// holds a quiet series back after half of its `ttl`, 5 minutes by default.
+const forgottenAfter = 4 * time.Minute
+
 // warnInterval is the least time between two warnings about one peer's headers.
 const warnInterval = time.Minute
 
@@ -254,6 +258,8 @@ func (e *thresholdExtension) readState(ctx context.Context, claim *wire.Claim, n
 			errs = append(errs, fmt.Errorf("epoch of %d bytes, must be 1 to %d printable ASCII characters", len(h[0]), resync.MaxEpochLength))
 		} else if r, lost := e.epochs.Hear(cluster, node, h[0]); lost {
 			e.resync(ctx, r)
+		} else if last := e.answeredAt.Swap(e.now().Unix()); last != 0 && e.now().Unix()-last > int64(forgottenAfter/time.Second) {
+			e.subscribers.Publish(resync.Request{})
 		}
 	}
 	return errors.Join(errs...)

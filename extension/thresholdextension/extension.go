@@ -60,8 +60,10 @@ type thresholdExtension struct {
 	claim     atomic.Pointer[wire.Claim]
 	rotation  atomic.Uint32
 	reachable atomic.Bool
-	last      atomic.Pointer[threshold.Standing]
-	warned    atomic.Int64 // Unix seconds of the last warning
+	// answeredAt is the Unix time of the last answer with an epoch.
+	answeredAt atomic.Int64
+	last       atomic.Pointer[threshold.Standing]
+	warned     atomic.Int64 // Unix seconds of the last warning
 	// Whether the gateway's name has no address, and when that was looked up.
 	nameless   atomic.Bool
 	lookedUp   atomic.Int64

@@ -100,6 +100,25 @@ func TestEpochCrossesTheWire(t *testing.T) {
 	}
 }
 
+// TestANextHopThatWasOutOfReach for minutes may have taken series for ended: it gets all.
+func TestANextHopThatWasOutOfReach(t *testing.T) {
+	server, _ := newTestExtension(t, nil)
+	node, _ := newTestExtension(t, nil)
+	now := time.Now()
+	node.now = func() time.Time { return now }
+	push := pusher(t, node, "grpc", serve(t, server, &gateway{}, "grpc"))
+	var told requests
+	defer node.Subscribe(told.add)()
+	for _, away := range []struct {
+		silence time.Duration
+		want    []resync.Request
+	}{{0, nil}, {time.Minute, nil}, {5 * time.Minute, []resync.Request{{}}}, {time.Second, nil}} {
+		now = now.Add(away.silence)
+		require.NoError(t, push())
+		assert.Equal(t, away.want, told.take(), away.silence)
+	}
+}
+
 func TestHostileStateHeaders(t *testing.T) {
 	e, tel := newTestExtension(t, nil)
 	var told requests
