@@ -25,7 +25,6 @@ import (
 type checks struct {
 	factories func() (otelcol.Factories, error)
 	to        io.Writer
-	known     *known
 }
 
 // service is the part of a configuration that names components.
@@ -44,7 +43,7 @@ type usedComponent struct {
 	settings, whole map[string]any
 }
 
-// Convert implements confmap.Converter. Mistakes of others' keys are for the Collector to tell.
+// Convert implements confmap.Converter. Keys and values are for the Collector to check.
 func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 	factories, err := c.factories()
 	if err != nil {
@@ -52,16 +51,11 @@ func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 	}
 	used, names := usedComponents(conf, factories)
 	memoryWarning(used, c.to)
-	errs := c.known.learn(conf, names.Extensions, used, factories)
+	errs := wrongNames(conf, names, factories)
 	all, readers := listens(conf, used, factories)
 	for _, l := range all {
 		if err := listenaddress.Check(l.Address); err != nil {
 			errs = append(errs, fmt.Errorf("`%s` %w", l.Key, err))
-		}
-	}
-	for _, id := range names.Extensions {
-		if !conf.IsSet("extensions" + confmap.KeyDelimiter + id.String()) {
-			errs = append(errs, fmt.Errorf("`service::extensions` lists %q, which is not configured", id))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -88,8 +82,8 @@ func byName[F component.Factory](factories map[component.Type]F) map[string]comp
 
 func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []usedComponent, names service) {
 	kinds := kindsOf(factories)
-	if part, err := conf.Sub("service"); err == nil {
-		_ = part.Unmarshal(&names, confmap.WithIgnoreUnused())
+	if part, err := conf.Sub("service"); err != nil || part.Unmarshal(&names, confmap.WithIgnoreUnused()) != nil {
+		names = service{} // The Collector says why.
 	}
 	add := func(section string, ids []component.ID) {
 		for _, id := range ids {

@@ -42,7 +42,7 @@ func Read(ctx context.Context, set otelcol.CollectorSettings, uris []string) (*C
 		return nil, err
 	}
 	if err := collector.DryRun(ctx); err != nil {
-		return nil, suggested{err, vocabulary.suggest(err.Error())}
+		return nil, err
 	}
 	return c, nil
 }

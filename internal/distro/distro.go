@@ -66,7 +66,7 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 			ResolverSettings: confmap.ResolverSettings{
 				ProviderFactories: withEnvironment(providers, os.Stderr),
 				ConverterFactories: []confmap.ConverterFactory{
-					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return checks{factories, os.Stderr, vocabulary} }),
+					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return checks{factories, os.Stderr} }),
 				},
 			},
 		},
@@ -77,7 +77,6 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 	for _, command := range commands {
 		cmd.AddCommand(command(set))
 	}
-	vocabulary.speak(cmd)
 	// Cobra has printed the error.
 	if err := cmd.Execute(); err != nil {
 		status := ExitStatus(1)
