@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
@@ -37,9 +35,6 @@ const (
 // that is back has to hear of its nodes with their next push. gRPC doubles the
 // pause up to two minutes by default, and configgrpc has no key for it.
 const maxReconnectDelay = 5 * time.Second
-
-// lookupTimeout bounds how long a push that failed looks for the gateway's address.
-const lookupTimeout = 2 * time.Second
 
 // forgottenAfter is the silence after which the next hop may take series for ended: a table
 // holds a quiet series back after half of its `ttl`, 5 minutes by default.
@@ -72,9 +67,10 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(r)
 	if err != nil {
 		t.ext.hear(r.Context(), "http", claim, nil, false)
-		t.ext.checkName(r.URL.Host, true)
+		t.ext.reached(r.URL.Host, false)
 		return resp, err
 	}
+	t.ext.reached(r.URL.Host, t.ext.answered(resp))
 	t.ext.hear(r.Context(), "http", claim, resp.Header.Values, t.ext.answered(resp))
 	return resp, nil
 }
@@ -120,7 +116,7 @@ func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialO
 			code := status.Code(err)
 			unanswered := len(md) == 0 && (code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled)
 			e.hear(ctx, "grpc", claim, md.Get, !unanswered)
-			e.checkName(cc.Target(), unanswered)
+			e.reached(cc.Target(), !unanswered)
 			return err
 		},
 	)}
@@ -176,7 +172,6 @@ func (e *thresholdExtension) claimHeaders(c *wire.Claim) []wire.Header {
 
 // hear takes the headers of the answer to a push that asked with a claim.
 func (e *thresholdExtension) hear(ctx context.Context, transport string, claim *wire.Claim, values func(string) []string, answered bool) {
-	e.reachable.Store(answered)
 	outcome := outcomeUnanswered
 	if answered {
 		var node string
@@ -275,28 +270,16 @@ func (e *thresholdExtension) resync(ctx context.Context, r resync.Request) {
 	}
 }
 
-// checkName tells once that the gateway's name has no address, and again after it had some:
-// what a transport says of that is in its own words, and in each push. A warnInterval has one
-// question, which no push waits for.
-func (e *thresholdExtension) checkName(target string, unanswered bool) {
-	if !unanswered {
-		e.nameless.Store(false)
-		return
+// reached notes whether the gateway answered, and says once that it does not: what a
+// transport says of that is in its own words, and in each push.
+func (e *thresholdExtension) reached(target string, answered bool) {
+	e.reachable.Store(answered)
+	if answered {
+		e.unreached.Store(false)
+	} else if !e.unreached.Swap(true) {
+		e.set.Logger.Warn("The gateway does not answer: run the command `check` of this binary with the same configuration to find out why.",
+			zap.String("gateway", target))
 	}
-	target = target[strings.LastIndexByte(target, '/')+1:] // without gRPC's dns:///
-	host, _, err := net.SplitHostPort(target)
-	now, last := e.now().Unix(), e.lookedUp.Load()
-	if err != nil || now-last < int64(warnInterval/time.Second) || !e.lookedUp.CompareAndSwap(last, now) {
-		return
-	}
-	e.lookups.Go(func() {
-		ctx, cancel := context.WithTimeout(e.life, lookupTimeout)
-		defer cancel()
-		_, err := e.lookupHost(ctx, host)
-		if was := e.nameless.Swap(err != nil); err != nil && !was && e.life.Err() == nil {
-			e.set.Logger.Warn("the gateway "+target+" has no address: set `endpoint` of the exporter (GPU_COLLECTOR_GATEWAY) to host:port of a gateway or shard", zap.Error(err))
-		}
-	})
 }
 
 // warn logs at most once per warnInterval: a peer must not fill the log.

@@ -5,7 +5,6 @@ package thresholdextension
 import (
 	"context"
 	"crypto/rand"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -64,10 +63,7 @@ type thresholdExtension struct {
 	answeredAt atomic.Int64
 	last       atomic.Pointer[threshold.Standing]
 	warned     atomic.Int64 // Unix seconds of the last warning
-	// Whether the gateway's name has no address, and when that was looked up.
-	nameless   atomic.Bool
-	lookedUp   atomic.Int64
-	lookupHost func(ctx context.Context, host string) ([]string, error)
+	unreached  atomic.Bool  // and said so
 	ready      chan struct{}
 	once       sync.Once // closes ready
 
@@ -79,10 +75,7 @@ type thresholdExtension struct {
 	epochs      resync.Epochs
 	subscribers resync.Subscribers
 
-	server  *serverguard.Server
-	lookups sync.WaitGroup // of the gateway's name
-	life    context.Context
-	end     context.CancelFunc
+	server *serverguard.Server
 }
 
 func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, error) {
@@ -92,9 +85,8 @@ func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, err
 	}
 	e := &thresholdExtension{
 		cfg: cfg, names: cfg.names(), ingero: cfg.ingero(),
-		set: set.TelemetrySettings, telemetry: tb, now: time.Now, lookupHost: net.DefaultResolver.LookupHost, ready: make(chan struct{}),
+		set: set.TelemetrySettings, telemetry: tb, now: time.Now, ready: make(chan struct{}),
 	}
-	e.life, e.end = context.WithCancel(context.Background())
 	e.renewEpoch()
 	e.SetClaim(wire.Claim{Cluster: cfg.Cluster})
 	return e, nil
@@ -135,8 +127,6 @@ func (e *thresholdExtension) Start(ctx context.Context, host component.Host) err
 // Shutdown ends the API server.
 func (e *thresholdExtension) Shutdown(ctx context.Context) error {
 	err := e.server.Shutdown(ctx)
-	e.end()
-	e.lookups.Wait()
 	e.telemetry.Shutdown()
 	return err
 }

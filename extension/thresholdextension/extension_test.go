@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -747,42 +746,15 @@ func TestTheSameThresholdIsUnchanged(t *testing.T) {
 	}
 }
 
-// TestAGatewayWithoutAnAddress is told once, and again after it had one; of a gateway that
-// answers nobody asks.
-func TestAGatewayWithoutAnAddress(t *testing.T) {
-	e, tel := newTestExtension(t, func(*Config) {})
+// TestAGatewayThatDoesNotAnswer is told once, and again after it had answered.
+func TestAGatewayThatDoesNotAnswer(t *testing.T) {
+	e, tel := newTestExtension(t, nil)
 	core, logs := observer.New(zap.WarnLevel)
 	e.set = tel.NewTelemetrySettings()
 	e.set.Logger = zap.New(core)
-	now, asked, unknown := time.Unix(1e9, 0), 0, true
-	e.now = func() time.Time { return now }
-	e.lookupHost = func(_ context.Context, host string) ([]string, error) {
-		asked++
-		assert.Equal(t, "gatway", host)
-		if unknown {
-			return nil, errors.New("no such host")
-		}
-		return []string{"10.0.0.1"}, nil
+	for i, answered := range []bool{false, false, true, true, false, false} {
+		e.reached("dns:///gateway:4317", answered)
+		assert.Equal(t, answered, e.Reachable())
+		assert.Equal(t, []int{1, 1, 1, 1, 2, 2}[i], logs.FilterMessageSnippet("run the command `check`").Len())
 	}
-	pushes := func(told int, unanswered bool) {
-		t.Helper()
-		for range 100 {
-			now = now.Add(10 * time.Second)
-			e.checkName("dns:///gatway:4317", unanswered)
-			e.lookups.Wait()
-		}
-		assert.Equal(t, told, logs.FilterMessageSnippet("the gateway gatway:4317 has no address: set `endpoint` of the exporter (GPU_COLLECTOR_GATEWAY)").Len())
-	}
-	pushes(1, true)
-	assert.Equal(t, 17, asked, "one a minute")
-	unknown = false
-	pushes(1, true)
-	unknown = true
-	pushes(2, true)
-	asked = 0
-	pushes(2, false)
-	assert.Zero(t, asked)
-	e.checkName("unix:///run/gateway.sock", true)
-	assert.Zero(t, asked)
-	pushes(3, true)
 }
