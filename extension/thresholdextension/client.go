@@ -251,10 +251,14 @@ func (e *thresholdExtension) readState(ctx context.Context, claim *wire.Claim, n
 	if h := values(e.names.Epoch); len(h) > 0 {
 		if !resync.ValidEpoch(h[0]) {
 			errs = append(errs, fmt.Errorf("epoch of %d bytes, must be 1 to %d printable ASCII characters", len(h[0]), resync.MaxEpochLength))
-		} else if r, lost := e.epochs.Hear(cluster, node, h[0]); lost {
-			e.resync(ctx, r)
-		} else if last := e.answeredAt.Swap(e.now().Unix()); last != 0 && e.now().Unix()-last > int64(forgottenAfter/time.Second) {
-			e.subscribers.Publish(resync.Request{})
+		} else {
+			now := e.now().Unix()
+			last := e.answeredAt.Swap(now)
+			if r, lost := e.epochs.Hear(cluster, node, h[0]); lost {
+				e.resync(ctx, r)
+			} else if last != 0 && now-last > int64(forgottenAfter/time.Second) {
+				e.subscribers.Publish(resync.Request{})
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -117,6 +117,12 @@ func TestANextHopThatWasOutOfReach(t *testing.T) {
 		require.NoError(t, push())
 		assert.Equal(t, away.want, told.take(), away.silence)
 	}
+	// A server that restarted meanwhile gets all once.
+	now = now.Add(5 * time.Minute)
+	server.renewEpoch()
+	require.NoError(t, push())
+	require.NoError(t, push())
+	assert.Len(t, told.take(), 1)
 }
 
 func TestHostileStateHeaders(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 )
 
 // ServerOptions bound the headers of calls and count connections that ended before any.
-// What bounds the time of a header block are the keepalive pings of the server, which
-// cannot be answered within it: grpc-go has a frame read only with its whole block.
+// Keepalive pings bound the time of a header block, since a client
+// cannot answer one within it: grpc-go reads a block as one frame.
 func (g *Guard) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxHeaderListSize(headerBytes),

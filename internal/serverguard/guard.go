@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
-// What an unfinished header block takes at most, resident: 16 KiB of headers of three
+// An unfinished header block takes at most so much resident memory: 16 KiB of headers of three
 // letters in net/http, which makes a map of them; of one letter in grpc-go, with its
 // read buffer of 8 KiB, as fleet_otlp has it.
 const (
@@ -76,7 +76,7 @@ func (g *Guard) count(reason attribute.KeyValue, n int64) {
 	g.refusals.Add(context.Background(), n, metric.WithAttributes(g.server, reason))
 }
 
-// Listener closes connections for which there is no place. It goes below TLS, whose
+// Listener closes a connection that finds all places taken. It goes below TLS, whose
 // connections net/http and gRPC want to see as they are.
 func (g *Guard) Listener(ln net.Listener) net.Listener { return &listener{ln, g} }
 

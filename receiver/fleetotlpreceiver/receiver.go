@@ -123,8 +123,8 @@ func (r *fleetReceiver) start(ctx context.Context, host component.Host) (err err
 	return nil
 }
 
-// What unfinished header blocks may take at most, in percent of the memory: a connection to
-// each of so many nodes is needed.
+// Unfinished header blocks may take at most these percents of the memory. gRPC has most,
+// since each agent of a fleet holds a connection.
 const grpcPercent, httpPercent = 50, 20
 
 func (r *fleetReceiver) connections(percent int64, each int) int {
