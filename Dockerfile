@@ -61,6 +61,7 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
     LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/lib64
 COPY --from=build-agent /out/gpu-collector-agent /gpu-collector-agent
 COPY configs/agent.yaml /etc/gpu-collector/config.yaml
+COPY configs/overlays/second-agent.yaml /etc/gpu-collector/second-agent.yaml
 COPY LICENSE /licenses/LICENSE
 # For what has to outlive the container: the state file, release_file.
 COPY --from=build-agent --chown=65532:65532 /out/state /var/lib/gpu-collector

@@ -86,7 +86,8 @@ func (e *thresholdExtension) serveAPI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	claimed, _ := e.Claim(threshold.HTTP, r.Header.Values, r.URL.RawQuery)
-	caller, invalid := e.caller(r.Context(), cmp.Or(name, claimed))
+	id, err := e.cfg.rule().Of(r.Context()) // nobody without credentials
+	caller, invalid := id.Caller(cmp.Or(name, claimed))
 	if invalid {
 		webguard.Problem(w, http.StatusBadRequest, "`cluster` is not 1 to 253 printable ASCII characters")
 		return
@@ -94,7 +95,7 @@ func (e *thresholdExtension) serveAPI(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == thresholdPath {
 		e.serveThreshold(w, caller)
 	} else {
-		e.serveThresholds(w, caller, name == "" && other == "" && e.seesAll(r.Context()))
+		e.serveThresholds(w, caller, name == "" && other == "" && err == nil && id.Cluster == clientidentity.Any)
 	}
 }
 
@@ -122,16 +123,6 @@ func (e *thresholdExtension) serveThresholds(w http.ResponseWriter, caller wire.
 		}
 	}
 	writeJSON(w, bodies)
-}
-
-// seesAll is true for whoever is not held to a cluster.
-func (e *thresholdExtension) seesAll(ctx context.Context) bool {
-	rule := e.cfg.rule()
-	if !rule.On() {
-		return true
-	}
-	id, err := rule.Of(ctx)
-	return err == nil && id.Cluster == clientidentity.Any
 }
 
 func (e *thresholdExtension) body(name string, c *threshold.Cluster) thresholdBody {

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
@@ -81,9 +82,9 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 func (e *thresholdExtension) answered(resp *http.Response) bool {
 	return resp.StatusCode < http.StatusInternalServerError ||
 		resp.Header.Get("Retry-After") != "" ||
-		resp.Header.Get(e.names.Epoch) != "" ||
-		resp.Header.Get(e.names.Threshold) != "" ||
-		resp.Header.Get(e.names.Params) != ""
+		resp.Header.Get(gpusemconv.HeaderEpoch) != "" ||
+		resp.Header.Get(gpusemconv.HeaderThreshold) != "" ||
+		resp.Header.Get(gpusemconv.HeaderParams) != ""
 }
 
 // GetGRPCClientOptions implements extensionmiddleware.GRPCClient. It may only add a
@@ -152,20 +153,20 @@ func (e *thresholdExtension) ask() *wire.Claim {
 func (e *thresholdExtension) claimHeaders(c *wire.Claim) []wire.Header {
 	headers := make([]wire.Header, 0, 5)
 	if wire.ValidName(c.Cluster) {
-		headers = append(headers, wire.Header{Name: e.names.Cluster, Value: c.Cluster})
+		headers = append(headers, wire.Header{Name: gpusemconv.HeaderCluster, Value: c.Cluster})
 	}
 	if wire.ValidName(c.Node) {
-		headers = append(headers, wire.Header{Name: e.names.Node, Value: c.Node})
+		headers = append(headers, wire.Header{Name: gpusemconv.HeaderNode, Value: c.Node})
 	}
 	if c.Tier {
-		headers = append(headers, wire.Header{Name: e.names.Tier, Value: "true"})
+		headers = append(headers, wire.Header{Name: gpusemconv.HeaderTier, Value: "true"})
 	}
 	if c.Standing {
-		headers = append(headers, wire.Header{Name: e.names.Standing, Value: wire.Yes})
+		headers = append(headers, wire.Header{Name: gpusemconv.HeaderStanding, Value: wire.Yes})
 	}
 	// The names are checked one by one, so that marshalling cannot fail.
 	if list, err := wire.EncodeGroups(c.Groups); err == nil && list != "" {
-		headers = append(headers, wire.Header{Name: e.names.Group, Value: list})
+		headers = append(headers, wire.Header{Name: gpusemconv.HeaderGroup, Value: list})
 	}
 	return headers
 }
@@ -204,9 +205,9 @@ func (e *thresholdExtension) read(cluster, node string, values func(string) []st
 		}
 	}
 	var errs []error
-	if h := values(e.names.Threshold); len(h) > 0 {
+	if h := values(gpusemconv.HeaderThreshold); len(h) > 0 {
 		t, err := threshold.ParseThreshold(h[0])
-		quorum := first(values(e.names.QuorumMet))
+		quorum := first(values(gpusemconv.HeaderQuorumMet))
 		switch {
 		case err != nil:
 			errs = append(errs, err)
@@ -221,8 +222,8 @@ func (e *thresholdExtension) read(cluster, node string, values func(string) []st
 			put(v)
 		}
 	}
-	if h := values(e.names.Params); len(h) > 0 {
-		params, err := threshold.ParseAnswer(h, values(e.names.Verdict), node)
+	if h := values(gpusemconv.HeaderParams); len(h) > 0 {
+		params, err := threshold.ParseAnswer(h, values(gpusemconv.HeaderVerdict), node)
 		errs = append(errs, err)
 		for _, v := range params {
 			put(v)
@@ -244,11 +245,11 @@ func (e *thresholdExtension) readState(ctx context.Context, claim *wire.Claim, n
 	cluster := claim.Cluster
 	var errs []error
 	if claim.Standing {
-		standing, err := threshold.ParseStanding(values(e.names.Standing))
+		standing, err := threshold.ParseStanding(values(gpusemconv.HeaderStanding))
 		errs = append(errs, err)
 		e.last.Store(standing)
 	}
-	if h := values(e.names.Epoch); len(h) > 0 {
+	if h := values(gpusemconv.HeaderEpoch); len(h) > 0 {
 		if !resync.ValidEpoch(h[0]) {
 			errs = append(errs, fmt.Errorf("epoch of %d bytes, must be 1 to %d printable ASCII characters", len(h[0]), resync.MaxEpochLength))
 		} else {

@@ -5,7 +5,6 @@ package thresholdextension
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -13,10 +12,8 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
-	"golang.org/x/net/http/httpguts"
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -38,8 +35,6 @@ type Config struct {
 	// are the same, the value is `cluster/node`; `*` is for a client that speaks for
 	// all.
 	NodeAuthAttribute string `mapstructure:"node_auth_attribute"`
-	// Headers are the names on the wire; both ends must agree.
-	Headers wire.Names `mapstructure:"headers"`
 	// Compatibility lists further protocols that the server side speaks: ingero.
 	Compatibility []string `mapstructure:"compatibility"`
 	// ConsistentHash spreads the client side's gRPC pushes over the addresses
@@ -63,18 +58,6 @@ func createDefaultConfig() component.Config {
 	api.NetAddr.Endpoint = "127.0.0.1:8085"
 	api.IdleTimeout = serverguard.IdleTimeout
 	return &Config{
-		Headers: wire.Names{
-			Cluster:   gpusemconv.HeaderCluster,
-			Node:      gpusemconv.HeaderNode,
-			Group:     gpusemconv.HeaderGroup,
-			Tier:      gpusemconv.HeaderTier,
-			Threshold: gpusemconv.HeaderThreshold,
-			QuorumMet: gpusemconv.HeaderQuorumMet,
-			Params:    gpusemconv.HeaderParams,
-			Verdict:   gpusemconv.HeaderVerdict,
-			Epoch:     gpusemconv.HeaderEpoch,
-			Standing:  gpusemconv.HeaderStanding,
-		},
 		ConsistentHash: hashNone,
 		ReceivedTTL:    50 * time.Second,
 		API:            configoptional.Default(api),
@@ -101,22 +84,6 @@ func (c *Config) Validate() error {
 			errs = append(errs, fmt.Errorf("`compatibility` has %q, only %q is known", name, compatibilityIngero))
 		}
 	}
-	seen := map[string]string{}
-	h := reflect.ValueOf(&c.Headers).Elem()
-	for i := range h.NumField() {
-		key, header := h.Type().Field(i).Tag.Get("mapstructure"), h.Field(i).String()
-		name := strings.ToLower(header)
-		switch {
-		case !httpguts.ValidHeaderFieldName(header):
-			errs = append(errs, fmt.Errorf("`headers::%s` is %q, must be a valid HTTP header name", key, header))
-		case strings.HasPrefix(name, "grpc-") || strings.HasSuffix(name, "-bin"):
-			errs = append(errs, fmt.Errorf("`headers::%s` is %q, gRPC reserves the prefix grpc- and the suffix -bin", key, header))
-		case seen[name] != "":
-			errs = append(errs, fmt.Errorf("`headers::%s` is %q, which `headers::%s` is already", key, header, seen[name]))
-		default:
-			seen[name] = key
-		}
-	}
 	return errors.Join(errs...)
 }
 
@@ -125,12 +92,3 @@ func (c *Config) rule() clientidentity.Rule {
 }
 
 func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compatibilityIngero) }
-
-// names are the headers in lower case, as gRPC's metadata has them.
-func (c *Config) names() wire.Names {
-	names := c.Headers
-	for _, v := range reflect.ValueOf(&names).Elem().Fields() {
-		v.SetString(strings.ToLower(v.String()))
-	}
-	return names
-}

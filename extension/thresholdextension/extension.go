@@ -44,7 +44,6 @@ const epochLength = 16
 
 type thresholdExtension struct {
 	cfg       *Config
-	names     wire.Names
 	ingero    bool
 	set       component.TelemetrySettings
 	telemetry *metadata.TelemetryBuilder
@@ -84,7 +83,7 @@ func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, err
 		return nil, err
 	}
 	e := &thresholdExtension{
-		cfg: cfg, names: cfg.names(), ingero: cfg.ingero(),
+		cfg: cfg, ingero: cfg.ingero(),
 		set: set.TelemetrySettings, telemetry: tb, now: time.Now, ready: make(chan struct{}),
 	}
 	e.renewEpoch()

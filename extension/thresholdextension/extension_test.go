@@ -581,7 +581,7 @@ func (a authData) GetAttributeNames() []string { return nil }
 func answerTo(ctx context.Context, e *thresholdExtension, cluster string, groups ...string) (wire.Caller, []wire.Header) {
 	header := http.Header{"Gpu-Cluster": {cluster}, "Gpu-Group": groups}
 	p := threshold.Push{Transport: threshold.HTTP, Header: header.Values}
-	p.Caller, p.Invalid = e.caller(ctx, cluster)
+	e.identify(ctx, &p, cluster, "")
 	return p.Caller, e.answer(ctx, &p)
 }
 
@@ -611,10 +611,15 @@ func TestNodeIsBoundToTheCredentials(t *testing.T) {
 	as := func(user string) context.Context {
 		return client.NewContext(t.Context(), client.Info{Auth: authData{"username": user}})
 	}
-	assert.Equal(t, "n7", e.node(as("mine/n7"), "victim"))
-	assert.Equal(t, "claimed", e.node(as("mine/*"), "claimed"), "a tier speaks for its nodes")
-	assert.Empty(t, e.node(as("mine"), "victim"))
-	assert.Empty(t, e.node(t.Context(), "victim"))
+	nodeOf := func(ctx context.Context, claimed string) string {
+		var p threshold.Push
+		e.identify(ctx, &p, "mine", claimed)
+		return p.Node
+	}
+	assert.Equal(t, "n7", nodeOf(as("mine/n7"), "victim"))
+	assert.Equal(t, "claimed", nodeOf(as("mine/*"), "claimed"), "a tier speaks for its nodes")
+	assert.Empty(t, nodeOf(as("mine"), "victim"))
+	assert.Empty(t, nodeOf(t.Context(), "victim"))
 
 	e.Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Minute, Standing: func(cluster, node string) threshold.Standing {
 		return threshold.Standing{Node: node, Group: cluster}

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/ringhash"
 	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
 // The keys that pushes are hashed by.
@@ -25,9 +27,9 @@ var hashes = []string{hashNone, hashNode, hashCluster}
 func (e *thresholdExtension) hashHeader() string {
 	switch e.cfg.ConsistentHash {
 	case hashNode:
-		return e.names.Node
+		return gpusemconv.HeaderNode
 	case hashCluster:
-		return e.names.Cluster
+		return gpusemconv.HeaderCluster
 	default:
 		return ""
 	}

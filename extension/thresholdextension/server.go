@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -105,9 +105,16 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 func (e *thresholdExtension) push(ctx context.Context, transport threshold.Transport, header func(string) []string, query string) (context.Context, func() []wire.Header) {
 	p := threshold.Push{Transport: transport, Header: header}
 	cluster, node := e.Claim(transport, header, query)
-	p.Caller, p.Invalid = e.caller(ctx, cluster)
-	p.Node = e.node(ctx, node)
+	e.identify(ctx, &p, cluster, node)
 	return e.Push(ctx, &p)
+}
+
+// identify holds the claims of a push to the client's credentials.
+func (e *thresholdExtension) identify(ctx context.Context, p *threshold.Push, cluster, node string) {
+	if id, err := e.cfg.rule().Of(ctx); err == nil {
+		p.Caller, p.Invalid = id.Caller(cluster)
+		p.Node = id.NodeOr(node)
+	}
 }
 
 // Serve implements threshold.Server.
@@ -120,19 +127,19 @@ func (e *thresholdExtension) Claim(transport threshold.Transport, header func(st
 		values, _ := url.ParseQuery(query) // those that can be read
 		cluster = values.Get(clusterQuery)
 	}
-	cluster = cmp.Or(cluster, first(header(e.names.Cluster)))
+	cluster = cmp.Or(cluster, first(header(gpusemconv.HeaderCluster)))
 	if cluster == "" && e.ingero && transport == threshold.HTTP {
 		cluster = first(header(ingeroClusterHeader))
 	}
-	return cluster, first(header(e.names.Node))
+	return cluster, first(header(gpusemconv.HeaderNode))
 }
 
 // Push implements threshold.Server.
 func (e *thresholdExtension) Push(ctx context.Context, p *threshold.Push) (context.Context, func() []wire.Header) {
 	standing := e.standing(p)
-	below := wire.ContextWithCaller(ctx, sender(p.Caller, first(p.Header(e.names.Tier))))
+	below := wire.ContextWithCaller(ctx, sender(p.Caller, first(p.Header(gpusemconv.HeaderTier))))
 	return below, func() []wire.Header {
-		return append(append(e.answer(below, p), standing...), wire.Header{Name: e.names.Epoch, Value: *e.epoch.Load()})
+		return append(append(e.answer(below, p), standing...), wire.Header{Name: gpusemconv.HeaderEpoch, Value: *e.epoch.Load()})
 	}
 }
 
@@ -177,7 +184,7 @@ func (e *thresholdExtension) answer(ctx context.Context, p *threshold.Push) []wi
 		outcome = outcomeInvalid
 	}
 	var groups []string
-	if header := p.Header(e.names.Group); len(header) > 0 {
+	if header := p.Header(gpusemconv.HeaderGroup); len(header) > 0 {
 		var err error
 		if groups, err = wire.ParseGroups(header); err != nil {
 			outcome = outcomeInvalid
@@ -187,7 +194,7 @@ func (e *thresholdExtension) answer(ctx context.Context, p *threshold.Push) []wi
 	var headers []wire.Header
 	if p.Caller.Cluster != "" {
 		c := e.lookup(p.Caller.Cluster, groups)
-		headers = c.Respond(headers, &e.names, p.Node, groups)
+		headers = c.Respond(headers, p.Node, groups)
 		if e.ingero {
 			if p.Transport == threshold.HTTP {
 				headers = c.RespondIngero(headers, ingeroThreshold, ingeroQuorumMet)
@@ -210,7 +217,7 @@ func (e *thresholdExtension) answer(ctx context.Context, p *threshold.Push) []wi
 
 // standing tells a node that asks how it stands. It is nil for a push that does not ask.
 func (e *thresholdExtension) standing(p *threshold.Push) []wire.Header {
-	if first(p.Header(e.names.Standing)) != wire.Yes {
+	if first(p.Header(gpusemconv.HeaderStanding)) != wire.Yes {
 		return nil
 	}
 	snap := e.published.Snapshot(e.now())
@@ -218,7 +225,7 @@ func (e *thresholdExtension) standing(p *threshold.Push) []wire.Header {
 		return []wire.Header{}
 	}
 	s := snap.Standing(p.Caller.Cluster, p.Node)
-	return []wire.Header{{Name: e.names.Standing, Value: s.Encode()}}
+	return []wire.Header{{Name: gpusemconv.HeaderStanding, Value: s.Encode()}}
 }
 
 // lookup returns what is known of a cluster: computed here, or heard from the
@@ -232,26 +239,6 @@ func (e *thresholdExtension) lookup(cluster string, groups []string) *threshold.
 	return e.inbox.Cluster(cluster, groups, now)
 }
 
-// caller binds the claim to the authenticated identity where that is asked
-// for. A claim that cannot name a cluster is invalid.
-func (e *thresholdExtension) caller(ctx context.Context, claimed string) (caller wire.Caller, invalid bool) {
-	authenticated := false
-	if rule := e.cfg.rule(); rule.On() {
-		id, err := rule.Of(ctx)
-		if err != nil {
-			return wire.Caller{}, false
-		}
-		claimed, authenticated = id.ClusterOr(claimed), id.Cluster != clientidentity.Any
-	}
-	if claimed == "" {
-		return wire.Caller{}, false
-	}
-	if !wire.ValidName(claimed) {
-		return wire.Caller{}, true
-	}
-	return wire.Caller{Cluster: claimed, Authenticated: authenticated}, false
-}
-
 // sender is whom a push is of. A tier in between asks in one cluster, and pushes the
 // nodes of all: those without a cluster of their own are not of that one.
 func sender(caller wire.Caller, tier string) wire.Caller {
@@ -259,19 +246,6 @@ func sender(caller wire.Caller, tier string) wire.Caller {
 		return wire.Caller{}
 	}
 	return caller
-}
-
-// node returns the node that a push is of: its claim, or its client's own.
-func (e *thresholdExtension) node(ctx context.Context, claimed string) string {
-	rule := e.cfg.rule()
-	if !rule.On() {
-		return claimed
-	}
-	id, err := rule.Of(ctx)
-	if err != nil {
-		return ""
-	}
-	return id.NodeOr(claimed)
 }
 
 func first(values []string) string {

@@ -8,14 +8,10 @@ package admission // import "github.com/gpu-collector/gpu-collector/internal/adm
 
 import (
 	"fmt"
-	"maps"
 	"math/rand/v2"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
-	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -45,14 +41,12 @@ type Settings struct {
 	// RetryMin and RetryMax bound what a refusal asks the client to wait, in whole
 	// seconds, at least 1.
 	RetryMin, RetryMax time.Duration
-	// IntN returns a number in [0,n); math/rand/v2 by default. It must be safe for
-	// concurrent use.
-	IntN func(n int) int
 }
 
 // RefusedError says why a push was refused and when to try again.
 type RefusedError struct {
-	Reason Reason
+	Reason  Reason
+	Cluster string
 	// RetryAfter is a whole number of seconds, at least 1: HTTP's Retry-After has no
 	// fractions, and a client takes 0 for no advice at all.
 	RetryAfter time.Duration
@@ -78,34 +72,29 @@ func (e *TooLargeError) Error() string {
 
 // Limiter hands out permits and bytes. fairshare says who gets how many.
 type Limiter struct {
-	s              Settings
+	Settings
 	permits, bytes *fairshare.Ledger[string]
-
-	mu      sync.Mutex
-	names   memorybudget.Shortages
-	refused map[string]map[Reason]int64
 }
 
 // New returns a limiter. The settings are those of a valid configuration.
 func New(s Settings) *Limiter {
-	if s.IntN == nil {
-		s.IntN = rand.IntN
-	}
 	return &Limiter{
-		s: s, refused: map[string]map[Reason]int64{},
-		permits: fairshare.New[string](s.Permits, s.ClusterShare),
-		bytes:   fairshare.New[string](int(s.Bytes), s.ClusterShare),
+		Settings: s,
+		permits:  fairshare.New[string](s.Permits, s.ClusterShare),
+		bytes:    fairshare.New[string](int(s.Bytes), s.ClusterShare),
 	}
 }
 
-// Permit is the right to run one push. It is safe for concurrent use.
+// InUse is how many permits and bytes are handed out.
+func (l *Limiter) InUse() (permits int, bytes int64) {
+	return l.permits.Taken(), int64(l.bytes.Taken())
+}
+
+// Permit is the right to run one push. It is not safe for concurrent use.
 type Permit struct {
 	limiter *Limiter
 	cluster string
-
-	mu       sync.Mutex
-	bytes    int
-	released bool
+	bytes   int
 }
 
 // Acquire takes a permit for a cluster; those without a valid name are one cluster, whose
@@ -128,65 +117,26 @@ func (l *Limiter) Acquire(cluster string) (*Permit, error) {
 // may hold it takes none: the error is a *RefusedError, or a *TooLargeError where the
 // cluster could never hold as many.
 func (p *Permit) Reserve(n int) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	ledger := p.limiter.bytes
 	if most := ledger.Most(); n > most-p.bytes {
 		return &TooLargeError{Bytes: p.bytes + n, Most: most}
 	}
-	if p.released || !ledger.TakeAll(p.cluster, n) {
+	if !ledger.TakeAll(p.cluster, n) {
 		return p.limiter.refuse(p.cluster, ReasonBytes)
 	}
 	p.bytes += n
 	return nil
 }
 
-// Release gives the permit and its bytes back, once however often it is called.
+// Release gives the permit and its bytes back.
 func (p *Permit) Release() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.released {
-		return
-	}
 	p.limiter.permits.Give(p.cluster, 1)
 	p.limiter.bytes.Give(p.cluster, p.bytes)
-	p.bytes, p.released = 0, true
 }
 
-// refuse counts a refusal and draws the seconds to wait, so that those who were refused
-// together do not return together.
+// refuse draws the seconds to wait, so that those who were refused together do not return
+// together.
 func (l *Limiter) refuse(cluster string, reason Reason) *RefusedError {
-	name, _ := l.names.Note(cluster, time.Time{}) // which has lines of the log as well, not wanted here
-	l.mu.Lock()
-	counts := l.refused[name]
-	if counts == nil {
-		counts = map[Reason]int64{}
-		l.refused[strings.Clone(name)] = counts // the name may be a piece of a larger text
-	}
-	counts[reason]++
-	l.mu.Unlock()
-	lo, hi := int(l.s.RetryMin/time.Second), int(l.s.RetryMax/time.Second)
-	return &RefusedError{Reason: reason, RetryAfter: time.Duration(lo+l.s.IntN(hi-lo+1)) * time.Second}
-}
-
-// Usage is what a limiter has handed out, and what it refused since it was made, by the
-// cluster's name; memorybudget.Other stands for those beyond memorybudget.MaxClusters.
-type Usage struct {
-	InUse, Limit           int
-	BytesInUse, BytesLimit int64
-	Refused                map[string]map[Reason]int64
-}
-
-// Usage returns a snapshot.
-func (l *Limiter) Usage() Usage {
-	u := Usage{
-		InUse: l.permits.Taken(), Limit: l.s.Permits, BytesInUse: int64(l.bytes.Taken()), BytesLimit: l.s.Bytes,
-		Refused: map[string]map[Reason]int64{},
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for name, counts := range l.refused {
-		u.Refused[name] = maps.Clone(counts)
-	}
-	return u
+	lo, hi := int(l.RetryMin/time.Second), int(l.RetryMax/time.Second)
+	return &RefusedError{Reason: reason, Cluster: cluster, RetryAfter: time.Duration(lo+rand.IntN(hi-lo+1)) * time.Second}
 }

@@ -5,6 +5,7 @@
 package clientidentity // import "github.com/gpu-collector/gpu-collector/internal/clientidentity"
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -32,18 +33,20 @@ var (
 // Rule names the attributes of authenticated clients that hold what they are.
 // Where both are the same, its values are `cluster/node`.
 type Rule struct {
-	Cluster string
+	Cluster string // empty where claims count
 	Node    string // empty where clients speak for all nodes of their cluster
+	// Everybody is who all clients are where claims count. An empty name is Any.
+	Everybody Identity
 }
-
-// On is false where claims count.
-func (r Rule) On() bool { return r.Cluster != "" }
 
 // Identity is for whom a client may speak. Either name may be Any.
 type Identity struct{ Cluster, Node string }
 
 // Of returns the identity of the client behind a push, or why it has none.
 func (r Rule) Of(ctx context.Context) (Identity, error) {
+	if r.Cluster == "" {
+		return Identity{cmp.Or(r.Everybody.Cluster, Any), cmp.Or(r.Everybody.Node, Any)}, nil
+	}
 	auth := client.FromContext(ctx).Auth
 	if auth == nil {
 		return Identity{}, ErrNobody
@@ -70,8 +73,15 @@ func text(auth client.AuthData, name string) string {
 	return s
 }
 
-// ClusterOr returns the cluster to take a push for that claims one.
-func (id Identity) ClusterOr(claim string) string { return or(id.Cluster, claim) }
+// Caller returns the caller of a push that claims a cluster. A claim that cannot name a
+// cluster is invalid.
+func (id Identity) Caller(claim string) (caller wire.Caller, invalid bool) {
+	cluster := or(id.Cluster, claim)
+	if cluster != "" && !wire.ValidName(cluster) {
+		return wire.Caller{}, true
+	}
+	return wire.Caller{Cluster: cluster, Authenticated: id.Cluster != Any}, false
+}
 
 // NodeOr returns the node to take a push for that claims one.
 func (id Identity) NodeOr(claim string) string { return or(id.Node, claim) }

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/client"
+
+	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 type auth map[string]any
@@ -26,17 +28,17 @@ func TestOf(t *testing.T) {
 	}{
 		"a cluster":           {Rule{Cluster: "tenant"}, auth{"tenant": "lab"}, Identity{"lab", Any}, nil},
 		"a slash in a name":   {Rule{Cluster: "tenant"}, auth{"tenant": "eu/lab"}, Identity{"eu/lab", Any}, nil},
-		"both":                {Rule{"tenant", "host"}, auth{"tenant": "lab", "host": "n7"}, Identity{"lab", "n7"}, nil},
-		"both in one":         {Rule{"username", "username"}, auth{"username": "lab/n7"}, Identity{"lab", "n7"}, nil},
-		"a tier of a cluster": {Rule{"username", "username"}, auth{"username": "lab/*"}, Identity{"lab", Any}, nil},
-		"a tier":              {Rule{"username", "username"}, auth{"username": "*/*"}, Identity{Any, Any}, nil},
+		"both":                {Rule{Cluster: "tenant", Node: "host"}, auth{"tenant": "lab", "host": "n7"}, Identity{"lab", "n7"}, nil},
+		"both in one":         {Rule{Cluster: "username", Node: "username"}, auth{"username": "lab/n7"}, Identity{"lab", "n7"}, nil},
+		"a tier of a cluster": {Rule{Cluster: "username", Node: "username"}, auth{"username": "lab/*"}, Identity{"lab", Any}, nil},
+		"a tier":              {Rule{Cluster: "username", Node: "username"}, auth{"username": "*/*"}, Identity{Any, Any}, nil},
 		"nobody":              {Rule{Cluster: "tenant"}, nil, Identity{}, ErrNobody},
 		"another attribute":   {Rule{Cluster: "tenant"}, auth{"username": "lab"}, Identity{}, ErrNoCluster},
 		"no text":             {Rule{Cluster: "tenant"}, auth{"tenant": 7}, Identity{}, ErrNoCluster},
-		"an empty cluster":    {Rule{"username", "username"}, auth{"username": "/n7"}, Identity{}, ErrNoCluster},
+		"an empty cluster":    {Rule{Cluster: "username", Node: "username"}, auth{"username": "/n7"}, Identity{}, ErrNoCluster},
 		"a long cluster":      {Rule{Cluster: "tenant"}, auth{"tenant": long}, Identity{}, ErrNoCluster},
-		"no node":             {Rule{"username", "username"}, auth{"username": "lab"}, Identity{}, ErrNoNode},
-		"another's node":      {Rule{"tenant", "host"}, auth{"tenant": "lab"}, Identity{}, ErrNoNode},
+		"no node":             {Rule{Cluster: "username", Node: "username"}, auth{"username": "lab"}, Identity{}, ErrNoNode},
+		"another's node":      {Rule{Cluster: "tenant", Node: "host"}, auth{"tenant": "lab"}, Identity{}, ErrNoNode},
 	} {
 		t.Run(name, func(t *testing.T) {
 			id, err := tc.rule.Of(client.NewContext(t.Context(), client.Info{Auth: tc.auth}))
@@ -48,11 +50,19 @@ func TestOf(t *testing.T) {
 
 func TestClaimsCountForTiersOnly(t *testing.T) {
 	own := Identity{"lab", "n7"}
-	assert.Equal(t, "lab", own.ClusterOr("victim"))
+	caller, invalid := own.Caller("victim")
+	assert.Equal(t, wire.Caller{Cluster: "lab", Authenticated: true}, caller)
+	assert.False(t, invalid)
 	assert.Equal(t, "n7", own.NodeOr("victim"))
-	tier := Identity{Any, Any}
-	assert.Equal(t, "claimed", tier.ClusterOr("claimed"))
+	tier, err := Rule{}.Of(t.Context())
+	require.NoError(t, err)
+	caller, _ = tier.Caller("claimed")
+	assert.Equal(t, wire.Caller{Cluster: "claimed"}, caller)
 	assert.Empty(t, tier.NodeOr(""))
-	assert.False(t, Rule{}.On())
-	assert.True(t, Rule{Cluster: "tenant"}.On())
+	caller, invalid = tier.Caller("a\nb")
+	assert.Equal(t, wire.Caller{}, caller)
+	assert.True(t, invalid)
+	fixed, err := Rule{Everybody: own}.Of(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, own, fixed)
 }

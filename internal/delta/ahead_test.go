@@ -66,7 +66,7 @@ func TestTimesToComeBecomeTheTimeOfReceipt(t *testing.T) {
 		365 * 24 * time.Hour: now,
 	} {
 		t.Run(ahead.String(), func(t *testing.T) {
-			s := newSame(false)
+			s := newSame()
 			out := s.push(t, encode(t, mixedAt("", "n", false, now.Add(ahead))), 0, true)
 			assert.Equal(t, map[time.Time]bool{want: true}, times(t, out))
 			assert.Equal(t, now, heartbeatOf(t, out))
@@ -96,7 +96,7 @@ func TestARelayedHeartbeatIsNotToCome(t *testing.T) {
 			rm.Resource().Attributes().PutStr("host.name", "n")
 			heartbeat(rm, pcommon.NewTimestampFromTime(testTime))
 			set(rm.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0))
-			assert.Equal(t, testTime.UTC(), heartbeatOf(t, newSame(false).push(t, encode(t, md), 0, true)))
+			assert.Equal(t, testTime.UTC(), heartbeatOf(t, newSame().push(t, encode(t, md), 0, true)))
 		})
 	}
 }
@@ -107,7 +107,7 @@ func TestTimesOfAClockThatWasSetBackBecomeTheTimeOfReceipt(t *testing.T) {
 	now := testTime.UTC()
 	for name, first := range map[string]time.Duration{"in step": 0, "somewhat ahead": 50 * time.Second} {
 		t.Run(name, func(t *testing.T) {
-			s := newSame(false)
+			s := newSame()
 			s.push(t, encode(t, mixedAt("", "n", false, now.Add(first))), 0, true)
 			for i, clock := range []time.Duration{-time.Hour, -time.Hour, -9 * time.Minute, 0} {
 				at := time.Duration(i+1) * time.Minute

@@ -25,13 +25,13 @@ func TestAHeartbeatIsOfTheTimeOfReceipt(t *testing.T) {
 		20 * time.Second, 5 * time.Minute, time.Hour, 87_600 * time.Hour,
 	})
 	rapid.Check(t, func(t *rapid.T) {
-		shard, gateway := newDoor(false, always), newDoor(false, always)
+		shard, gateway := newDoor(always), newDoor(always)
 		relayed := rapid.Bool().Draw(t, "relayed")
 		now := time.Minute
 		for range rapid.IntRange(1, 4).Draw(t, "steps") {
 			node, off := offsets.Draw(t, "node"), offsets.Draw(t, "shard")
 			if off < shard.off { // it has restarted, or its time had gone on
-				shard = newDoor(false, always)
+				shard = newDoor(always)
 			}
 			shard.off = off
 			drift := time.Duration(rapid.IntRange(-2, 2).Draw(t, "drift")) * time.Second
@@ -78,7 +78,7 @@ func TestBothDoorsHearAClock(t *testing.T) {
 	for _, viaWire := range []bool{false, true} {
 		for at, want := range map[time.Duration]int{-150 * time.Second: 1, 0: 0} {
 			var told []statetable.Clock
-			d := newDoor(false, always, func(s *statetable.Settings) {
+			d := newDoor(always, func(s *statetable.Settings) {
 				s.OnClock = func(c *statetable.Clock) { told = append(told, *c) }
 			})
 			for i := range 5 {
@@ -98,7 +98,7 @@ func TestBothDoorsHearAClock(t *testing.T) {
 // A gateway repeats what a shard left out by the node's own clock: by the heartbeat's, the
 // tier after it would take the node's changes for old.
 func TestRepeatedPointsDoNotOvertakeTheNode(t *testing.T) {
-	tiers := []*door{newDoor(false, always), newDoor(false, always), newDoor(false, always)}
+	tiers := []*door{newDoor(always), newDoor(always), newDoor(always)}
 	gateway, root := tiers[1], tiers[2]
 	for i, value := range []float64{1, 1, 1, 2} {
 		if i == 2 {

@@ -59,10 +59,10 @@ func NewEngine(set statetable.Settings, deadbands []deadband.Rule, to Downstream
 	bands := deadband.NewCache(deadbands)
 	e.filters.New = func() any {
 		f := new(Filter)
-		f.Bands, f.WholeNodes = bands, set.WholeNodes
+		f.Bands = bands
 		return f
 	}
-	e.wires.New = func() any { return NewWire(bands, set.WholeNodes) }
+	e.wires.New = func() any { return NewWire(bands) }
 	return e
 }
 

@@ -59,9 +59,6 @@ func (f *Filter) resource(rm pmetric.ResourceMetrics) bool {
 	f.vanished(func(s *statetable.Series, at pcommon.Timestamp) { marker(rm, reported, s, at) })
 	from := rm.ScopeMetrics().Len()
 	f.repeated(func(s *statetable.Series, at pcommon.Timestamp) { repeat(rm, from, s, at) })
-	if f.unchanged() {
-		rm.ScopeMetrics().RemoveIf(func(pmetric.ScopeMetrics) bool { return true })
-	}
 	if f.ended {
 		markersLast(rm)
 	}
@@ -123,7 +120,6 @@ func (f *Filter) metric(m pmetric.Metric, scope uint64) bool {
 		return hashed(f, m.Summary().DataPoints(), hash, summaryHash)
 	default:
 		// A type that this version of pdata does not know: not ours to judge.
-		f.Report.Change()
 		return f.Report.Drops()
 	}
 }

@@ -115,7 +115,7 @@ func TestAResourceIsWhoTheReadersSay(t *testing.T) {
 		}
 		md := pmetric.NewMetrics()
 		attrs.CopyTo(md.ResourceMetrics().AppendEmpty().Resource().Attributes())
-		if w := NewWire(nil, false); w.Read(encode(t, md), testTime) {
+		if w := NewWire(nil); w.Read(encode(t, md), testTime) {
 			assert.Equal(t, isNode(attrs), w.resources[0].isNode)
 		}
 	})

@@ -37,8 +37,6 @@ type Judge struct {
 	Now time.Time
 	// Bands are the deadbands, nil for none.
 	Bands *deadband.Cache
-	// WholeNodes is the table's setting of that name.
-	WholeNodes bool
 	Counts
 	// Nodes are those of the report's resources that have points.
 	Nodes []statetable.NodeKey
@@ -56,7 +54,6 @@ type Judge struct {
 	clock   pcommon.Timestamp // likewise, as the sender had it
 	beat    pcommon.Timestamp // its heartbeat from another tier, 0 for none
 	points  int64             // that it came with
-	before  int64             // Forwarded, of the resources before it
 	hasBeat bool              // it came with a heartbeat, from another tier
 	ended   bool              // it came with points without a value
 	spoke   bool              // the node itself spoke, not only a gateway about it
@@ -96,7 +93,7 @@ func (j *Judge) Reset() {
 	if cap(j.Nodes) > keepNodes {
 		j.Nodes = nil
 	}
-	*j = Judge{Bands: j.Bands, WholeNodes: j.WholeNodes, Nodes: j.Nodes[:0]}
+	*j = Judge{Bands: j.Bands, Nodes: j.Nodes[:0]}
 }
 
 // keepNodes is how much room a report of many nodes leaves for the next.
@@ -105,7 +102,7 @@ const keepNodes = 1 << 10
 func (j *Judge) open(node statetable.NodeKey) {
 	j.newest, j.clock, j.beat, j.points, j.hasBeat, j.spoke = 0, 0, 0, 0, false, false
 	j.now, j.latest = pcommon.NewTimestampFromTime(j.Now), latest(j.Now)
-	j.before, j.ended = j.Forwarded, false
+	j.ended = false
 	j.over = [statetable.Limits]int64{}
 	j.Nodes = append(j.Nodes, node)
 	j.Report.OpenNode(node)
@@ -186,7 +183,7 @@ func (j *Judge) vanished(yield func(s *statetable.Series, at pcommon.Timestamp))
 
 // repeated yields what goes out again although the resource does not hold it,
 // because another tier sends only what changed. It is true as of the heartbeat.
-// Call it after vanished, and before unchanged.
+// Call it after vanished.
 func (j *Judge) repeated(yield func(s *statetable.Series, at pcommon.Timestamp)) {
 	if !j.hasBeat {
 		return
@@ -211,16 +208,6 @@ func (j *Judge) time() pcommon.Timestamp {
 	}
 }
 
-// unchanged reports whether all of the resource stays here although its points
-// were kept, as none of them changed.
-func (j *Judge) unchanged() bool {
-	if !j.WholeNodes || j.Report.Changed() {
-		return false
-	}
-	j.Forwarded = j.before
-	return true
-}
-
 // heartbeatDue reports whether a heartbeat goes with the resource, and for
 // which time: that of receipt, since a node's clock says nothing of its life. A resource
 // without points says nothing, not even that the node is there.
@@ -242,9 +229,6 @@ func (j *Judge) pass(points int) bool {
 		return true
 	}
 	j.Forwarded += int64(points)
-	if points > 0 {
-		j.Report.Change()
-	}
 	return points == 0
 }
 
@@ -277,11 +261,7 @@ func (j *Judge) point(p statetable.Point, start, at pcommon.Timestamp, flags pme
 	}
 	switch verdict {
 	case statetable.Forward:
-	case statetable.Unchanged:
-		if !j.WholeNodes {
-			return true
-		}
-	case statetable.Stale:
+	case statetable.Unchanged, statetable.Stale:
 		return true
 	case statetable.Over:
 		j.over[j.Report.Limit()]++

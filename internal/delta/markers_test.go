@@ -26,7 +26,7 @@ func TestNothingIsBehindAMarkerInItsMetric(t *testing.T) {
 			dp.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(ended))
 			dp.SetIntValue(7)
 		}
-		out, err := decode(newSame(false).push(t, encode(t, md), 0, true))
+		out, err := decode(newSame().push(t, encode(t, md), 0, true))
 		require.NoError(t, err)
 		var parts []int
 		next := int64(0)

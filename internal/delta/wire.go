@@ -99,10 +99,9 @@ type Wire struct {
 	attrs []statetable.Attr // scratch
 }
 
-// NewWire returns a Wire for one report at a time, with the deadbands and the
-// table's setting of WholeNodes.
-func NewWire(bands *deadband.Cache, wholeNodes bool) *Wire {
-	return &Wire{Judge: Judge{Bands: bands, WholeNodes: wholeNodes}, beat: newHeartbeatBytes()}
+// NewWire returns a Wire for one report at a time, with the deadbands.
+func NewWire(bands *deadband.Cache) *Wire {
+	return &Wire{Judge: Judge{Bands: bands}, beat: newHeartbeatBytes()}
 }
 
 // element is a field of the message that holds a message: the field is

@@ -168,7 +168,7 @@ func (d drawn) request() part {
 // the two ways in let the same through.
 func equivalence(t *rapid.T) {
 	d := drawn{t}
-	s := newSame(rapid.Bool().Draw(t, "whole nodes"), drawLimits(t))
+	s := newSame(drawLimits(t))
 	var sent []part
 	var now time.Duration
 	for range rapid.IntRange(1, 8).Draw(t, "pushes") {

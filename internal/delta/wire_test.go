@@ -79,18 +79,18 @@ type door struct {
 	off   time.Duration // of its clock
 }
 
-func newDoor(wholeNodes bool, edit ...func(*statetable.Settings)) *door {
+func newDoor(edit ...func(*statetable.Settings)) *door {
 	bands := []deadband.Rule{{Metric: "hw.temp*", Absolute: 1}}
 	set := statetable.Settings{
-		MaxNodes: 8, MaxSeries: 1000, TTL: time.Hour, VanishedAfter: time.Minute, WholeNodes: wholeNodes,
+		MaxNodes: 8, MaxSeries: 1000, TTL: time.Hour, VanishedAfter: time.Minute,
 		ResyncInterval: 100 * time.Second, HeartbeatInterval: 15 * time.Second,
 		Rand: func(n int64) int64 { return n / 3 },
 	}
 	for _, e := range edit {
 		e(&set)
 	}
-	d := &door{table: statetable.New(set), wire: NewWire(deadband.NewCache(bands), wholeNodes)}
-	d.pd.Bands, d.pd.WholeNodes = deadband.NewCache(bands), wholeNodes
+	d := &door{table: statetable.New(set), wire: NewWire(deadband.NewCache(bands))}
+	d.pd.Bands = deadband.NewCache(bands)
 	return d
 }
 
@@ -150,8 +150,8 @@ type same struct {
 	turns                int
 }
 
-func newSame(wholeNodes bool, edit ...func(*statetable.Settings)) *same {
-	return &same{decoded: newDoor(wholeNodes, edit...), bytes: newDoor(wholeNodes, edit...), both: newDoor(wholeNodes, edit...)}
+func newSame(edit ...func(*statetable.Settings)) *same {
+	return &same{decoded: newDoor(edit...), bytes: newDoor(edit...), both: newDoor(edit...)}
 }
 
 func (s *same) push(t testT, msg []byte, now time.Duration, accepted bool) []byte {
@@ -166,7 +166,7 @@ func (s *same) push(t testT, msg []byte, now time.Duration, accepted bool) []byt
 }
 
 func TestUnchangedReportIsItsHeartbeat(t *testing.T) {
-	s := newSame(false)
+	s := newSame()
 	msg := encode(t, nodeReport())
 	first, err := decode(s.push(t, msg, 0, true))
 	require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestUnchangedReportIsItsHeartbeat(t *testing.T) {
 }
 
 func TestDeadband(t *testing.T) {
-	s := newSame(false)
+	s := newSame()
 	value := func(v float64) []byte { return pointRequest(point0.fixed(4, math.Float64bits(v))) }
 	s.push(t, value(50), 0, true)
 	assert.Empty(t, s.push(t, value(50.75), time.Second, true), "within the band of 1")
@@ -194,7 +194,7 @@ func TestDeadband(t *testing.T) {
 func TestRegularForms(t *testing.T) {
 	for name, msg := range regular(t) {
 		t.Run(name, func(t *testing.T) {
-			assert.True(t, NewWire(nil, false).Read(msg, testTime))
+			assert.True(t, NewWire(nil).Read(msg, testTime))
 			sequence(t, msg, msg, 0)
 		})
 	}
@@ -204,7 +204,7 @@ func TestRegularForms(t *testing.T) {
 func TestIrregularForms(t *testing.T) {
 	for name, msg := range irregular(t) {
 		t.Run(name, func(t *testing.T) {
-			assert.False(t, NewWire(nil, false).Read(msg, testTime))
+			assert.False(t, NewWire(nil).Read(msg, testTime))
 			sequence(t, msg, msg, 0)
 		})
 	}
@@ -215,7 +215,7 @@ func TestTruncated(t *testing.T) {
 	for name, msg := range regular(t) {
 		for n := 1; n < len(msg); n++ {
 			_, err := decode(msg[:n])
-			if NewWire(nil, false).Read(msg[:n], testTime) {
+			if NewWire(nil).Read(msg[:n], testTime) {
 				require.NoError(t, err, "%s, %d bytes", name, n)
 			}
 		}
@@ -226,7 +226,7 @@ func TestTruncated(t *testing.T) {
 // whether the next hop accepts, how long after.
 func sequence(t testing.TB, a, b []byte, script uint32) {
 	t.Helper()
-	s := newSame(script>>31 != 0)
+	s := newSame()
 	var now time.Duration
 	for step := range 8 {
 		bits := script >> (4 * step)
@@ -263,7 +263,7 @@ func FuzzEquivalence(f *testing.F) {
 }
 
 func TestUnchangedReportDoesNotAllocate(t *testing.T) {
-	d := newDoor(false)
+	d := newDoor()
 	msg := encode(t, nodeReport())
 	out := make([]byte, 0, len(msg)+1024)
 	d.push(t, msg, true, 0, true)
@@ -286,7 +286,7 @@ func BenchmarkWire(b *testing.B) {
 	md := nodeReport()
 	msg := encode(b, md)
 	run := func(b *testing.B, msgs [][]byte) {
-		d := newDoor(false)
+		d := newDoor()
 		d.push(b, msgs[len(msgs)-1], true, 0, true)
 		out := make([]byte, 0, 2*len(msg))
 		b.ReportAllocs()
@@ -304,7 +304,7 @@ func BenchmarkWire(b *testing.B) {
 	}
 	b.Run("unchanged", func(b *testing.B) { run(b, [][]byte{msg}) })
 	b.Run("read_only", func(b *testing.B) {
-		w := NewWire(nil, false)
+		w := NewWire(nil)
 		b.ReportAllocs()
 		for b.Loop() {
 			w.Read(msg, testTime)

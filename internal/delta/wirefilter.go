@@ -68,9 +68,7 @@ func (w *Wire) judgeResource(r *wireResource) {
 		r.added = scopeBytes(own)
 		r.add(len(r.added))
 	}
-	unchanged := w.unchanged()
 	for i := range scopes {
-		scopes[i].gone = scopes[i].gone || unchanged
 		r.member(&scopes[i].element)
 	}
 	if at, due := w.heartbeatDue(r.isNode); due {

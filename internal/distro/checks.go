@@ -21,7 +21,7 @@ import (
 )
 
 // checks is a converter, since only a converter sees the configuration of `validate` and of
-// the start. It changes ports alone, where a variable asks for that.
+// the start. It changes nothing.
 type checks struct {
 	factories func() (otelcol.Factories, error)
 	to        io.Writer
@@ -43,25 +43,21 @@ type usedComponent struct {
 	settings, whole map[string]any
 }
 
-// Convert implements confmap.Converter. Keys and values are for the Collector to check.
+// Convert implements confmap.Converter. Names, keys and values are for the Collector to check.
 func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 	factories, err := c.factories()
 	if err != nil {
 		return err
 	}
-	used, names := usedComponents(conf, factories)
+	used := usedComponents(conf, factories)
 	memoryWarning(used, c.to)
-	errs := wrongNames(conf, names, factories)
-	all, readers := listens(conf, used, factories)
-	for _, l := range all {
+	var errs []error
+	for _, l := range listens(conf, used, factories) {
 		if err := listenaddress.Check(l.Address); err != nil {
 			errs = append(errs, fmt.Errorf("`%s` %w", l.Key, err))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	return movePorts(conf, names, used, all, readers)
+	return errors.Join(errs...)
 }
 
 // kindsOf are the factories by section and by the name of their type.
@@ -80,7 +76,8 @@ func byName[F component.Factory](factories map[component.Type]F) map[string]comp
 	return named
 }
 
-func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []usedComponent, names service) {
+func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []usedComponent) {
+	var names service
 	kinds := kindsOf(factories)
 	if part, err := conf.Sub("service"); err != nil || part.Unmarshal(&names, confmap.WithIgnoreUnused()) != nil {
 		names = service{} // The Collector says why.
@@ -109,7 +106,7 @@ func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []use
 		}
 		add("connectors", p["exporters"])
 	}
-	return used, names
+	return used
 }
 
 func (u usedComponent) key() string { return u.section + confmap.KeyDelimiter + u.id.String() }
@@ -139,25 +136,24 @@ func endpoints(path string, settings map[string]any, give func(key, endpoint str
 // Listen is an address that a configuration listens on, and its key.
 type Listen struct {
 	Key, Address string
-	of           component.ID
-	server       map[string]any // of the collector's own metrics, in their readers
+	telemetry    bool // of the collector's own metrics
 }
 
 // readersKey has where the collector's own metrics are served.
 const readersKey = "service::telemetry::metrics::readers"
 
 // listens are all addresses that are listened on, also by default.
-func listens(conf *confmap.Conf, used []usedComponent, factories otelcol.Factories) (all []Listen, readers []any) {
+func listens(conf *confmap.Conf, used []usedComponent, factories otelcol.Factories) (all []Listen) {
 	for _, u := range used {
 		if u.listens() {
-			endpoints(u.key(), u.whole, func(key, endpoint string) { all = append(all, Listen{Key: key, Address: endpoint, of: u.id}) })
+			endpoints(u.key(), u.whole, func(key, endpoint string) { all = append(all, Listen{Key: key, Address: endpoint}) })
 		}
 	}
 	own := confmap.New()
 	if conf.Get("service::telemetry::metrics::level") == "none" || own.Marshal(factories.Telemetry.CreateDefaultConfig()) != nil {
-		return all, nil
+		return all
 	}
-	readers, _ = cmp.Or(conf.Get(readersKey), own.Get("metrics::readers")).([]any)
+	readers, _ := cmp.Or(conf.Get(readersKey), own.Get("metrics::readers")).([]any)
 	for i, reader := range readers {
 		server, _ := reader.(map[string]any)
 		for _, key := range [...]string{"pull", "exporter", "prometheus"} {
@@ -167,9 +163,9 @@ func listens(conf *confmap.Conf, used []usedComponent, factories otelcol.Factori
 			host, _ := server["host"].(string)
 			all = append(all, Listen{
 				Key:     fmt.Sprintf("%s::%d::pull::exporter::prometheus", readersKey, i),
-				Address: net.JoinHostPort(host, fmt.Sprint(server["port"])), server: server,
+				Address: net.JoinHostPort(host, fmt.Sprint(server["port"])), telemetry: true,
 			})
 		}
 	}
-	return all, readers
+	return all
 }

@@ -58,13 +58,12 @@ type Command func(otelcol.CollectorSettings) *cobra.Command
 func Main(name, description string, factories func() (otelcol.Factories, error), commands []Command, providers ...confmap.ProviderFactory) {
 	dns.SetMinResolutionInterval(resolveAgain)
 	limitMemory()
-	factories = withLastUpload(factories)
 	set := otelcol.CollectorSettings{
 		BuildInfo: component.BuildInfo{Command: name, Description: description, Version: Version},
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
 			ResolverSettings: confmap.ResolverSettings{
-				ProviderFactories: withEnvironment(providers, os.Stderr),
+				ProviderFactories: providers,
 				ConverterFactories: []confmap.ConverterFactory{
 					confmap.NewConverterFactory(func(confmap.ConverterSettings) confmap.Converter { return checks{factories, os.Stderr} }),
 				},

@@ -3,11 +3,10 @@
 package distro
 
 import (
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,26 +32,18 @@ func reloadCommand(validate *cobra.Command) *cobra.Command {
 		Short: "Has a running collector read its configuration again, if that is valid",
 		Long: "Validates the configuration of a running collector and has the collector read it again. " +
 			"A configuration that is not valid leaves the collector as it is. " +
-			"The collector reads it by its own arguments, environment and directory. " +
-			"A file of --config has to be valid too.",
+			"The collector reads it by its own arguments, environment and directory.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			process, err := os.FindProcess(pid)
 			if err != nil {
 				return fmt.Errorf("process %d: %w", pid, err)
 			}
-			given := cmd.Flags().Changed("config")
-			if !given {
-				if err := standIn(cmd, pid); err != nil {
-					return err
-				}
+			if err := standIn(cmd, pid); err != nil {
+				return err
 			}
 			if err := validate.RunE(cmd, args); err != nil {
 				return fmt.Errorf("process %d keeps the configuration that it has: %w", pid, err)
-			}
-			if given {
-				// The process reads by its own arguments whatever was validated here.
-				return withoutConfig(cmd, pid)
 			}
 			if err := process.Signal(otelcol.SIGHUP); err != nil {
 				return fmt.Errorf("process %d: %w", pid, err)
@@ -60,26 +51,17 @@ func reloadCommand(validate *cobra.Command) *cobra.Command {
 			return nil
 		},
 	}
-	reload.Flags().AddFlagSet(validate.Flags())
+	reload.Flags().AddFlagSet(validate.Flags()) // which the process may have been started with
 	reload.Flags().IntVar(&pid, "pid", 1, "The process to reload; in a container it is the first")
 	return reload
-}
-
-// withoutConfig runs this command once more, for what the process itself would read.
-func withoutConfig(cmd *cobra.Command, pid int) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	again := exec.CommandContext(cmd.Context(), self, "reload", "--pid", strconv.Itoa(pid)) //nolint:gosec // G204: this program
-	again.Args[0] = os.Args[0]
-	again.Stdout, again.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
-	return again.Run()
 }
 
 // standIn has cmd see what the process sees. A process of
 // another name is refused: 1 is often an init.
 func standIn(cmd *cobra.Command, pid int) error {
+	if cmd.Flags().Changed("config") {
+		return errors.New("`--config` is given: the process reads by its own arguments; `validate` checks a file")
+	}
 	proc := fmt.Sprintf("/proc/%d/", pid)
 	line, err := os.ReadFile(proc + "cmdline") //nolint:gosec // G304: of a process
 	if err != nil {

@@ -22,18 +22,12 @@ func Check(endpoint string) error {
 		return nil
 	}
 	right := "127.0.0.1:4317 or [::1]:4317"
-	if at := strings.LastIndexByte(endpoint, ':'); at > 0 && isPort(endpoint[at+1:]) && Host(endpoint[:at]) != endpoint[:at] {
-		right = Host(endpoint[:at]) + endpoint[at:]
+	if at := strings.LastIndexByte(endpoint, ':'); at > 0 && isPort(endpoint[at+1:]) {
+		if addr, err := netip.ParseAddr(endpoint[:at]); err == nil && addr.Is6() {
+			right = "[" + endpoint[:at] + "]" + endpoint[at:]
+		}
 	}
 	return fmt.Errorf("is %q, must be a host and a port of 0 to 65535, such as %s", endpoint, right)
-}
-
-// Host returns a host as it has to be in front of a port: an IPv6 address in brackets.
-func Host(host string) string {
-	if addr, err := netip.ParseAddr(host); err == nil && addr.Is6() {
-		return "[" + host + "]"
-	}
-	return host
 }
 
 func isPort(text string) bool {

@@ -5,18 +5,19 @@ package threshold
 import (
 	"strings"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // Respond appends what c has to say to a client of these groups, at most
 // wire.MaxGroups. To a client that is one node it tells that node's verdict, to others
 // all verdicts. It appends nothing where there is nothing valid to say; c may be nil.
-func (c *Cluster) Respond(dst []wire.Header, names *wire.Names, node string, groups []string) []wire.Header {
+func (c *Cluster) Respond(dst []wire.Header, node string, groups []string) []wire.Header {
 	if c == nil {
 		return dst
 	}
 	if w := c.Wide; w != nil {
-		dst = append(dst, wire.Header{Name: names.Threshold, Value: w.Number}, wire.Header{Name: names.QuorumMet, Value: boolText(w.QuorumMet)})
+		dst = append(dst, wire.Header{Name: gpusemconv.HeaderThreshold, Value: w.Number}, wire.Header{Name: gpusemconv.HeaderQuorumMet, Value: boolText(w.QuorumMet)})
 	}
 	all, room := c.find(node, groups)
 	var params, verdicts strings.Builder
@@ -44,10 +45,10 @@ func (c *Cluster) Respond(dst []wire.Header, names *wire.Names, node string, gro
 		}
 	}
 	if params.Len() > 0 {
-		dst = append(dst, wire.Header{Name: names.Params, Value: params.String()})
+		dst = append(dst, wire.Header{Name: gpusemconv.HeaderParams, Value: params.String()})
 	}
 	if verdicts.Len() > 0 {
-		dst = append(dst, wire.Header{Name: names.Verdict, Value: verdicts.String()})
+		dst = append(dst, wire.Header{Name: gpusemconv.HeaderVerdict, Value: verdicts.String()})
 	}
 	return dst
 }

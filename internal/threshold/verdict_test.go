@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
@@ -29,14 +30,14 @@ func judged(group string, stragglers ...Verdict) Value {
 // answer is what a client of these groups gets, and what it makes of it.
 func answer(t *testing.T, c *Cluster, node string, groups ...string) (headers map[string]string, values []Value) {
 	headers = map[string]string{}
-	for _, h := range c.Respond(nil, &wire.Names{Params: "params", Verdict: "verdict"}, node, groups) {
+	for _, h := range c.Respond(nil, node, groups) {
 		headers[h.Name] = h.Value
 	}
 	verdicts := []string{}
-	if h := headers["verdict"]; h != "" {
+	if h := headers[gpusemconv.HeaderVerdict]; h != "" {
 		verdicts = append(verdicts, h)
 	}
-	values, err := ParseAnswer([]string{headers["params"]}, verdicts, node)
+	values, err := ParseAnswer([]string{headers[gpusemconv.HeaderParams]}, verdicts, node)
 	require.NoError(t, err)
 	return headers, values
 }
@@ -60,7 +61,7 @@ func TestVerdictsCrossTheWire(t *testing.T) {
 	c := clusterOf(t, in...)
 	headers, got := answer(t, c, "", odd, "g")
 	assert.Equal(t, in, got)
-	assert.True(t, strings.HasPrefix(headers["verdict"], `"slow";g="g";v=1790000000000;since=1789999990;loss="0.12";sig=throughput, "odd `), "greatest loss first: %s", headers["verdict"])
+	assert.True(t, strings.HasPrefix(headers[gpusemconv.HeaderVerdict], `"slow";g="g";v=1790000000000;since=1789999990;loss="0.12";sig=throughput, "odd `), "greatest loss first: %s", headers[gpusemconv.HeaderVerdict])
 	for _, text := range headers {
 		list, err := httpsfv.UnmarshalList([]string{text})
 		require.NoError(t, err)
@@ -78,13 +79,13 @@ func TestVerdictsCrossTheWire(t *testing.T) {
 
 	// One node gets its own verdict, and what it got says nothing of others.
 	headers, got = answer(t, c, "slow", "g")
-	assert.Equal(t, `"slow";g="g";v=1790000000000;since=1789999990;loss="0.12";sig=throughput`, headers["verdict"])
+	assert.Equal(t, `"slow";g="g";v=1790000000000;since=1789999990;loss="0.12";sig=throughput`, headers[gpusemconv.HeaderVerdict])
 	_, _, told = got[0].Of("less")
 	assert.False(t, told)
 	_, handed := answer(t, clusterOf(t, got[0]), "", "g")
 	assert.False(t, handed[0].All)
 	headers, got = answer(t, c, "other", "g")
-	assert.NotContains(t, headers, "verdict")
+	assert.NotContains(t, headers, gpusemconv.HeaderVerdict)
 	_, straggler, told = got[0].Of("other")
 	assert.True(t, !straggler && told)
 
@@ -108,7 +109,7 @@ func TestVerdictsStayWithinAHeader(t *testing.T) {
 	values[0] = judged(groups[0], Verdict{Node: "worst", Loss: 0.9})
 	c := clusterOf(t, values...)
 	headers, got := answer(t, c, "", groups...)
-	size := len(headers["params"]) + len(headers["verdict"])
+	size := len(headers[gpusemconv.HeaderParams]) + len(headers[gpusemconv.HeaderVerdict])
 	assert.LessOrEqual(t, size, wire.MaxHeaderBytes, "together")
 	assert.Greater(t, size, wire.MaxHeaderBytes-200)
 	require.Len(t, got, wire.MaxGroups)
@@ -131,7 +132,7 @@ func TestVerdictsStayWithinAHeader(t *testing.T) {
 		groups = append(groups, long[i].Group)
 	}
 	headers, _ = answer(t, clusterOf(t, long...), slow.Node, groups...)
-	assert.LessOrEqual(t, len(headers["params"])+len(headers["verdict"]), wire.MaxHeaderBytes, "escaped names are twice as long")
+	assert.LessOrEqual(t, len(headers[gpusemconv.HeaderParams])+len(headers[gpusemconv.HeaderVerdict]), wire.MaxHeaderBytes, "escaped names are twice as long")
 }
 
 func TestHostileVerdicts(t *testing.T) {
@@ -170,7 +171,7 @@ func TestHostileVerdicts(t *testing.T) {
 
 func FuzzParseAnswer(f *testing.F) {
 	var headers []string
-	for _, h := range clusterOf(f, judged("AR/stage-0", slow)).Respond(nil, &wire.Names{}, "", []string{"AR/stage-0"}) {
+	for _, h := range clusterOf(f, judged("AR/stage-0", slow)).Respond(nil, "", []string{"AR/stage-0"}) {
 		headers = append(headers, h.Value)
 	}
 	f.Add(headers[0], headers[1])
@@ -181,7 +182,7 @@ func FuzzParseAnswer(f *testing.F) {
 		for _, v := range values {
 			require.NoError(t, v.Validate())
 			c := clusterOf(t, v)
-			told := c.Respond(nil, &wire.Names{}, "", []string{v.Group})
+			told := c.Respond(nil, "", []string{v.Group})
 			require.NotEmpty(t, told)
 			again := []string{}
 			if len(told) > 1 {
@@ -222,10 +223,10 @@ func TestAMiddleTierHandsVerdictsDown(t *testing.T) {
 
 func BenchmarkRespond(b *testing.B) {
 	c := clusterOf(b, judged("AR/stage-0", slow))
-	groups, names := []string{"AR/stage-0"}, &wire.Names{Params: "gpu-straggler-params", Verdict: "gpu-straggler-verdict"}
+	groups := []string{"AR/stage-0"}
 	var dst []wire.Header
 	b.ReportAllocs()
 	for b.Loop() {
-		dst = c.Respond(dst[:0], names, "slow", groups)
+		dst = c.Respond(dst[:0], "slow", groups)
 	}
 }

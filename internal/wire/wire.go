@@ -18,20 +18,6 @@ const (
 	MaxHeaderBytes = 8 << 10
 )
 
-// Names are the header names on the wire; gRPC metadata uses them in lower case.
-type Names struct {
-	Cluster   string `mapstructure:"cluster"`
-	Node      string `mapstructure:"node"`
-	Group     string `mapstructure:"group"`
-	Tier      string `mapstructure:"tier"`
-	Threshold string `mapstructure:"threshold"`
-	QuorumMet string `mapstructure:"quorum_met"`
-	Params    string `mapstructure:"params"`
-	Verdict   string `mapstructure:"verdict"`
-	Epoch     string `mapstructure:"epoch"`
-	Standing  string `mapstructure:"standing"`
-}
-
 // Header is one response header.
 type Header struct{ Name, Value string }
 

@@ -48,7 +48,7 @@ func TestRPM(t *testing.T) {
 		},
 		{
 			"gpu-collector-agent-1.2.3~rc.1-1.aarch64.rpm", "gpu-collector-agent", "gpu-collector-agent",
-			[]string{"/etc/default/gpu-collector-agent", "/etc/gpu-collector/agent.yaml", "/etc/gpu-collector/dcgm-names.yaml", "/etc/gpu-collector/nccl.yaml"},
+			[]string{"/etc/default/gpu-collector-agent", "/etc/gpu-collector/agent.yaml", "/etc/gpu-collector/dcgm-names.yaml", "/etc/gpu-collector/nccl.yaml", "/etc/gpu-collector/second-agent.yaml"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -39,12 +39,6 @@ const (
 	OverLimitForward = "forward"
 )
 
-// The granularities: the part of a changed report that is forwarded.
-const (
-	GranularityPoint = "point" // what changed
-	GranularityNode  = "node"  // all of the node's points in the report
-)
-
 // Config of the diff processor.
 type Config struct {
 	// FlushInterval is the period at which what changed is forwarded, last values
@@ -83,9 +77,6 @@ type Config struct {
 	// Deadbands say by a metric's name how far a forwarded value may be from the
 	// true one. The first that matches counts.
 	Deadbands []deadband.Rule `mapstructure:"deadbands"`
-	// Granularity is what is forwarded when a point changed: GranularityPoint or
-	// GranularityNode.
-	Granularity string `mapstructure:"granularity"`
 	// ThresholdExtension is the extension that hears when the next hop lacks
 	// state. Without it, ResyncInterval alone brings that back.
 	ThresholdExtension *component.ID `mapstructure:"threshold_extension"`
@@ -114,7 +105,6 @@ func createDefaultConfig() component.Config {
 		MaxSeriesPerNode: 16_384,
 		// A gRPC server takes 4 MiB by default, and refuses more for good.
 		MaxBatchBytes: 1 << 20,
-		Granularity:   GranularityPoint,
 		// An exporter has no bound of its own.
 		OverLimit: OverLimitDrop,
 	}
@@ -161,9 +151,6 @@ func (c *Config) Validate() error {
 	}
 	if c.OverLimit != OverLimitDrop && c.OverLimit != OverLimitForward {
 		errs = append(errs, fmt.Errorf("`over_limit` is %q: must be %q or %q", c.OverLimit, OverLimitDrop, OverLimitForward))
-	}
-	if c.Granularity != GranularityPoint && c.Granularity != GranularityNode {
-		errs = append(errs, fmt.Errorf("`granularity` is %q: must be %q or %q", c.Granularity, GranularityPoint, GranularityNode))
 	}
 	for i := range c.Deadbands {
 		if err := c.Deadbands[i].Check(); err != nil {

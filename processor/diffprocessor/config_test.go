@@ -40,7 +40,6 @@ func TestLoadConfig(t *testing.T) {
 			MaxBytes:          100_000_000,
 			OverLimit:         OverLimitForward,
 			VanishedAfter:     time.Minute,
-			Granularity:       GranularityNode,
 			Deadbands: []deadband.Rule{
 				{Metric: "hw.temperature", Absolute: 1},
 				{Metric: "hw.gpu.clock.*", Absolute: 15e6, Relative: 0.01},
@@ -91,7 +90,7 @@ func TestValidate(t *testing.T) {
 			},
 			[]string{
 				"`flush_interval`", "`max_batch_bytes`", "`max_pending_points`", "`resync_interval`", "`heartbeat_interval`", "`ttl`", "`vanished_after`", "`max_nodes`", "`max_series`", "`cluster_share`", "`max_series_per_node`", "`max_bytes`", "`over_limit`",
-				"`granularity` is \"\": must be \"point\" or \"node\"", "`deadbands[0]`: `metric` is empty",
+				"`deadbands[0]`: `metric` is empty",
 			},
 		},
 	} {

@@ -94,7 +94,6 @@ func (c *Config) table() statetable.Settings {
 		ClusterShare:      c.ClusterShare,
 		VanishedAfter:     c.VanishedAfter,
 		OpaqueInterval:    delta.OpaqueInterval,
-		WholeNodes:        c.Granularity == GranularityNode,
 		TTL:               c.TTL,
 		ResyncInterval:    c.ResyncInterval,
 		HeartbeatInterval: c.HeartbeatInterval,

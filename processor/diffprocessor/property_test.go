@@ -246,21 +246,18 @@ func (f *fleet) flush() {
 // node has reported. A series that vanished is then gone there, too.
 func TestReceiverFollowsSender(t *testing.T) {
 	for _, mode := range []struct {
-		name        string
-		flush       time.Duration
-		granularity string
-	}{
-		{"inline", 0, GranularityPoint}, {"conflating", time.Second, GranularityPoint}, {"whole nodes", 0, GranularityNode},
-	} {
+		name  string
+		flush time.Duration
+	}{{"inline", 0}, {"conflating", time.Second}} {
 		t.Run(mode.name, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) { followSender(t, mode.flush, mode.granularity) })
+			rapid.Check(t, func(t *rapid.T) { followSender(t, mode.flush) })
 		})
 	}
 }
 
-func followSender(t *rapid.T, flush time.Duration, granularity string) {
+func followSender(t *rapid.T, flush time.Duration) {
 	cfg := createDefaultConfig().(*Config)
-	cfg.FlushInterval, cfg.Granularity = flush, granularity
+	cfg.FlushInterval = flush
 	cfg.Deadbands = []deadband.Rule{band}
 	cfg.MaxBatchBytes = rapid.IntRange(1, 1000).Draw(t, "max_batch_bytes")
 	cfg.ResyncInterval = 0 // or it would heal what else is wrong

@@ -180,12 +180,9 @@ func (c *Identity) Validate() error {
 }
 
 func (c *Identity) rule() clientidentity.Rule {
-	return clientidentity.Rule{Cluster: c.ClusterAuthAttribute, Node: c.NodeAuthAttribute}
-}
-
-// everybody is for whom all clients speak where there is no rule.
-func (c *Identity) everybody() clientidentity.Identity {
-	return clientidentity.Identity{Cluster: cmp.Or(c.Cluster, clientidentity.Any), Node: cmp.Or(c.Node, clientidentity.Any)}
+	return clientidentity.Rule{
+		Cluster: c.ClusterAuthAttribute, Node: c.NodeAuthAttribute, Everybody: clientidentity.Identity{Cluster: c.Cluster, Node: c.Node},
+	}
 }
 
 // Validate implements xconfmap.Validator.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -42,6 +44,9 @@ func (r *fleetReceiver) status(ctx context.Context, transport threshold.Transpor
 	}
 	switch {
 	case errors.As(err, &refused):
+		cluster, _ := r.refused.Note(refused.Cluster, time.Time{}) // which has lines of the log as well
+		r.telemetry.ReceiverFleetOtlpRefusals.Add(ctx, 1, metric.WithAttributes(r.id(),
+			attribute.String("cluster", cluster), attribute.String("reason", string(refused.Reason))))
 		return later(codes.ResourceExhausted, err.Error(), refused.RetryAfter)
 	case errors.Is(err, errLate), errors.Is(err, os.ErrDeadlineExceeded):
 		r.telemetry.ReceiverFleetOtlpReceiveTimeouts.Add(context.WithoutCancel(ctx), 1)

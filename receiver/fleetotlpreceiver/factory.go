@@ -18,35 +18,25 @@ import (
 // share its servers.
 func NewFactory() receiver.Factory {
 	var receivers sharedinstance.Instances[*Config, *fleetReceiver]
-	acquire := func(set receiver.Settings, cfg component.Config) (*handle, error) {
+	acquire := func(set receiver.Settings, cfg component.Config, feed func(*fleetReceiver)) (*handle, error) {
 		c := cfg.(*Config)
 		h, err := receivers.Acquire(c, func() (*fleetReceiver, error) { return newReceiver(set, c) })
-		if err == nil {
-			h.Get().pipelines++
+		if err != nil {
+			return nil, err
 		}
-		return &handle{h}, err
+		feed(h.Get())
+		h.Get().pipelines++
+		return &handle{h}, nil
 	}
 	return receiver.NewFactory(metadata.Type, createDefaultConfig,
 		receiver.WithMetrics(func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
-			h, err := acquire(set, cfg)
-			if err == nil {
-				h.Get().metrics = next
-			}
-			return h, err
+			return acquire(set, cfg, func(r *fleetReceiver) { r.metrics = next })
 		}, metadata.MetricsStability),
 		receiver.WithLogs(func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Logs) (receiver.Logs, error) {
-			h, err := acquire(set, cfg)
-			if err == nil {
-				h.Get().logs = next
-			}
-			return h, err
+			return acquire(set, cfg, func(r *fleetReceiver) { r.logs = next })
 		}, metadata.LogsStability),
 		receiver.WithTraces(func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Traces) (receiver.Traces, error) {
-			h, err := acquire(set, cfg)
-			if err == nil {
-				h.Get().traces = next
-			}
-			return h, err
+			return acquire(set, cfg, func(r *fleetReceiver) { r.traces = next })
 		}, metadata.TracesStability))
 }
 

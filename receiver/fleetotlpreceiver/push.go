@@ -4,6 +4,7 @@ package fleetotlpreceiver
 
 import (
 	"context"
+	"iter"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/otel/attribute"
@@ -61,12 +62,9 @@ func (r *fleetReceiver) push(ctx context.Context, s *signal, req *request) ([]wi
 // identify returns for whom the client of a push may speak, and what the answer needs to
 // know of it.
 func (r *fleetReceiver) identify(ctx context.Context, req *request) (clientidentity.Identity, *threshold.Push, error) {
-	client := r.cfg.Identity.everybody()
-	if r.rule.On() {
-		var err error
-		if client, err = r.rule.Of(ctx); err != nil {
-			return client, nil, err
-		}
+	client, err := r.rule.Of(ctx)
+	if err != nil {
+		return client, nil, err
 	}
 	var cluster, node string
 	if r.answers != nil {
@@ -75,10 +73,7 @@ func (r *fleetReceiver) identify(ctx context.Context, req *request) (clientident
 		cluster = names[0]
 	}
 	p := &threshold.Push{Transport: req.transport, Header: req.header, Node: client.NodeOr(node)}
-	p.Caller = wire.Caller{Cluster: client.ClusterOr(cluster), Authenticated: client.Cluster != clientidentity.Any}
-	if p.Invalid = p.Caller.Cluster != "" && !wire.ValidName(p.Caller.Cluster); p.Invalid {
-		p.Caller = wire.Caller{}
-	}
+	p.Caller, p.Invalid = client.Caller(cluster)
 	return client, p, nil
 }
 
@@ -160,6 +155,6 @@ func option(key, value string) metric.AddOption {
 type batch struct {
 	items     int
 	compared  bool // also without items it belongs to the table
-	resources func(yield func(pcommon.Resource) bool)
+	resources iter.Seq[pcommon.Resource]
 	consume   func(context.Context, *observer) error
 }

@@ -110,7 +110,7 @@ func TestAMessageThatDoesNotCome(t *testing.T) {
 	_, err = conn.Read(head)
 	require.NoError(t, err)
 	assert.Equal(t, "HTTP/1.1 503", string(head))
-	eventually(t, func() bool { return s.limiter.Usage().InUse == 0 }, "the permits are back")
+	eventually(t, func() bool { n, _ := s.limiter.InUse(); return n == 0 }, "the permits are back")
 	metadatatest.AssertEqualReceiverFleetOtlpReceiveTimeouts(t, s.tel, []metricdata.DataPoint[int64]{{Value: 2}}, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
 }
 
@@ -130,6 +130,9 @@ func TestAnAuthenticatorThatTakesLong(t *testing.T) {
 	}()
 	<-inside
 	var slow sync.WaitGroup
+	defer slow.Wait()
+	release := sync.OnceFunc(func() { close(d.wait) })
+	defer release() // also when the test fails
 	slow.Go(func() {
 		_, err := s.call(t.Context(), metricsMethod, msg, "authorization", "slow")
 		assert.Equal(t, codes.Unauthenticated, status.Code(err))
@@ -154,8 +157,6 @@ func TestAnAuthenticatorThatTakesLong(t *testing.T) {
 			return err != nil && strings.Contains(err.Error(), want)
 		}, transport)
 	}
-	close(d.wait)
-	slow.Wait()
 }
 
 // TestWhoMaySpeakForWhom: a push is its client's own, of any signal, or goes nowhere.
@@ -215,7 +216,7 @@ func TestAPanicOfThePipeline(t *testing.T) {
 	req.Header.Set("Content-Type", contentProtobuf)
 	_, err = http.DefaultClient.Do(req) //nolint:bodyclose // there is no answer
 	require.Error(t, err)
-	eventually(t, func() bool { return s.limiter.Usage().InUse == 0 }, "the permit is back")
+	eventually(t, func() bool { n, _ := s.limiter.InUse(); return n == 0 }, "the permit is back")
 }
 
 // TestAnswersAsTheMiddleware: straggler_threshold answers the same, whether it is a

@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/delta"
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadata"
@@ -31,6 +32,7 @@ type fleetReceiver struct {
 	set       receiver.Settings
 	telemetry *metadata.TelemetryBuilder
 	limiter   *admission.Limiter
+	refused   memorybudget.Shortages // names the clusters of refusals
 	rule      clientidentity.Rule
 	observers map[threshold.Transport]*receiverhelper.ObsReport
 
@@ -76,28 +78,22 @@ func newReceiver(set receiver.Settings, cfg *Config) (*fleetReceiver, error) {
 // observe has the figures of the limiter read when somebody reads them. Without the
 // receiver's id one of several would take the place of the others.
 func (r *fleetReceiver) observe() error {
-	id := attribute.String("receiver", r.set.ID.String())
-	gauge := func(figure func(*admission.Usage) int64) metric.Int64Callback {
+	gauge := func(figure func() int64) metric.Int64Callback {
 		return func(_ context.Context, o metric.Int64Observer) error {
-			usage := r.limiter.Usage()
-			o.Observe(figure(&usage), metric.WithAttributes(id))
+			o.Observe(figure(), metric.WithAttributes(r.id()))
 			return nil
 		}
 	}
 	return errors.Join(
-		r.telemetry.RegisterReceiverFleetOtlpPermitsInUseCallback(gauge(func(u *admission.Usage) int64 { return int64(u.InUse) })),
-		r.telemetry.RegisterReceiverFleetOtlpPermitsLimitCallback(gauge(func(u *admission.Usage) int64 { return int64(u.Limit) })),
-		r.telemetry.RegisterReceiverFleetOtlpBytesInUseCallback(gauge(func(u *admission.Usage) int64 { return u.BytesInUse })),
-		r.telemetry.RegisterReceiverFleetOtlpBytesLimitCallback(gauge(func(u *admission.Usage) int64 { return u.BytesLimit })),
-		r.telemetry.RegisterReceiverFleetOtlpRefusalsCallback(func(_ context.Context, o metric.Int64Observer) error {
-			for cluster, counts := range r.limiter.Usage().Refused {
-				for reason, n := range counts {
-					o.Observe(n, metric.WithAttributes(id, attribute.String("cluster", cluster), attribute.String("reason", string(reason))))
-				}
-			}
-			return nil
-		}),
+		r.telemetry.RegisterReceiverFleetOtlpPermitsInUseCallback(gauge(func() int64 { n, _ := r.limiter.InUse(); return int64(n) })),
+		r.telemetry.RegisterReceiverFleetOtlpPermitsLimitCallback(gauge(func() int64 { return int64(r.limiter.Permits) })),
+		r.telemetry.RegisterReceiverFleetOtlpBytesInUseCallback(gauge(func() int64 { _, n := r.limiter.InUse(); return n })),
+		r.telemetry.RegisterReceiverFleetOtlpBytesLimitCallback(gauge(func() int64 { return r.limiter.Bytes })),
 	)
+}
+
+func (r *fleetReceiver) id() attribute.KeyValue {
+	return attribute.String("receiver", r.set.ID.String())
 }
 
 // start finds the extensions and serves. The processors have started.

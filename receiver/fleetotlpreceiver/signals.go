@@ -4,6 +4,7 @@ package fleetotlpreceiver
 
 import (
 	"context"
+	"iter"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
@@ -93,12 +94,7 @@ func (r *fleetReceiver) decodeMetrics(msg []byte, json bool) (*batch, error) {
 	err := unmarshal(req, msg, json)
 	md := req.Metrics()
 	return &batch{
-		items: md.DataPointCount(),
-		resources: func(yield func(pcommon.Resource) bool) {
-			for _, rm := range md.ResourceMetrics().All() {
-				yield(rm.Resource())
-			}
-		},
+		items: md.DataPointCount(), resources: resources(md.ResourceMetrics().All()),
 		consume: func(ctx context.Context, obs *observer) error { return r.consumeMetrics(ctx, obs, md) },
 	}, err
 }
@@ -131,40 +127,34 @@ func (r *fleetReceiver) decodeLogs(msg []byte, json bool) (*batch, error) {
 	req := plogotlp.NewExportRequest()
 	err := unmarshal(req, msg, json)
 	ld := req.Logs()
-	return &batch{
-		items: ld.LogRecordCount(),
-		resources: func(yield func(pcommon.Resource) bool) {
-			for _, rl := range ld.ResourceLogs().All() {
-				yield(rl.Resource())
-			}
-		},
-		consume: func(ctx context.Context, obs *observer) error {
-			items := ld.LogRecordCount()
-			ctx = obs.StartLogsOp(ctx)
-			err := r.logs.ConsumeLogs(ctx, ld)
-			obs.EndLogsOp(ctx, format, items, err)
-			return err
-		},
-	}, err
+	items := ld.LogRecordCount()
+	return &batch{items: items, resources: resources(ld.ResourceLogs().All()), consume: func(ctx context.Context, obs *observer) error {
+		ctx = obs.StartLogsOp(ctx)
+		err := r.logs.ConsumeLogs(ctx, ld)
+		obs.EndLogsOp(ctx, format, items, err)
+		return err
+	}}, err
 }
 
 func (r *fleetReceiver) decodeTraces(msg []byte, json bool) (*batch, error) {
 	req := ptraceotlp.NewExportRequest()
 	err := unmarshal(req, msg, json)
 	td := req.Traces()
-	return &batch{
-		items: td.SpanCount(),
-		resources: func(yield func(pcommon.Resource) bool) {
-			for _, rs := range td.ResourceSpans().All() {
-				yield(rs.Resource())
+	items := td.SpanCount()
+	return &batch{items: items, resources: resources(td.ResourceSpans().All()), consume: func(ctx context.Context, obs *observer) error {
+		ctx = obs.StartTracesOp(ctx)
+		err := r.traces.ConsumeTraces(ctx, td)
+		obs.EndTracesOp(ctx, format, items, err)
+		return err
+	}}, err
+}
+
+func resources[E interface{ Resource() pcommon.Resource }](all iter.Seq2[int, E]) iter.Seq[pcommon.Resource] {
+	return func(yield func(pcommon.Resource) bool) {
+		for _, e := range all {
+			if !yield(e.Resource()) {
+				return
 			}
-		},
-		consume: func(ctx context.Context, obs *observer) error {
-			items := td.SpanCount()
-			ctx = obs.StartTracesOp(ctx)
-			err := r.traces.ConsumeTraces(ctx, td)
-			obs.EndTracesOp(ctx, format, items, err)
-			return err
-		},
-	}, err
+		}
+	}
 }

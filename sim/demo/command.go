@@ -160,7 +160,7 @@ func newCollector(set otelcol.CollectorSettings, o *options, dir string, ports [
 	if err := os.WriteFile(recording, configs.DemoRecording, 0o600); err != nil {
 		return nil, fmt.Errorf("the recording: %w", err)
 	}
-	env := map[string]string{"DEMO_DATA": recording, "STATE_DIRECTORY": dir, "GPU_COLLECTOR_LISTEN": o.listen, "GPU_COLLECTOR_PORT_OFFSET": ""}
+	env := map[string]string{"DEMO_DATA": recording, "STATE_DIRECTORY": dir, "GPU_COLLECTOR_LISTEN": o.listen}
 	for i, port := range ports {
 		env[servers[i].env] = strconv.Itoa(port)
 	}

@@ -58,7 +58,7 @@ func (e *fakeExtension) answer(cluster, node, group string) func(string) []strin
 	defer e.mu.Unlock()
 	headers := map[string][]string{}
 	if e.snap != nil {
-		for _, h := range e.snap.Clusters[cluster].Respond(nil, &wire.Names{Params: gpusemconv.HeaderParams, Verdict: gpusemconv.HeaderVerdict}, node, []string{group}) {
+		for _, h := range e.snap.Clusters[cluster].Respond(nil, node, []string{group}) {
 			headers[h.Name] = []string{h.Value}
 		}
 	}

@@ -3,11 +3,10 @@
 package integration
 
 import (
-	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,8 +14,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // agentBinary builds the lean distribution.
@@ -71,6 +68,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		"remote-write.yaml": {"configs/gateway.yaml"},
 		"otlp-push.yaml":    {"configs/gateway.yaml"},
 		"nccl.yaml":         {"configs/agent.yaml"},
+		"second-agent.yaml": {"configs/agent.yaml"},
 		"nvidia-smi.yaml":   {"configs/demo.yaml", "configs/all-in-one.yaml"},
 	}
 	require.Len(t, below, len(overlays), "what each overlay goes over")
@@ -159,72 +157,42 @@ func TestValidateNamesAnAddressThatIsNone(t *testing.T) {
 	assert.NoError(t, err, said)
 }
 
-// TestValidateSaysWhatWouldBeRight: of components that are misspelt. The start says the same.
-func TestValidateSaysWhatWouldBeRight(t *testing.T) {
+// TestASecondAgent: its overlay moves each port of an agent, and not where it pushes.
+func TestASecondAgent(t *testing.T) {
 	t.Parallel()
-	for overlay, says := range map[string]string{
-		`processors: {stragler/a: {}}`:                            "`processors` has \"stragler/a\", which is no processor of this distribution: did you mean straggler?",
-		`service: {pipelines: {metrics: {receivers: [nvlm]}}}`:    "`service::pipelines::metrics::receivers` lists \"nvlm\", which is not configured: did you mean nvml?",
-		`service: {extensions: [expositon, straggler_threshold]}`: "`service::extensions` lists \"expositon\", which is not configured: did you mean exposition?",
-	} {
-		said, err := validate(t, collectorBinary, "configs/agent.yaml", overlay+"\n")
-		require.Error(t, err, overlay)
-		assert.Contains(t, said, says, overlay)
-	}
-	cmd := exec.CommandContext(t.Context(), collectorBinary, configArgs(t, []string{"configs/agent.yaml", "service: {extensions: [expositon]}\n"})...)
-	cmd.Dir = root
-	said, err := cmd.CombinedOutput()
-	require.Error(t, err)
-	assert.Contains(t, string(said), "did you mean exposition?")
-}
-
-// shippedPorts are those of agent.yaml and gateway.yaml.
-var shippedPorts = []int{4317, 4318, 8085, 8086, 8888, 9464, 13133}
-
-func portOffset(n int) string { return "GPU_COLLECTOR_PORT_OFFSET=" + strconv.Itoa(n) }
-
-// TestCollectorsOfOneMachine: two agents and their gateway, as they ship, differ in one
-// variable. An exporter stays where it is, unless that is in its own process.
-func TestCollectorsOfOneMachine(t *testing.T) {
-	t.Parallel()
-	gateway := loopback.FreeOffset(t, shippedPorts...)
-	start(t, options{configs: []string{"configs/gateway.yaml"}, env: []string{portOffset(gateway), "GPU_COLLECTOR_LISTEN=127.0.0.1"}})
-	for range 2 {
-		agent := loopback.FreeOffset(t, shippedPorts...)
-		start(t, options{configs: []string{"configs/agent.yaml"}, env: []string{
-			portOffset(agent), fmt.Sprintf("GPU_COLLECTOR_GATEWAY=127.0.0.1:%d", 4317+gateway), "GPU_COLLECTOR_INSECURE=true",
-		}})
-		scrape(t, fmt.Sprintf("127.0.0.1:%d", 8888+agent))
-		assert.Equal(t, http.StatusOK, get(t, fmt.Sprintf("http://127.0.0.1:%d/status", 13133+agent)).status)
-	}
-	scrape(t, fmt.Sprintf("127.0.0.1:%d", 9464+gateway))
-
-	printed := func(config string, env ...string) string {
-		cmd := exec.CommandContext(t.Context(), collectorBinary, "print-config", "--config", config)
-		cmd.Dir, cmd.Env = root, env
+	printed := func(configs ...string) string {
+		cmd := exec.CommandContext(t.Context(), collectorBinary, append([]string{"print-config"}, configArgs(t, configs)...)...)
+		cmd.Dir, cmd.Env = root, []string{"GPU_COLLECTOR_GATEWAY=127.0.0.1:4317"}
 		text, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(text))
 		return string(text)
 	}
-	assert.Equal(t, 2, strings.Count(printed("configs/all-in-one.yaml", portOffset(100)), "endpoint: 127.0.0.1:14417\n"), "of the receiver and of the exporter")
-	agent := printed("configs/agent.yaml", portOffset(100), "GPU_COLLECTOR_GATEWAY=127.0.0.1:4317")
-	assert.Equal(t, 2, strings.Count(agent, "endpoint: 127.0.0.1:4317\n"), "of both exporters: the gateway is another process")
-	assert.Contains(t, agent, "port: 8988\n")
-	for value, says := range map[string]string{"a": "is \"a\": it must be a whole number", "64000": "must be 1 to 65535", "-5000": "must be 1 to 65535"} {
-		cmd := exec.CommandContext(t.Context(), collectorBinary, "validate", "--config", "configs/agent.yaml")
-		cmd.Dir, cmd.Env = root, []string{"GPU_COLLECTOR_PORT_OFFSET=" + value}
-		text, err := cmd.CombinedOutput()
-		require.Error(t, err, value)
-		assert.Contains(t, string(text), says)
+	listens := regexp.MustCompile(`endpoint: 127\.0\.0\.1:(\d+)\n`)
+	first := listens.FindAllStringSubmatch(printed("configs/agent.yaml"), -1)
+	second := listens.FindAllStringSubmatch(printed("configs/agent.yaml", "configs/overlays/second-agent.yaml"), -1)
+	require.Len(t, second, len(first))
+	moved := 0
+	for i := range first {
+		a, err := strconv.Atoi(first[i][1])
+		require.NoError(t, err)
+		b, err := strconv.Atoi(second[i][1])
+		require.NoError(t, err)
+		if b == a+100 {
+			moved++
+		} else {
+			assert.Equal(t, a, b)
+			assert.Equal(t, 4317, a, "of both exporters")
+		}
 	}
+	assert.Equal(t, len(first)-2, moved)
 }
 
 // TestAnAgentSaysThatItsGatewayDoesNotAnswer: once, however often it pushes, and it runs on.
 func TestAnAgentSaysThatItsGatewayDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	c := start(t, options{
-		configs: []string{"configs/agent.yaml", "receivers: {nvml: {collection_interval: 200ms, deadline: 200ms}}\n"},
-		env:     []string{portOffset(loopback.FreeOffset(t, shippedPorts...)), "GPU_COLLECTOR_GATEWAY=gateway.invalid:4317"},
+		configs: []string{"configs/agent.yaml", newAgentPorts(t).overlay(t), "receivers: {nvml: {collection_interval: 200ms, deadline: 200ms}}\n"},
+		env:     []string{"GPU_COLLECTOR_GATEWAY=gateway.invalid:4317"},
 	})
 	c.waitLog(3, "Exporting failed")
 	c.waitLog(1, "The gateway does not answer: run the command `check`", "gateway.invalid:4317")

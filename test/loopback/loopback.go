@@ -9,7 +9,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -54,23 +53,6 @@ func reserve(ctx context.Context, addr string) error {
 	defer held.Unlock()
 	held.reservations = append(held.reservations, reservation)
 	return l.Close()
-}
-
-// FreeOffset returns a number that makes a port as FreeAddr's of each of these.
-func FreeOffset(t testing.TB, ports ...int) int {
-	t.Helper()
-	lowest, highest := first-slices.Min(ports), first+count-1-slices.Max(ports)
-	for range count {
-		offset := lowest + rand.IntN(highest-lowest+1)
-		taken := func(port int) bool {
-			return reserve(t.Context(), net.JoinHostPort("127.0.0.1", strconv.Itoa(port+offset))) != nil
-		}
-		if !slices.ContainsFunc(ports, taken) {
-			return offset
-		}
-	}
-	t.Fatal("no offset is free on 127.0.0.1")
-	return 0
 }
 
 // FreeAddr is Addr for a test.

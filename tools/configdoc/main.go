@@ -78,7 +78,7 @@ func reference(root string) ([]byte, error) {
 	out.WriteString(`<!-- Written by make generate from the Config structs. DO NOT EDIT. -->
 # Configuration reference
 
-Every key of this module's components, with its default, or its *type* where the default is nothing. A ` + "`::`" + ` stands between a section and its key, and ″ repeats the meaning above. The READMEs have the details; the Collector and contrib document their own components. ` + "`validate`" + ` tells what is wrong with a configuration. ` + "`GPU_COLLECTOR_PORT_OFFSET`" + ` is added to [each port](../configs/README.md#two-on-one-machine) that a configuration listens on.
+Every key of this module's components, with its default, or its *type* where the default is nothing. A ` + "`::`" + ` stands between a section and its key, and ″ repeats the meaning above. The READMEs have the details; the Collector and contrib document their own components. ` + "`validate`" + ` tells what is wrong with a configuration.
 
 ` + "`nvml` and `nccl` also have `metrics::NAME::enabled` and `resource_attributes::NAME::enabled`" + `; documentation.md beside the README lists the names.
 `)

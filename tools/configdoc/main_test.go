@@ -22,7 +22,7 @@ func TestReferenceIsWhatTheCodeHas(t *testing.T) {
 	assert.Equal(t, string(have), string(text), "run make generate")
 	for _, line := range []string{
 		"- `collection_interval` `10s`: ", "- `gateway::retention` `1h`: ", "- `table::metrics[]::column` *text*: ", "- `gateway::quorum` `5`: ", "- `gateway::k` `2.0`: ",
-		"- `identity::foreign` `refuse`: `refuse` rejects a push that names another cluster or node. `overwrite` takes it as the client's own", "- `headers::epoch` `gpu-state-epoch`: ″",
+		"- `identity::foreign` `refuse`: `refuse` rejects a push that names another cluster or node. `overwrite` takes it as the client's own", "- `admission::retry_after::min` `1s`: ",
 		"- `http` `endpoint: 127.0.0.1:8086`, `write_timeout: 30s`: ", "- `resource_attributes` all: ", "; keys as of `health::rules`\n",
 	} {
 		assert.Contains(t, string(text), line)

@@ -117,7 +117,7 @@ func (r *Report) withdraw() {
 	r.visit().reserve(-1, -seriesBytes)
 	r.spare.series++
 	r.spare.bytes += seriesBytes
-	r.fresh, r.changed = false, r.before
+	r.fresh = false
 }
 
 // giveSpare gives back what the open node took ahead.
@@ -143,7 +143,6 @@ func (r *Report) unplaced() Verdict {
 		return Over
 	}
 	r.untracked++
-	r.changed = true
 	return Forward
 }
 

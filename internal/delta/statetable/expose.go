@@ -163,7 +163,6 @@ type source struct {
 	releases uint32 // of the dictionary, when what follows was true
 	metrics  []Metric
 	families []int32
-	helps    []int32 // in the family's
 	pairs    []pairText
 	sets     []string
 }
@@ -176,13 +175,15 @@ const (
 )
 
 type family struct {
-	name  string
-	types [3]bool // by promtext.Type
-	// helps are the explanations that its metrics have, each once. Own says that the
-	// first is the table's, and stands.
-	helps []string
-	own   bool
+	name string
+	// kind is Unknown where its metrics are gauges and counters, and help is disputed where
+	// they explain it differently: no cluster says what the series of others mean.
+	kind promtext.Type
+	help string
 }
+
+// disputed is the explanation of a name that not all metrics explain alike.
+const disputed = "Its senders describe this metric differently."
 
 // shown is a node that is written.
 type shown struct {
@@ -255,7 +256,7 @@ func (s *scrape) name(tables []TableAt) {
 	for i, t := range tables {
 		src := source{Table: t.Table, now: t.Now, tick: uint16(t.Table.ticks(t.Now)) & heardMask}
 		src.metrics, src.releases = t.Table.dict.snapshot()
-		src.families, src.helps = make([]int32, len(src.metrics)), make([]int32, len(src.metrics))
+		src.families = make([]int32, len(src.metrics))
 		for id := range src.metrics {
 			m := &src.metrics[id]
 			src.families[id] = noFamily
@@ -279,24 +280,26 @@ func (s *scrape) name(tables []TableAt) {
 		s.sources = append(s.sources, src)
 	}
 	slices.SortFunc(all, func(a, b member) int {
-		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(min(a.source, 0), min(b.source, 0)), strings.Compare(a.help, b.help))
+		return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(min(a.source, 0), min(b.source, 0)))
 	})
 	s.info = noFamily
+	own := false // the family at hand is the table's, whose explanation stands
 	for i := range all {
 		m := &all[i]
 		if i == 0 || m.name != all[i-1].name {
-			s.families = append(s.families, family{name: m.name, own: m.source < 0})
+			s.families, own = append(s.families, family{m.name, m.kind, m.help}), m.source < 0
 		}
 		f := int32(len(s.families) - 1)
 		at := &s.families[f]
-		at.types[m.kind] = true
-		if last := len(at.helps) - 1; last < 0 || at.helps[last] != m.help {
-			at.helps = append(at.helps, m.help)
+		if m.kind != at.kind {
+			at.kind = promtext.Unknown
+		}
+		if m.help != at.help && !own {
+			at.help = disputed
 		}
 		switch {
 		case m.source >= 0:
-			src := &s.sources[m.source]
-			src.families[m.metric], src.helps[m.metric] = f, int32(len(at.helps)-1)
+			s.sources[m.source].families[m.metric] = f
 		case m.name == infoMetric:
 			s.info = f
 		default:
@@ -372,8 +375,10 @@ func (s *scrape) family(f int) error {
 	fam, header, before := &s.families[f], len(s.buf), s.exposed.Series
 	base, _ := promtext.CounterBase(fam.name)
 	_, taken := slices.BinarySearchFunc(s.families, base, func(g family, name string) int { return strings.Compare(g.name, name) })
-	kind, help := s.poll(f, runs)
-	s.buf = promtext.AppendFamily(s.buf, fam.name, help, kind, s.OpenMetrics, !taken)
+	if fam.kind == promtext.Unknown {
+		s.exposed.Conflicts++
+	}
+	s.buf = promtext.AppendFamily(s.buf, fam.name, fam.help, fam.kind, s.OpenMetrics, !taken)
 	for len(runs) > 0 {
 		s.begin()
 		for group := s.nodes[runs[0].node].group; len(runs) > 0 && s.nodes[runs[0].node].group == group; {

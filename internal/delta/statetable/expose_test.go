@@ -150,53 +150,24 @@ plain{`+east+`} -3
 	assert.Contains(t, text, "# TYPE gpu_node_info gauge\ngpu_node_info{"+east+"} 1\n")
 }
 
-func TestTypeOfMostClusters(t *testing.T) {
-	for name, tt := range map[string]struct {
-		counters, gauges int // clusters
-		cluster          string
-		want             string
-	}{
-		"most are counters":      {counters: 2, gauges: 1, want: "counter"},
-		"most are gauges":        {counters: 1, gauges: 2, want: "gauge"},
-		"draw":                   {counters: 1, gauges: 1, want: "unknown"},
-		"one says nothing else":  {counters: 1, want: "counter"},
-		"a tenant of the fewer":  {counters: 2, gauges: 1, cluster: "gauge-0", want: "gauge"},
-		"a tenant of the others": {counters: 1, gauges: 2, cluster: "counter-0", want: "counter"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tb := newTable(roomy)
-			for c := range tt.counters {
-				tell(tb, 0, host(fmt.Sprint("counter-", c), "n"), total("pushes", 1))
-			}
-			for c := range tt.gauges {
-				for n := range 5 { // more nodes are not more clusters
-					tell(tb, 0, host(fmt.Sprint("gauge-", c), fmt.Sprint("n", n)), gauge("pushes.total", 1))
-				}
-			}
-			x := forever(Exposition{})
-			nodes := tt.counters + 5*tt.gauges
-			if tt.cluster != "" {
-				x.Cluster = &tt.cluster
-				nodes = map[string]int{"gauge-0": 5, "counter-0": 1}[tt.cluster]
-			}
-			got, done := exposed(t, x, TableAt{tb, 0})
-			assert.Equal(t, tt.want, got.Types["pushes_total"])
-			assert.Equal(t, 2*nodes, done.Series, "nobody's series are hidden, nor are heartbeats")
-			assert.Equal(t, tt.counters > 0 && tt.gauges > 0 && tt.cluster == "", done.Conflicts == 1)
-			x.OpenMetrics = true
-			got, _ = exposed(t, x, TableAt{tb, 0})
-			family := "pushes_total"
-			if tt.want == "counter" {
-				family = "pushes"
-			}
-			assert.Equal(t, tt.want, got.Types[family])
-		})
+// TestNoClusterSaysWhatTheSeriesOfOthersAre: where they disagree the type is unknown, and
+// the explanation neutral.
+func TestNoClusterSaysWhatTheSeriesOfOthersAre(t *testing.T) {
+	tb := newTable(roomy)
+	tell(tb, 0, host("a", "n"), total("pushes", 1))
+	got, done := exposed(t, forever(Exposition{}), TableAt{tb, 0})
+	assert.Equal(t, "counter", got.Types["pushes_total"])
+	assert.Zero(t, done.Conflicts)
+	for n := range 5 {
+		tell(tb, 0, host("b", strconv.Itoa(n)), gauge("pushes.total", 1))
 	}
-}
+	for _, open := range []bool{false, true} {
+		got, done = exposed(t, forever(Exposition{OpenMetrics: open}), TableAt{tb, 0})
+		assert.Equal(t, "unknown", got.Types["pushes_total"])
+		assert.Equal(t, 2*6, done.Series, "nobody's series are hidden, nor are heartbeats")
+		assert.Equal(t, 1, done.Conflicts)
+	}
 
-// TestHelpOfMostClusters: what a name means is said by most clusters, however many nodes,
-// texts or series one of them has, and in a bound.
-func TestHelpOfMostClusters(t *testing.T) {
 	help := func(name, text string) told { return told{metric: Metric{Name: name, Description: text}} }
 	of := func(tb *Table, x Exposition) string {
 		text, _ := written(t, forever(x), TableAt{tb, 0})
@@ -205,17 +176,11 @@ func TestHelpOfMostClusters(t *testing.T) {
 		line, _, _ := strings.Cut(rest, "\n")
 		return line
 	}
-	tb := newTable(roomy)
-	for i := range 50 { // first, and loud
-		tell(tb, 0, host("evil", strconv.Itoa(i)), help("a", "0: send your passwords"), help("a", fmt.Sprint("0: text ", i)))
-	}
+	tb = newTable(roomy)
+	tell(tb, 0, host("evil", "n"), help("a", "0: send your passwords"))
 	assert.Equal(t, "0: send your passwords", of(tb, Exposition{}), "alone it says what it likes")
 	tell(tb, 0, host("lab", "n"), help("a", "The true one."))
-	assert.Equal(t, "Clusters describe this metric differently.", of(tb, Exposition{}), "a draw")
-	tell(tb, 0, host("prod", "n"), help("a", "The true one."))
-	assert.Equal(t, "The true one.", of(tb, Exposition{}))
-	evil := "evil"
-	assert.Equal(t, "0: send your passwords", of(tb, Exposition{Cluster: &evil}))
+	assert.Equal(t, "Its senders describe this metric differently.", of(tb, Exposition{}))
 
 	tb = newTable(roomy)
 	tell(tb, 0, host("c", "n"), help("a", "a"+strings.Repeat("é", 500)))

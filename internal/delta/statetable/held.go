@@ -51,7 +51,7 @@ func (r *Report) OpenHeld(key NodeKey) (attrs []Attr, unixNano uint64, ok bool) 
 		n.mu.Unlock()
 		return nil, 0, false
 	}
-	r.node, r.changed = n, false
+	r.node = n
 	n.inflight++
 	r.run = run{}
 	r.visits = append(r.visits, visit{node: n, from: len(r.pending), runFrom: len(r.runs), held: true})
@@ -79,7 +79,6 @@ func (r *Report) Held(yield func(s Series, unixNano uint64) bool) {
 		if stop || e.is(gone|repeated) || e.opaque() || !known {
 			continue
 		}
-		r.changed = true
 		if sure {
 			r.pending = append(r.pending, pending{key: e.key, at: int32(i), stands: true})
 		}

@@ -128,7 +128,6 @@ func TestARefusedPushChangesNothing(t *testing.T) {
 			MaxNodes: rapid.IntRange(1, 3).Draw(t, "max_nodes"), MaxSeries: rapid.IntRange(3, 40).Draw(t, "max_series"),
 			TTL: 640 * time.Second, VanishedAfter: 60 * time.Second, ResyncInterval: 200 * time.Second, OpaqueInterval: 90 * time.Second,
 			HeartbeatInterval: rapid.SampledFrom([]time.Duration{0, 25 * time.Second}).Draw(t, "heartbeat"),
-			WholeNodes:        rapid.Bool().Draw(t, "whole"),
 			DropOver:          rapid.Bool().Draw(t, "drop"),
 			Rand:              func(n int64) int64 { return n / 2 },
 		}

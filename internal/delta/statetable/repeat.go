@@ -44,7 +44,6 @@ func (r *Report) Repeated(unixNano uint64) func(yield func(Series) bool) {
 				continue
 			}
 			r.again++
-			r.changed = true
 			r.pending = append(r.pending, pending{key: e.key, at: int32(i), stands: true})
 			s := r.table.name(n, e)
 			s.Value, s.Start = e.value, start

@@ -89,8 +89,6 @@ type Report struct {
 	cursor  int           // where in node.entries the next point is expected
 	fresh   bool          // the point just observed is of a new series
 	stamp   uint64        // see Stamp
-	changed bool          // something of the open node is forwarded
-	before  bool          // changed, before the point just observed
 	spare   spare         // of the open node
 	limit   Limit         // see Limit
 	held    bool          // the point just observed has the room of holdBeat
@@ -178,7 +176,7 @@ func (t *Table) Begin(now time.Duration) *Report {
 // OpenNode starts a node's part of the report. A report may open the same node
 // more than once.
 func (r *Report) OpenNode(key NodeKey) {
-	r.cursor, r.fresh, r.changed, r.run = 0, false, false, run{}
+	r.cursor, r.fresh, r.run = 0, false, run{}
 	n := r.table.open(key, r.now)
 	r.node = n
 	if n == nil {
@@ -301,14 +299,10 @@ func (r *Report) Observe(p *Point) Verdict {
 		r.touch(i, 0)
 		return Stale
 	case again || e.is(repeated|gone) || r.visit().unsure(e) || !e.serves(p):
-		r.changed = true
 		r.pend(p, at, i, again)
 		return Forward
 	}
 	r.touch(i, at)
-	if r.table.set.WholeNodes {
-		r.pend(p, at, i, false) // in case that another point changed
-	}
 	return Unchanged
 }
 
@@ -319,7 +313,7 @@ func (r *Report) enter(p *Point, at uint32) Verdict {
 	if placed = placed || r.held; !placed && r.table.set.DropOver {
 		return Over
 	}
-	r.fresh, r.before, r.changed = true, r.changed, true
+	r.fresh = true
 	r.pend(p, at, -1, false)
 	r.pending[len(r.pending)-1].placed = placed
 	return Forward
@@ -505,18 +499,9 @@ func (r *Report) owed(yield func(Series) bool) bool {
 func (r *Report) end(i int, yield func(Series) bool) bool {
 	e := &r.node.entries[i]
 	e.seen = r.node.visit
-	r.changed = true
 	r.pending = append(r.pending, pending{key: e.key, at: int32(i), forget: true})
 	return yield(r.table.name(r.node, e))
 }
-
-// Changed reports whether anything of the open node is forwarded so far. With
-// WholeNodes, everything that is not Stale is, if anything is.
-func (r *Report) Changed() bool { return r.changed }
-
-// Change notes that something of the open node is forwarded that the table does
-// not know of.
-func (r *Report) Change() { r.changed = true }
 
 // Forget notes that the report ends a series: whatever its next value is, it
 // will be forwarded. With DropOver the end of a series that is not known takes room
@@ -541,7 +526,6 @@ func (r *Report) Forget(key uint64) Verdict {
 		}
 		r.fresh, r.held = p.placed, false
 	}
-	r.before, r.changed = r.changed, true
 	r.pending = append(r.pending, p)
 	return Forward
 }
@@ -571,9 +555,6 @@ func (r *Report) CloseNode() {
 		return
 	}
 	v := r.visit()
-	if !r.changed {
-		r.pending = r.pending[:v.from]
-	}
 	r.endRun()
 	v.to, v.runTo = len(r.pending), len(r.runs)
 	if r.spare != (spare{}) {

@@ -70,8 +70,6 @@ type Settings struct {
 	// that is declared gone, see Report.Vanished; up to TTL/16 more. Zero means
 	// never, and so does a zero TTL.
 	VanishedAfter time.Duration
-	// WholeNodes forwards all points of a node's report or none.
-	WholeNodes bool
 	// HeartbeatInterval is the least time between two heartbeats of a node.
 	// Zero means one with each report.
 	HeartbeatInterval time.Duration

@@ -255,27 +255,6 @@ func TestResyncBetweenTwoUnderWay(t *testing.T) {
 	assert.Equal(t, Forward, push(tb, 0, nodeA, double(1, 1), double(2, 2))[0])
 }
 
-func TestWholeNodes(t *testing.T) {
-	tb := newTable(func(s *Settings) { s.WholeNodes = true })
-	band := Band{Absolute: 1}
-	whole := func(a, b float64) (changed bool) {
-		in(tb, 0, nodeA, func(r *Report) {
-			for i, v := range []float64{a, b} {
-				p := double(uint64(i), v)
-				p.Band = band
-				r.Observe(&p)
-			}
-			changed = r.Changed()
-		})
-		return changed
-	}
-	assert.True(t, whole(10, 20))
-	assert.False(t, whole(10.5, 20))
-	assert.False(t, whole(11, 20))
-	assert.True(t, whole(10.9, 30))
-	assert.False(t, whole(11.8, 30), "the band is around 10.9, which went with the other point")
-}
-
 // TestAnEndThatWasGivenUpIsToldAgain: whoever accepted the marker could not
 // deliver it.
 func TestAnEndThatWasGivenUpIsToldAgain(t *testing.T) {

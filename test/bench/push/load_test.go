@@ -31,7 +31,7 @@ func TestReportsAreAnAgents(t *testing.T) {
 	differ := func(realistic bool) (bytes int) {
 		a, err := l.next(0, false, 1)
 		require.NoError(t, err)
-		assert.True(t, delta.NewWire(nil, false).Read(a, time.Now().Add(time.Minute)))
+		assert.True(t, delta.NewWire(nil).Read(a, time.Now().Add(time.Minute)))
 		b, err := l.next(0, realistic, 1)
 		require.NoError(t, err)
 		if len(a) != len(b) {

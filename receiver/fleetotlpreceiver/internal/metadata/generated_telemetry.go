@@ -34,7 +34,7 @@ type TelemetryBuilder struct {
 	ReceiverFleetOtlpPermitsLimit    metric.Int64ObservableGauge
 	ReceiverFleetOtlpPushes          metric.Int64Counter
 	ReceiverFleetOtlpReceiveTimeouts metric.Int64Counter
-	ReceiverFleetOtlpRefusals        metric.Int64ObservableCounter
+	ReceiverFleetOtlpRefusals        metric.Int64Counter
 	ReceiverFleetOtlpRejections      metric.Int64Counter
 }
 
@@ -109,21 +109,6 @@ func (builder *TelemetryBuilder) RegisterReceiverFleetOtlpPermitsLimitCallback(c
 	return nil
 }
 
-// RegisterReceiverFleetOtlpRefusalsCallback sets callback for observable ReceiverFleetOtlpRefusals metric.
-func (builder *TelemetryBuilder) RegisterReceiverFleetOtlpRefusalsCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ReceiverFleetOtlpRefusals, obs: o})
-		return nil
-	}, builder.ReceiverFleetOtlpRefusals)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
 type observerInt64 struct {
 	embedded.Int64Observer
 	inst metric.Int64Observable
@@ -188,7 +173,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("{request}"),
 	)
 	errs = errors.Join(errs, err)
-	builder.ReceiverFleetOtlpRefusals, err = builder.meter.Int64ObservableCounter(
+	builder.ReceiverFleetOtlpRefusals, err = builder.meter.Int64Counter(
 		"otelcol_receiver_fleet_otlp_refusals",
 		metric.WithDescription("Number of pushes refused, which their senders repeat later. [Development]"),
 		metric.WithUnit("{request}"),

@@ -36,12 +36,9 @@ func TestSetupTelemetry(t *testing.T) {
 		observer.Observe(1)
 		return nil
 	}))
-	require.NoError(t, tb.RegisterReceiverFleetOtlpRefusalsCallback(func(_ context.Context, observer metric.Int64Observer) error {
-		observer.Observe(1)
-		return nil
-	}))
 	tb.ReceiverFleetOtlpPushes.Add(context.Background(), 1)
 	tb.ReceiverFleetOtlpReceiveTimeouts.Add(context.Background(), 1)
+	tb.ReceiverFleetOtlpRefusals.Add(context.Background(), 1)
 	tb.ReceiverFleetOtlpRejections.Add(context.Background(), 1)
 	AssertEqualReceiverFleetOtlpBytesInUse(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
