@@ -20,6 +20,9 @@ const (
 	// clip bounds what one tick adds, in spreads: one glitch is no loss. surge bounds what
 	// one tick adds to the spread: a fault of many is no noise.
 	clip, surge = 3.5, 4
+	// hold is by how much more than its limit a window can hold. Where nodes always differ,
+	// the limit is above what clip lets in until their nature is known.
+	hold = 1.2
 	// One of a thousand deviations is above the level u, for normal noise 3.3 MADs.
 	tailShare, normalTail = 0.001, 3.3
 	// holdTicks above the limit make an onset: two glitches in a row are none.
@@ -242,7 +245,7 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 			if w == nature && (t.Flagged || means && t.Age < rankYoung && r > obvious(gap, spread)) {
 				continue // a loss is not the node's nature
 			}
-			bound := max(clip*spread, 2*leastLoss[w]*gap)
+			bound := max(clip*spread, 2*leastLoss[w]*gap, hold*l.Limit[w])
 			weight := e.weight[w]
 			if w == nature { // which one tick of all does not change
 				bound = min(bound, max(clip*surge*max(l.S, floor*gap), 2*leastLoss[w]*gap))

@@ -265,20 +265,27 @@ func TestLargeLossesAreFoundSoon(t *testing.T) {
 		noise, loss  float64
 		young, slow  int
 		within, slot int
+		differ       float64 // always, by normal numbers of this deviation
 	}{
-		"a young group":     {0.02, 0.4, 10, 1, 12, 3},
-		"five minutes old":  {0.01, 0.15, 30, 1, 12, 3},
-		"an hour old":       {0.02, 0.15, 360, 1, 12, 3},
-		"half of all stop":  {0.01, 1, 360, 10, 24, 0},
-		"half lose a third": {0.01, 0.33, 360, 10, 24, 0},
+		"a young group":           {0.02, 0.4, 10, 1, 12, 3, 0},
+		"five minutes old":        {0.01, 0.15, 30, 1, 12, 3, 0},
+		"an hour old":             {0.02, 0.15, 360, 1, 12, 3, 0},
+		"half of all stop":        {0.01, 1, 360, 10, 24, 0, 0},
+		"half lose a third":       {0.01, 0.33, 360, 10, 24, 0, 0},
+		"young nodes that differ": {0.002, 0.4, 12, 1, 30, 3, 0.03},
+		"a quarter of an hour in": {0.002, 0.4, 90, 1, 30, 3, 0.03},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, rng := newFleet(t, nil), rand.New(rand.NewPCG(3, 1))
+			kind, nature := rand.New(rand.NewPCG(4, 1)), [20]float64{}
+			for i := range nature {
+				nature[i] = 1 + tt.differ*kind.NormFloat64()
+			}
 			var found, since time.Time
 			begun := tt.young
 			for k := range tt.young + 60 {
 				for i := range 20 {
-					x := 10 * (1 + tt.noise*rng.NormFloat64())
+					x := 10 * nature[i] * (1 + tt.noise*rng.NormFloat64())
 					if i >= tt.slot && i < tt.slot+tt.slow && k >= begun {
 						x *= 1 - tt.loss
 					}

@@ -191,7 +191,10 @@ func TestASecondAgent(t *testing.T) {
 func TestAnAgentSaysThatItsGatewayDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	c := start(t, options{
-		configs: []string{"configs/agent.yaml", newAgentPorts(t).overlay(t), "receivers: {nvml: {collection_interval: 200ms, deadline: 200ms}}\n"},
+		configs: []string{"configs/agent.yaml", newAgentPorts(t).overlay(t), `
+receivers: {nvml: {collection_interval: 200ms, deadline: 200ms}}
+service: {pipelines: {metrics: {receivers: [nvml]}}}
+`},
 		env:     []string{"GPU_COLLECTOR_GATEWAY=gateway.invalid:4317"},
 	})
 	c.waitLog(3, "Exporting failed")
