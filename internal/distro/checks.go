@@ -43,15 +43,15 @@ type usedComponent struct {
 	settings, whole map[string]any
 }
 
-// Convert implements confmap.Converter. Names, keys and values are for the Collector to check.
+// Convert implements confmap.Converter. Keys and values are for the Collector to check.
 func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 	factories, err := c.factories()
 	if err != nil {
 		return err
 	}
-	used := usedComponents(conf, factories)
+	used, names := usedComponents(conf, factories)
 	memoryWarning(used, c.to)
-	var errs []error
+	errs := wrongNames(conf, names, factories)
 	for _, l := range listens(conf, used, factories) {
 		if err := listenaddress.Check(l.Address); err != nil {
 			errs = append(errs, fmt.Errorf("`%s` %w", l.Key, err))
@@ -76,8 +76,7 @@ func byName[F component.Factory](factories map[component.Type]F) map[string]comp
 	return named
 }
 
-func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []usedComponent) {
-	var names service
+func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []usedComponent, names service) {
 	kinds := kindsOf(factories)
 	if part, err := conf.Sub("service"); err != nil || part.Unmarshal(&names, confmap.WithIgnoreUnused()) != nil {
 		names = service{} // The Collector says why.
@@ -106,7 +105,7 @@ func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []use
 		}
 		add("connectors", p["exporters"])
 	}
-	return used
+	return used, names
 }
 
 func (u usedComponent) key() string { return u.section + confmap.KeyDelimiter + u.id.String() }
@@ -139,9 +138,6 @@ type Listen struct {
 	telemetry    bool // of the collector's own metrics
 }
 
-// readersKey has where the collector's own metrics are served.
-const readersKey = "service::telemetry::metrics::readers"
-
 // listens are all addresses that are listened on, also by default.
 func listens(conf *confmap.Conf, used []usedComponent, factories otelcol.Factories) (all []Listen) {
 	for _, u := range used {
@@ -153,7 +149,7 @@ func listens(conf *confmap.Conf, used []usedComponent, factories otelcol.Factori
 	if conf.Get("service::telemetry::metrics::level") == "none" || own.Marshal(factories.Telemetry.CreateDefaultConfig()) != nil {
 		return all
 	}
-	readers, _ := cmp.Or(conf.Get(readersKey), own.Get("metrics::readers")).([]any)
+	readers, _ := cmp.Or(conf.Get("service::telemetry::metrics::readers"), own.Get("metrics::readers")).([]any)
 	for i, reader := range readers {
 		server, _ := reader.(map[string]any)
 		for _, key := range [...]string{"pull", "exporter", "prometheus"} {
@@ -162,7 +158,7 @@ func listens(conf *confmap.Conf, used []usedComponent, factories otelcol.Factori
 		if server["port"] != nil { // the others push
 			host, _ := server["host"].(string)
 			all = append(all, Listen{
-				Key:     fmt.Sprintf("%s::%d::pull::exporter::prometheus", readersKey, i),
+				Key:     fmt.Sprintf("service::telemetry::metrics::readers::%d::pull::exporter::prometheus", i),
 				Address: net.JoinHostPort(host, fmt.Sprint(server["port"])), telemetry: true,
 			})
 		}

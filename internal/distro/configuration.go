@@ -49,7 +49,7 @@ func Read(ctx context.Context, set otelcol.CollectorSettings, uris []string) (*C
 
 // Convert implements confmap.Converter, the last of all: it changes nothing.
 func (c *Configuration) Convert(_ context.Context, conf *confmap.Conf) error {
-	c.used = usedComponents(conf, c.Factories)
+	c.used, _ = usedComponents(conf, c.Factories)
 	all := listens(conf, c.used, c.Factories)
 	// A component may not use all of its defaults.
 	c.Listens = slices.DeleteFunc(all, func(l Listen) bool { return !l.telemetry && !conf.IsSet(l.Key) })

@@ -17,11 +17,8 @@ import (
 // configuration is valid. On SIGHUP a Collector stops its service and reads then: a
 // mistake ends the process.
 func addReload(root *cobra.Command) {
-	for _, validate := range root.Commands() {
-		if validate.Name() == "validate" {
-			root.AddCommand(reloadCommand(validate))
-			return
-		}
+	if validate, _, err := root.Find([]string{"validate"}); err == nil {
+		root.AddCommand(reloadCommand(validate))
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
-	"strings"
 )
 
 // name is of a host: not only digits and dots, which would be an address with a slip.
@@ -21,13 +20,7 @@ func Check(endpoint string) error {
 	if err == nil && isPort(port) && (host == "" || noAddress == nil || name.MatchString(host)) {
 		return nil
 	}
-	right := "127.0.0.1:4317 or [::1]:4317"
-	if at := strings.LastIndexByte(endpoint, ':'); at > 0 && isPort(endpoint[at+1:]) {
-		if addr, err := netip.ParseAddr(endpoint[:at]); err == nil && addr.Is6() {
-			right = "[" + endpoint[:at] + "]" + endpoint[at:]
-		}
-	}
-	return fmt.Errorf("is %q, must be a host and a port of 0 to 65535, such as %s", endpoint, right)
+	return fmt.Errorf("is %q, must be a host and a port of 0 to 65535, such as 127.0.0.1:4317 or [::1]:4317", endpoint)
 }
 
 func isPort(text string) bool {

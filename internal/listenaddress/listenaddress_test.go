@@ -15,13 +15,11 @@ func TestCheck(t *testing.T) {
 	} {
 		require.NoError(t, Check(endpoint), endpoint)
 	}
-	const generic = "127.0.0.1:4317 or [::1]:4317"
-	for endpoint, right := range map[string]string{
-		"::1:4317": "[::1]:4317", ":::4317": "[::]:4317", "fe80::1%eth0:4317": "[fe80::1%eth0]:4317",
-		"": generic, "localhost": generic, "127.0.0.1": generic, "::": generic, "[::1]": generic, "[::1:4317": generic, "[::g]:4317": generic, "[gpu:01]:80": generic,
-		"127.0.0.1:": generic, "127.0.0.1:99999": generic, "127.0.0.1:-1": generic, "127.0.0.1:4317 ": generic,
-		"256.0.0.1:4317": generic, "127.0.0:4317": generic, " 127.0.0.1:4317": generic, "http://127.0.0.1:4317": generic, "127.0.0.1:4317/v1": generic, "*:4317": generic,
+	for _, endpoint := range []string{
+		"::1:4317", ":::4317", "fe80::1%eth0:4317", "", "localhost", "127.0.0.1", "::", "[::1]", "[::1:4317", "[::g]:4317", "[gpu:01]:80",
+		"127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:-1", "127.0.0.1:4317 ",
+		"256.0.0.1:4317", "127.0.0:4317", " 127.0.0.1:4317", "http://127.0.0.1:4317", "127.0.0.1:4317/v1", "*:4317",
 	} {
-		assert.EqualError(t, Check(endpoint), `is "`+endpoint+`", must be a host and a port of 0 to 65535, such as `+right)
+		assert.EqualError(t, Check(endpoint), `is "`+endpoint+`", must be a host and a port of 0 to 65535, such as 127.0.0.1:4317 or [::1]:4317`)
 	}
 }

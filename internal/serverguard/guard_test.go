@@ -209,8 +209,8 @@ func TestHeaders(t *testing.T) {
 		"the second":       {false, whole, half, 5*time.Second + headerTime, 1},
 		"malformed":        {false, "GET\r\n\r\n", "", 0, 1},
 		"too large":        {false, half + strings.Repeat("x", 2*headerBytes), "", time.Second / 2, 1},
-		"HTTP/2, half":     {true, unfinished, "", pingAfter + pingTimeout, 1},
-		"HTTP/2, in bytes": {true, unfinished, more, pingAfter + pingTimeout, 1},
+		"HTTP/2, half":     {true, unfinished, "", PingAfter + PingTimeout, 1},
+		"HTTP/2, in bytes": {true, unfinished, more, PingAfter + PingTimeout, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

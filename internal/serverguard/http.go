@@ -24,10 +24,11 @@ const (
 	headerBytes = 16 << 10
 	// headerTime is for the headers of a request.
 	headerTime = 10 * time.Second
-	// Over HTTP/2 nothing but a ping tells a header block that never ends from silence: it
-	// cannot be answered within the block.
-	pingAfter   = 20 * time.Second
-	pingTimeout = 10 * time.Second
+	// PingAfter and PingTimeout end connections that are silent. Over HTTP/2 nothing but a
+	// ping tells a header block that never ends from silence: it cannot be answered within
+	// the block.
+	PingAfter   = 20 * time.Second
+	PingTimeout = 10 * time.Second
 )
 
 // IdleTimeout of our servers keeps the connections of those who push or scrape once a minute.
@@ -132,7 +133,7 @@ func (g *Guard) watch(s *http.Server) {
 		}
 	}
 	s.MaxHeaderBytes, s.ReadHeaderTimeout = headerBytes, limit
-	s.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+	s.HTTP2 = &http.HTTP2Config{SendPingTimeout: PingAfter, PingTimeout: PingTimeout}
 	var conns sync.Map // of *atomic.Int32 by net.Conn
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		progress := new(atomic.Int32)

@@ -110,7 +110,7 @@ func createDefaultConfig() component.Config {
 	}
 }
 
-// Validate reports every mistake.
+// Validate implements xconfmap.Validator: it reports every mistake but those of `deadbands`.
 func (c *Config) Validate() error {
 	var errs []error
 	if c.FlushInterval != 0 && c.FlushInterval < minFlush {
@@ -151,11 +151,6 @@ func (c *Config) Validate() error {
 	}
 	if c.OverLimit != OverLimitDrop && c.OverLimit != OverLimitForward {
 		errs = append(errs, fmt.Errorf("`over_limit` is %q: must be %q or %q", c.OverLimit, OverLimitDrop, OverLimitForward))
-	}
-	for i := range c.Deadbands {
-		if err := c.Deadbands[i].Check(); err != nil {
-			errs = append(errs, fmt.Errorf("`deadbands[%d]`: %w", i, err))
-		}
 	}
 	return errors.Join(errs...)
 }

@@ -86,11 +86,10 @@ func TestValidate(t *testing.T) {
 		{"too many series", func(c *Config) { c.MaxSeries = maxSeriesLimit + 1 }, []string{"`max_series` is 1000000001: must be"}},
 		{
 			"everything", func(c *Config) {
-				*c = Config{FlushInterval: -1, MaxPendingPoints: -1, MaxBytes: -1, ResyncInterval: -1, HeartbeatInterval: -1, VanishedAfter: -1, Deadbands: []deadband.Rule{{}}}
+				*c = Config{FlushInterval: -1, MaxPendingPoints: -1, MaxBytes: -1, ResyncInterval: -1, HeartbeatInterval: -1, VanishedAfter: -1}
 			},
 			[]string{
 				"`flush_interval`", "`max_batch_bytes`", "`max_pending_points`", "`resync_interval`", "`heartbeat_interval`", "`ttl`", "`vanished_after`", "`max_nodes`", "`max_series`", "`cluster_share`", "`max_series_per_node`", "`max_bytes`", "`over_limit`",
-				"`deadbands[0]`: `metric` is empty",
 			},
 		},
 	} {

@@ -101,24 +101,23 @@ func (c *Config) table() statetable.Settings {
 	}
 }
 
-// observeTable lets the table's own figures be read when metrics are collected.
+// gauge is a figure that is read when metrics are collected.
+func gauge(figure func() int64) metric.Int64Callback {
+	return func(_ context.Context, o metric.Int64Observer) error {
+		o.Observe(figure())
+		return nil
+	}
+}
+
 func (p *diffProcessor) observeTable() error {
+	table := p.engine.Table
 	read := func(figure func(statetable.Stats) int64) metric.Int64Callback {
-		return func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(figure(p.engine.Table.Stats()))
-			return nil
-		}
+		return gauge(func() int64 { return figure(table.Stats()) })
 	}
 	return errors.Join(
-		p.telemetry.RegisterProcessorDiffBytesCallback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(p.engine.Table.Bytes())
-			return nil
-		}),
+		p.telemetry.RegisterProcessorDiffBytesCallback(gauge(table.Bytes)),
 		p.telemetry.RegisterProcessorDiffNodesCallback(read(func(s statetable.Stats) int64 { return s.Nodes })),
-		p.telemetry.RegisterProcessorDiffNodesReportingCallback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(p.engine.Table.Reporting(p.engine.Time()))
-			return nil
-		}),
+		p.telemetry.RegisterProcessorDiffNodesReportingCallback(gauge(func() int64 { return table.Reporting(p.engine.Time()) })),
 		p.telemetry.RegisterProcessorDiffSeriesCallback(read(func(s statetable.Stats) int64 { return s.Series })),
 		p.telemetry.RegisterProcessorDiffStalePointsCallback(read(func(s statetable.Stats) int64 { return s.Stale })),
 		p.telemetry.RegisterProcessorDiffUnnamedSeriesCallback(read(func(s statetable.Stats) int64 { return s.Unnamed })),

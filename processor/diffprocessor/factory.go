@@ -4,7 +4,6 @@ package diffprocessor // import "github.com/gpu-collector/gpu-collector/processo
 
 import (
 	"context"
-	"fmt"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
@@ -23,9 +22,5 @@ func NewFactory() processor.Factory {
 }
 
 func createMetrics(_ context.Context, set processor.Settings, cfg component.Config, next consumer.Metrics) (processor.Metrics, error) {
-	c, ok := cfg.(*Config)
-	if !ok {
-		return nil, fmt.Errorf("diff processor: configuration is a %T: must be a *diffprocessor.Config", cfg)
-	}
-	return newProcessor(c, set, next)
+	return newProcessor(cfg.(*Config), set, next)
 }

@@ -23,7 +23,4 @@ func TestFactory(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, p.Capabilities().MutatesData, "points are removed in place")
 	require.NoError(t, p.Shutdown(t.Context()))
-
-	_, err = f.CreateMetrics(t.Context(), set, &struct{}{}, consumertest.NewNop())
-	require.ErrorContains(t, err, "*diffprocessor.Config")
 }

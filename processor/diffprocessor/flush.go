@@ -9,7 +9,6 @@ import (
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/delta"
@@ -112,22 +111,14 @@ func (p *diffProcessor) flush(ctx context.Context, enough func() bool) {
 	f.holding, f.dropping = held != nil, dropped != nil
 }
 
-// observeBuffer lets the buffer's figures be read when metrics are collected;
-// without a buffer they are 0.
+// observeBuffer does so for the buffer, where there is one.
 func (p *diffProcessor) observeBuffer() error {
-	read := func(figure func(*delta.Buffer) int64) metric.Int64Callback {
-		return func(_ context.Context, o metric.Int64Observer) error {
-			if p.buffer == nil {
-				o.Observe(0)
-				return nil
-			}
-			o.Observe(figure(p.buffer))
-			return nil
-		}
+	if p.buffer == nil {
+		return nil
 	}
 	return errors.Join(
-		p.telemetry.RegisterProcessorDiffPendingPointsCallback(read((*delta.Buffer).Points)),
-		p.telemetry.RegisterProcessorDiffReplacedPointsCallback(read((*delta.Buffer).Replaced)),
-		p.telemetry.RegisterProcessorDiffDroppedPointsCallback(read((*delta.Buffer).Dropped)),
+		p.telemetry.RegisterProcessorDiffPendingPointsCallback(gauge(p.buffer.Points)),
+		p.telemetry.RegisterProcessorDiffReplacedPointsCallback(gauge(p.buffer.Replaced)),
+		p.telemetry.RegisterProcessorDiffDroppedPointsCallback(gauge(p.buffer.Dropped)),
 	)
 }

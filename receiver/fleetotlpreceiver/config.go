@@ -97,8 +97,6 @@ const (
 	// maxRetryAfter is the longest wait: exporters give a push up once the wait would pass
 	// their max_elapsed_time, 5 minutes by default.
 	maxRetryAfter = time.Minute
-	// A connection that answers no ping ends. One in the middle of a header block cannot.
-	pingTime, pingTimeout = 20 * time.Second, 10 * time.Second
 )
 
 func createDefaultConfig() component.Config {
@@ -109,7 +107,7 @@ func createDefaultConfig() component.Config {
 	grpc.MaxConcurrentStreams = 100 // of one connection
 	grpc.ReadBufferSize = 8 << 10   // of one connection
 	grpc.Keepalive = configoptional.Some(configgrpc.KeepaliveServerConfig{
-		ServerParameters:  configoptional.Some(configgrpc.KeepaliveServerParameters{Time: pingTime, Timeout: pingTimeout}),
+		ServerParameters:  configoptional.Some(configgrpc.KeepaliveServerParameters{Time: serverguard.PingAfter, Timeout: serverguard.PingTimeout}),
 		EnforcementPolicy: configoptional.Some(configgrpc.KeepaliveEnforcementPolicy{MinTime: 15 * time.Second, PermitWithoutStream: true}),
 	})
 	protocols.GRPC = configoptional.Default(grpc)

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/xconfmap"
+
+	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 )
 
 func load(t *testing.T, over settings) (*Config, error) {
@@ -29,7 +31,7 @@ func TestDefaultsStayBesideAKey(t *testing.T) {
 	grpc, http := cfg.Protocols.GRPC.Get(), cfg.Protocols.HTTP.Get()
 	parameters := grpc.Keepalive.Get().ServerParameters.Get()
 	assert.Equal(t, 10*time.Minute, parameters.MaxConnectionAge)
-	assert.Equal(t, pingTime, parameters.Time, "or a header block that never ends holds its connection")
+	assert.Equal(t, serverguard.PingAfter, parameters.Time, "or a header block that never ends holds its connection")
 	assert.True(t, grpc.Keepalive.Get().EnforcementPolicy.Get().PermitWithoutStream)
 	assert.EqualValues(t, "/push", http.MetricsURLPath)
 	assert.EqualValues(t, "/v1/logs", http.LogsURLPath)

@@ -141,7 +141,7 @@ extensions:
 func TestValidateNamesAnAddressThatIsNone(t *testing.T) {
 	t.Parallel()
 	for overlay, says := range map[string]string{
-		`receivers: {fleet_otlp: {protocols: {grpc: {endpoint: "::1:4317"}}}}`:                                       "`receivers::fleet_otlp::protocols::grpc::endpoint` is \"::1:4317\", must be a host and a port of 0 to 65535, such as [::1]:4317",
+		`receivers: {fleet_otlp: {protocols: {grpc: {endpoint: "::1:4317"}}}}`:                                       "`receivers::fleet_otlp::protocols::grpc::endpoint` is \"::1:4317\", must be a host and a port of 0 to 65535, such as 127.0.0.1:4317 or [::1]:4317",
 		`receivers: {fleet_otlp: {protocols: {http: {endpoint: "localhost"}}}}`:                                      "`receivers::fleet_otlp::protocols::http::endpoint` is \"localhost\"",
 		`extensions: {fleet_view: {http: {endpoint: "0.0.0.0:99999"}}}`:                                              "`extensions::fleet_view::http::endpoint` is",
 		`extensions: {straggler_threshold: {api: {endpoint: ":::8085"}}}`:                                            "`extensions::straggler_threshold::api::endpoint` is",
@@ -155,6 +155,25 @@ func TestValidateNamesAnAddressThatIsNone(t *testing.T) {
 	}
 	said, err := validate(t, collectorBinary, "configs/gateway.yaml", `service: {telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: "::1", port: 8888}}}}]}}}`+"\n")
 	assert.NoError(t, err, said)
+}
+
+// TestValidateSaysWhatWouldBeRight: of components that are misspelt. The start says the same.
+func TestValidateSaysWhatWouldBeRight(t *testing.T) {
+	t.Parallel()
+	for overlay, says := range map[string]string{
+		`processors: {stragler/a: {}}`:                            "`processors` has \"stragler/a\", which is no processor of this distribution: did you mean straggler?",
+		`service: {pipelines: {metrics: {receivers: [nvlm]}}}`:    "`service::pipelines::metrics::receivers` lists \"nvlm\", which is not configured: did you mean nvml?",
+		`service: {extensions: [expositon, straggler_threshold]}`: "`service::extensions` lists \"expositon\", which is not configured: did you mean exposition?",
+	} {
+		said, err := validate(t, collectorBinary, "configs/agent.yaml", overlay+"\n")
+		require.Error(t, err, overlay)
+		assert.Contains(t, said, says, overlay)
+	}
+	cmd := exec.CommandContext(t.Context(), collectorBinary, configArgs(t, []string{"configs/agent.yaml", "service: {extensions: [expositon]}\n"})...)
+	cmd.Dir = root
+	said, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	assert.Contains(t, string(said), "did you mean exposition?")
 }
 
 // TestASecondAgent: its overlay moves each port of an agent, and not where it pushes.

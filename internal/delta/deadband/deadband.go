@@ -27,9 +27,8 @@ type Rule struct {
 	_ struct{}
 }
 
-// Check reports every mistake. It is not called Validate, or confmap would say
-// each of them a second time.
-func (r *Rule) Check() error {
+// Validate implements xconfmap.Validator: it reports every mistake.
+func (r *Rule) Validate() error {
 	var errs []error
 	if r.Metric == "" {
 		errs = append(errs, errors.New("`metric` is empty: must be the name of a metric, with `*` for any text"))

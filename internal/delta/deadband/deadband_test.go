@@ -64,8 +64,8 @@ func TestMatchesIsAGlob(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	require.NoError(t, (&Rule{Metric: "m", Absolute: 1}).Check())
-	require.NoError(t, (&Rule{Metric: "m", Relative: 0.1}).Check())
+	require.NoError(t, (&Rule{Metric: "m", Absolute: 1}).Validate())
+	require.NoError(t, (&Rule{Metric: "m", Relative: 0.1}).Validate())
 	for _, r := range []Rule{
 		{Absolute: 1},
 		{Metric: "m"},
@@ -76,6 +76,6 @@ func TestCheck(t *testing.T) {
 		{Metric: "m", Relative: math.NaN()},
 		{Metric: "m", Relative: -0.1, Absolute: 1},
 	} {
-		require.Error(t, r.Check(), "%v", r)
+		require.Error(t, r.Validate(), "%v", r)
 	}
 }

@@ -2,13 +2,15 @@
 
 package resync
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Subscribers hands requests to whoever subscribed. The zero value is ready.
 type Subscribers struct {
-	mu   sync.RWMutex
-	fns  map[int]func(Request)
-	next int
+	mu  sync.RWMutex
+	fns []*func(Request)
 }
 
 var _ Source = (*Subscribers)(nil)
@@ -17,16 +19,11 @@ var _ Source = (*Subscribers)(nil)
 func (s *Subscribers) Subscribe(fn func(Request)) (cancel func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fns == nil {
-		s.fns = make(map[int]func(Request))
-	}
-	id := s.next
-	s.next++
-	s.fns[id] = fn
+	s.fns = append(s.fns, &fn)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.fns, id)
+		s.fns = slices.DeleteFunc(s.fns, func(f *func(Request)) bool { return f == &fn })
 	}
 }
 
@@ -36,6 +33,6 @@ func (s *Subscribers) Publish(r Request) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, fn := range s.fns {
-		fn(r)
+		(*fn)(r)
 	}
 }

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package distro
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+	"go.opentelemetry.io/collector/otelcol"
+)
+
+// wrongNames are the components that the distribution does not have or, where it has them all,
+// those that the service lists and nobody configured. The Collector would name one at a time.
+func wrongNames(conf *confmap.Conf, names service, factories otelcol.Factories) (errs []error) {
+	kinds, configured := kindsOf(factories), map[string][]string{}
+	for _, section := range slices.Sorted(maps.Keys(kinds)) {
+		settings, _ := conf.Get(section).(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(settings)) {
+			var id component.ID
+			if id.UnmarshalText([]byte(key)) != nil {
+				continue // The Collector says what a name may be.
+			}
+			configured[section] = append(configured[section], id.String())
+			if kind := id.Type().String(); kinds[section][kind] == nil {
+				errs = append(errs, fmt.Errorf("`%s` has %q, which is no %s of this distribution%s",
+					section, id, strings.TrimSuffix(section, "s"), hint(kind, slices.Sorted(maps.Keys(kinds[section])))))
+			}
+		}
+	}
+	if errs != nil {
+		return errs // The service may list the right names of these.
+	}
+	check := func(key string, ids []component.ID, among ...string) {
+		for _, id := range ids {
+			if !slices.Contains(among, id.String()) {
+				errs = append(errs, fmt.Errorf("`service::%s` lists %q, which is not configured%s", key, id, hint(id.String(), among)))
+			}
+		}
+	}
+	check("extensions", names.Extensions, configured["extensions"]...)
+	for _, name := range slices.Sorted(maps.Keys(names.Pipelines)) {
+		for _, section := range [...]string{"receivers", "processors", "exporters"} {
+			among := configured[section]
+			if section != "processors" {
+				among = slices.Concat(among, configured["connectors"])
+			}
+			check("pipelines::"+name+"::"+section, names.Pipelines[name][section], among...)
+		}
+	}
+	return errs
+}
+
+// hint asks about the nearest name: in order, two thirds of the letters are the same.
+func hint(name string, among []string) string {
+	best, most := "", 0
+	for _, word := range among {
+		if n := common(name, word); n > most && 3*n >= 2*max(len(name), len(word)) {
+			best, most = ": did you mean "+word+"?", n
+		}
+	}
+	return best
+}
+
+// common is the length of the longest common subsequence.
+func common(a, b string) int {
+	row := make([]int, len(b)+1)
+	for i := range len(a) {
+		before := 0
+		for j := range len(b) {
+			here := row[j+1]
+			if a[i] == b[j] {
+				row[j+1] = before + 1
+			} else {
+				row[j+1] = max(here, row[j])
+			}
+			before = here
+		}
+	}
+	return row[len(b)]
+}
