@@ -24,10 +24,10 @@ const (
 	headerBytes = 16 << 10
 	// headerTime is for the headers of a request.
 	headerTime = 10 * time.Second
-	// PingAfter and PingTimeout end connections that are silent. Over HTTP/2 nothing but a
-	// ping tells a header block that never ends from silence: it cannot be answered within
-	// the block.
-	PingAfter   = 20 * time.Second
+	// PingAfter is the silence after which a connection is pinged. Over HTTP/2 nothing but a
+	// ping tells a header block that never ends from silence: it cannot be answered within it.
+	PingAfter = 20 * time.Second
+	// PingTimeout ends a connection that answers no ping.
 	PingTimeout = 10 * time.Second
 )
 

@@ -214,7 +214,7 @@ func TestAnAgentSaysThatItsGatewayDoesNotAnswer(t *testing.T) {
 receivers: {nvml: {collection_interval: 200ms, deadline: 200ms}}
 service: {pipelines: {metrics: {receivers: [nvml]}}}
 `},
-		env:     []string{"GPU_COLLECTOR_GATEWAY=gateway.invalid:4317"},
+		env: []string{"GPU_COLLECTOR_GATEWAY=gateway.invalid:4317"},
 	})
 	c.waitLog(3, "Exporting failed")
 	c.waitLog(1, "The gateway does not answer: run the command `check`", "gateway.invalid:4317")
