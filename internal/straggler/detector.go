@@ -22,7 +22,7 @@ const (
 	clip, surge = 3.5, 4
 	// hold is by how much more than its limit a window can hold. Where nodes always differ,
 	// the limit is above what clip lets in until their nature is known.
-	hold = 1.2
+	hold = 1.1
 	// One of a thousand deviations is above the level u, for normal noise 3.3 MADs.
 	tailShare, normalTail = 0.001, 3.3
 	// holdTicks above the limit make an onset: two glitches in a row are none.
@@ -245,9 +245,11 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 			if w == nature && (t.Flagged || means && t.Age < rankYoung && r > obvious(gap, spread)) {
 				continue // a loss is not the node's nature
 			}
-			bound := max(clip*spread, 2*leastLoss[w]*gap, hold*l.Limit[w])
+			bound := max(clip*spread, 2*leastLoss[w]*gap)
 			weight := e.weight[w]
-			if w == nature { // which one tick of all does not change
+			if w < nature {
+				bound = max(bound, hold*l.Limit[w])
+			} else { // which one tick of all does not change
 				bound = min(bound, max(clip*surge*max(l.S, floor*gap), 2*leastLoss[w]*gap))
 				if means && t.Age < rankYoung {
 					weight, bound, known = e.dt/max(float64(t.Age), e.dt), rankNature, 0
