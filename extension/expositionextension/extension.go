@@ -88,7 +88,7 @@ func (e *exposition) Start(ctx context.Context, host component.Host) error {
 	if err != nil {
 		return err
 	}
-	if err := server.Serve(ctx, host, host.GetExtensions(), handler); err != nil {
+	if err := server.ServeReaders(ctx, host, handler); err != nil {
 		return err
 	}
 	e.server = server

@@ -12,6 +12,8 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/serverguard"
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
 // basicAuth is the type of the authenticator whose challenge browsers answer by
@@ -27,7 +29,7 @@ func withoutAuth(ctx context.Context, server confighttp.ServerConfig, host compo
 	}
 	cfg := *server.Auth.Get()
 	server.Auth = configoptional.None[confighttp.AuthConfig]()
-	authenticator, err := cfg.GetServerAuthenticator(ctx, host.GetExtensions())
+	authenticator, err := cfg.GetServerAuthenticator(ctx, serverguard.Queue(host.GetExtensions(), cfg.AuthenticatorID, serverguard.ReadersAuth, webguard.ErrBusy))
 	if err != nil {
 		return server, nil, fmt.Errorf("`http::auth`: %w", err)
 	}

@@ -110,7 +110,7 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 	if err := e.observe(); err != nil {
 		return errors.Join(err, server.Shutdown(ctx))
 	}
-	if err := server.Serve(ctx, host, host.GetExtensions(), handler); err != nil {
+	if err := server.ServeReaders(ctx, host, handler); err != nil {
 		return err
 	}
 	e.server = server

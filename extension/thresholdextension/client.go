@@ -115,7 +115,7 @@ func (e *thresholdExtension) GetGRPCClientOptions(context.Context) ([]grpc.DialO
 			var md metadata.MD
 			err := invoke(ctx, method, req, reply, cc, append(opts, grpc.Header(&md))...)
 			code := status.Code(err)
-			unanswered := len(md) == 0 && (code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled)
+			unanswered := len(md) == 0 && len(status.Convert(err).Details()) == 0 && (code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled)
 			e.hear(ctx, "grpc", claim, md.Get, !unanswered)
 			e.reached(cc.Target(), !unanswered)
 			return err

@@ -115,7 +115,7 @@ func (e *thresholdExtension) Start(ctx context.Context, host component.Host) err
 	if err != nil {
 		return err
 	}
-	if err := server.Serve(ctx, host, host.GetExtensions(), handler); err != nil {
+	if err := server.ServeReaders(ctx, host, handler); err != nil {
 		return err
 	}
 	e.server = server

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -63,13 +64,10 @@ func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 
 // Guard implements threshold.Server.
 func (e *thresholdExtension) Guard(push http.Handler) http.Handler {
-	open := e.apiHandler(push)
+	open := serverguard.Pages(e.apiHandler(push), e.cfg.AllowedHosts...)
 	guarded := webguard.Hosts(open, e.cfg.AllowedHosts...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A page has no certificate for its name, nor a password. Its browser says Origin
-		// with a push; an agent does not, whatever name it knows this server by.
-		asked := isAPI(r) || r.Header.Get("Origin") != ""
-		if asked && r.TLS == nil && client.FromContext(r.Context()).Auth == nil {
+		if isAPI(r) && r.TLS == nil && client.FromContext(r.Context()).Auth == nil {
 			guarded.ServeHTTP(w, r)
 		} else {
 			open.ServeHTTP(w, r)

@@ -128,6 +128,19 @@ func (p *Permit) Reserve(n int) error {
 	return nil
 }
 
+// Expect takes bytes for a message that is to come, at most what the cluster may hold, until
+// arrived is called. Over what is free it takes none, as Reserve.
+func (p *Permit) Expect(n int) (arrived func(), err error) {
+	n = min(n, p.limiter.bytes.Most()-p.bytes)
+	if err := p.Reserve(n); err != nil {
+		return nil, err
+	}
+	return func() {
+		p.bytes -= n
+		p.limiter.bytes.Give(p.cluster, n)
+	}, nil
+}
+
 // Release gives the permit and its bytes back.
 func (p *Permit) Release() {
 	p.limiter.permits.Give(p.cluster, 1)

@@ -3,6 +3,7 @@
 package distro
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -50,6 +51,19 @@ func wrongNames(conf *confmap.Conf, names service, factories otelcol.Factories) 
 			}
 			check("pipelines::"+name+"::"+section, names.Pipelines[name][section], among...)
 		}
+	}
+	if errs != nil {
+		return errs
+	}
+	// An overlay for the otlp receiver of former gateways would be passed over, its tls and auth too.
+	listed := map[string]bool{}
+	for _, p := range names.Pipelines {
+		for _, id := range p["receivers"] {
+			listed[id.String()] = true
+		}
+	}
+	if slices.Contains(configured["receivers"], "otlp") && !listed["otlp"] && listed["fleet_otlp"] {
+		errs = append(errs, errors.New("`receivers` has \"otlp\", which no pipeline lists: give its settings to `fleet_otlp`, see docs/upgrading.md"))
 	}
 	return errs
 }

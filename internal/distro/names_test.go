@@ -23,13 +23,18 @@ import (
 func TestWrongNames(t *testing.T) {
 	nvml, forward, health := component.MustNewType("nvml"), component.MustNewType("forward"), component.MustNewType("healthcheck")
 	factories := otelcol.Factories{
-		Receivers:  map[component.Type]receiver.Factory{nvml: receivertest.NewNopFactory()},
+		Receivers: map[component.Type]receiver.Factory{
+			nvml: receivertest.NewNopFactory(), component.MustNewType("otlp"): receivertest.NewNopFactory(), component.MustNewType("fleet_otlp"): receivertest.NewNopFactory(),
+		},
 		Connectors: map[component.Type]connector.Factory{forward: connectortest.NewNopFactory()},
 		Extensions: map[component.Type]extension.Factory{health: extensiontest.NewNopFactory()},
 	}
 	for text, want := range map[string]string{
 		`{receivers: {nvml: , " nvml / a": }, connectors: {forward: }, service: {pipelines: {metrics: {receivers: [nvml, nvml/a, forward], exporters: [forward]}}}}`: "",
 		`{receivers: {1: , nvml: 7}, exporters: , service: {extensions: [1], pipelines: {metrcis: {receivrs: [gone]}}}}`:                                             "",
+		`{receivers: {otlp: , fleet_otlp: }, connectors: {forward: }, service: {pipelines: {metrics: {receivers: [fleet_otlp], exporters: [forward]}}}}`: "" +
+			"`receivers` has \"otlp\", which no pipeline lists: give its settings to `fleet_otlp`, see docs/upgrading.md",
+		`{receivers: {otlp: , fleet_otlp: }, service: {pipelines: {metrics: {receivers: [fleet_otlp]}, logs: {receivers: [otlp]}}}}`: "",
 		`{receivers: {nvlm/a: }, extensions: {nvml: }, service: {pipelines: {metrics: {receivers: [nvml/a]}}}}`: "`extensions` has \"nvml\", which is no extension of this distribution\n" +
 			"`receivers` has \"nvlm/a\", which is no receiver of this distribution: did you mean nvml?",
 		`{receivers: {nvml/a: }, connectors: {forward: }, extensions: {healthcheck: },

@@ -4,6 +4,7 @@ package fleetapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -39,6 +40,10 @@ func (a *Auth) admit(w http.ResponseWriter, r *http.Request) (*http.Request, boo
 		headers, r = a.split(r)
 	}
 	ctx, err := a.Authenticate(r.Context(), headers)
+	if errors.Is(err, webguard.ErrBusy) {
+		webguard.Problem(w, http.StatusTooManyRequests, err.Error())
+		return nil, false
+	}
 	if err != nil {
 		w.Header().Set("WWW-Authenticate", a.Challenge)
 		webguard.Problem(w, http.StatusUnauthorized, err.Error())

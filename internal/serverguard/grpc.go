@@ -15,6 +15,7 @@ import (
 // cannot answer one within it: grpc-go reads a block as one frame.
 func (g *Guard) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
+		grpc.ConnectionTimeout(headerTime), // for TLS and the preface
 		grpc.MaxHeaderListSize(headerBytes),
 		grpc.SharedWriteBuffer(true),
 		grpc.StatsHandler(calls{g}),

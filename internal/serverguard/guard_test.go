@@ -240,13 +240,15 @@ func TestHeaders(t *testing.T) {
 // many frames it has.
 func TestHeadersOverGRPC(t *testing.T) {
 	for name, tt := range map[string]struct {
-		size int
-		more bool
-		held time.Duration
+		size    int
+		more    bool
+		held    time.Duration
+		counted int64
 	}{
-		"half":      {200, false, 30 * time.Second},
-		"in frames": {200, true, 30 * time.Second},
-		"too large": {2 * headerBytes, false, 0},
+		"nothing":   {0, false, headerTime, 0},
+		"half":      {200, false, 30 * time.Second, 1},
+		"in frames": {200, true, 30 * time.Second, 1},
+		"too large": {2 * headerBytes, false, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -258,8 +260,11 @@ func TestHeadersOverGRPC(t *testing.T) {
 				if !tt.more {
 					more = ""
 				}
+				if tt.size == 0 {
+					first = ""
+				}
 				assert.InDelta(t, tt.held, ask(pipes.dial("192.0.2.1:1"), first, more), float64(time.Second))
-				assert.Equal(t, int64(1), counts()["headers"])
+				assert.Equal(t, tt.counted, counts()["headers"])
 
 				client, err := grpc.NewClient("passthrough:x", grpc.WithTransportCredentials(insecure.NewCredentials()),
 					grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return pipes.dial("192.0.2.1:1"), nil }))
@@ -267,7 +272,7 @@ func TestHeadersOverGRPC(t *testing.T) {
 				require.Equal(t, codes.Unimplemented, status.Code(client.Invoke(t.Context(), "/x/y", nil, nil)), "a call")
 				require.NoError(t, client.Close())
 				server.Stop()
-				assert.Equal(t, int64(1), counts()["headers"])
+				assert.Equal(t, tt.counted, counts()["headers"])
 				assert.Zero(t, g.places.Taken())
 			})
 		})

@@ -16,6 +16,8 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/config/confighttp"
+
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
 const (
@@ -91,6 +93,16 @@ func (s *Server) Serve(ctx context.Context, host component.Host, extensions map[
 		}
 	})
 	return nil
+}
+
+// ServeReaders is Serve for a server that is there to be read, with a bound before its
+// authenticator.
+func (s *Server) ServeReaders(ctx context.Context, host component.Host, handler http.Handler) error {
+	extensions := host.GetExtensions()
+	if s.cfg.Auth.HasValue() {
+		extensions = Queue(extensions, s.cfg.Auth.Get().AuthenticatorID, ReadersAuth, webguard.ErrBusy)
+	}
+	return s.Serve(ctx, host, extensions, handler, confighttp.WithErrorHandler(refuse))
 }
 
 // Addr is where it listens.

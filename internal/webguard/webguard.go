@@ -18,6 +18,9 @@ import (
 // somebody's can have such a name.
 var private = []string{".localhost", ".local", ".internal", ".svc"}
 
+// ErrBusy refuses a client that the authenticator was not asked about.
+var ErrBusy = errors.New("too many clients are being authenticated; try again later")
+
 // Hosts refuses requests whose Host is another name than the server's. A page of
 // the web may have its own name lead to this server (DNS rebinding), and then reads
 // it with the network access of whoever looks at the page. Addresses, names without

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -33,15 +35,16 @@ func zipped(t testing.TB, msg []byte) []byte {
 
 // outcomes are what a pipeline may say of a push.
 var outcomes = map[string]error{
-	"taken":         nil,
-	"temporary":     errors.New("try again"),
-	"permanent":     consumererror.NewPermanent(errors.New("never")),
-	"throttled":     later(codes.ResourceExhausted, "busy", 3*time.Second).Err(),
-	"unavailable":   later(codes.Unavailable, "away", 2*time.Second).Err(),
-	"invalid":       status.Error(codes.InvalidArgument, "wrong"),
-	"denied":        status.Error(codes.PermissionDenied, "not yours"),
-	"unimplemented": status.Error(codes.Unimplemented, "not here"),
-	"lost":          status.Error(codes.DataLoss, "lost"),
+	"taken":          nil,
+	"temporary":      errors.New("try again"),
+	"permanent":      consumererror.NewPermanent(errors.New("never")),
+	"late, for good": consumererror.NewPermanent(fmt.Errorf("a file: %w", os.ErrDeadlineExceeded)),
+	"throttled":      later(codes.ResourceExhausted, "busy", 3*time.Second).Err(),
+	"unavailable":    later(codes.Unavailable, "away", 2*time.Second).Err(),
+	"invalid":        status.Error(codes.InvalidArgument, "wrong"),
+	"denied":         status.Error(codes.PermissionDenied, "not yours"),
+	"unimplemented":  status.Error(codes.Unimplemented, "not here"),
+	"lost":           status.Error(codes.DataLoss, "lost"),
 }
 
 // TestAnswersAsTheCollectorsReceiver: but for what admission adds, a sender cannot tell the

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"go.opentelemetry.io/collector/consumer/consumererror"
@@ -48,7 +47,7 @@ func (r *fleetReceiver) status(ctx context.Context, transport threshold.Transpor
 		r.telemetry.ReceiverFleetOtlpRefusals.Add(ctx, 1, metric.WithAttributes(r.id(),
 			attribute.String("cluster", cluster), attribute.String("reason", string(refused.Reason))))
 		return later(codes.ResourceExhausted, err.Error(), refused.RetryAfter)
-	case errors.Is(err, errLate), errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, errLate):
 		r.telemetry.ReceiverFleetOtlpReceiveTimeouts.Add(context.WithoutCancel(ctx), 1)
 		return later(codes.Unavailable, fmt.Sprintf("%v, %s", errLate, r.cfg.Admission.ReceiveTimeout), r.cfg.Admission.RetryAfter.Max)
 	case errors.As(err, &large):

@@ -25,6 +25,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
+// defaultRecvMiB is gRPC's own bound of a message.
+const defaultRecvMiB = 4
+
 func (r *fleetReceiver) startGRPC(ctx context.Context, host component.Host) error {
 	if !r.cfg.Protocols.GRPC.HasValue() {
 		return nil
@@ -33,6 +36,7 @@ func (r *fleetReceiver) startGRPC(ctx context.Context, host component.Host) erro
 	if cfg.Auth.HasValue() {
 		extensions = r.queue(extensions, cfg.Auth.Get().AuthenticatorID)
 	}
+	r.largest = cmp.Or(cfg.MaxRecvMsgSizeMiB, defaultRecvMiB) << 20
 	guard, err := serverguard.New(r.set.TelemetrySettings, r.set.ID.String()+"/grpc", r.connections(grpcPercent, serverguard.GRPCBytes))
 	if err != nil {
 		return err
@@ -84,8 +88,15 @@ func (r *fleetReceiver) export(ss grpc.ServerStream, s *signal) error {
 	answer, err := r.push(ctx, s, &request{
 		transport: threshold.GRPC,
 		header:    headers.Get,
-		receive: func(_ *admission.Permit, read func([]byte) error) error {
-			return r.receive(ss, read)
+		receive: func(permit *admission.Permit, read func([]byte) error) error {
+			arrived, err := permit.Expect(r.largest)
+			if err != nil {
+				return err
+			}
+			return r.receive(ss, func(msg []byte) error {
+				arrived()
+				return read(msg)
+			})
 		},
 	})
 	if len(answer) > 0 {

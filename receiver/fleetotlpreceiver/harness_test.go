@@ -173,6 +173,7 @@ func (s *server) ask(t testing.TB, method, path string, msg []byte, headers map[
 	for k, v := range headers {
 		req.Header.Set(k, v)
 	}
+	req.Host = headers["Host"] // its own where it is empty
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)

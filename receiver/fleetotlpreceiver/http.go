@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.uber.org/zap"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -31,6 +33,9 @@ import (
 const (
 	contentProtobuf = "application/x-protobuf"
 	contentJSON     = "application/json"
+
+	// restTimeout is for what is left of a body that nobody wants.
+	restTimeout = time.Second
 )
 
 func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) (err error) {
@@ -41,9 +46,17 @@ func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) (err
 	if cfg.ServerConfig.Auth.HasValue() {
 		extensions = r.queue(extensions, cfg.ServerConfig.Auth.Get().AuthenticatorID)
 	}
-	mux := http.NewServeMux()
+	mux, signals := http.NewServeMux(), map[otlpreceiver.SanitizedURLPath]*signal{}
 	for _, s := range r.signals() {
-		mux.HandleFunc(string(s.path), func(w http.ResponseWriter, req *http.Request) {
+		switch other := signals[s.path]; {
+		case other == nil || !other.served:
+			signals[s.path] = s
+		case s.served:
+			return fmt.Errorf("`protocols::http::%s_url_path` is %q, as that of %s: each signal must have a path of its own", s.name, s.path, other.name)
+		}
+	}
+	for path, s := range signals {
+		mux.HandleFunc(string(path), func(w http.ResponseWriter, req *http.Request) {
 			if s.served {
 				r.post(w, req, s)
 			} else {
@@ -51,9 +64,9 @@ func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) (err
 			}
 		})
 	}
-	handler := http.Handler(mux)
+	handler := serverguard.Pages(mux)
 	if r.answers != nil {
-		handler = r.answers.Guard(handler)
+		handler = r.answers.Guard(mux)
 	}
 	if r.http, err = serverguard.Listen(ctx, r.set.TelemetrySettings, r.set.ID.String()+"/http", "protocols::http",
 		&cfg.ServerConfig, r.connections(httpPercent, serverguard.HTTPBytes)); err != nil {
@@ -94,12 +107,11 @@ func (r *fleetReceiver) post(w http.ResponseWriter, req *http.Request, s *signal
 		return
 	}
 	json := content == contentJSON
-	// Within the timeout the server reads the body, and after the answer what is left of it.
+	// The server reads the body within the timeout, and after the answer what is left of it.
 	// It sets another deadline before the next request. Fails without a connection only.
 	deadline := func(at time.Time) { _ = http.NewResponseController(w).SetReadDeadline(at) }
-	expire := func() { deadline(time.Now().Add(r.cfg.Admission.ReceiveTimeout)) }
-	expire()
-	defer expire()
+	deadline(time.Now().Add(r.cfg.Admission.ReceiveTimeout))
+	defer func() { deadline(time.Now().Add(restTimeout)) }()
 	answer, err := r.push(req.Context(), s, &request{
 		transport: threshold.HTTP, header: req.Header.Values, query: req.URL.RawQuery, json: json,
 		receive: func(permit *admission.Permit, read func([]byte) error) error {
@@ -150,12 +162,15 @@ func (m *metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bodyError tells a body that cannot be read from one that may not.
+// bodyError tells a body that cannot be read from one that may not, and from a late one.
 func bodyError(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errLate
+	}
 	var refused *admission.RefusedError
 	var large *admission.TooLargeError
 	var tooMany *http.MaxBytesError
-	if errors.As(err, &refused) || errors.As(err, &large) || errors.As(err, &tooMany) || errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.As(err, &refused) || errors.As(err, &large) || errors.As(err, &tooMany) {
 		return err
 	}
 	return &malformedError{err}

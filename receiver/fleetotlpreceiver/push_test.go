@@ -3,6 +3,7 @@
 package fleetotlpreceiver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/extension/extensiontest"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
+	"go.opentelemetry.io/collector/receiver/receivertest"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"google.golang.org/grpc"
@@ -30,7 +33,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // user is an authenticated client.
@@ -90,12 +95,51 @@ func TestARefusedPushIsRefusedBeforeItsBody(t *testing.T) {
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 }
 
+// TestPathsOfSignals: a path is the signal's that a pipeline takes, and of one signal.
+func TestPathsOfSignals(t *testing.T) {
+	for _, path := range []string{"traces", "logs"} {
+		factory, set := NewFactory(), receivertest.NewNopSettings(metadata.Type)
+		cfg := factory.CreateDefaultConfig()
+		addr := loopback.FreeAddr(t)
+		require.NoError(t, confmap.NewFromStringMap(settings{"protocols": settings{"http": settings{"endpoint": addr, "metrics_url_path": "/v1/" + path}}}).Unmarshal(cfg))
+		metrics, err := factory.CreateMetrics(t.Context(), set, cfg, &pipeline{})
+		require.NoError(t, err)
+		logs, err := factory.CreateLogs(t.Context(), set, cfg, &pipeline{})
+		require.NoError(t, err)
+		require.NoError(t, logs.Start(t.Context(), host(nil)))
+		err = metrics.Start(t.Context(), host(nil))
+		if path == "logs" {
+			require.ErrorContains(t, err, "`protocols::http::logs_url_path` is \"/v1/logs\", as that of metrics: each signal must have a path of its own")
+		} else {
+			require.NoError(t, err)
+			resp, err := http.Post("http://"+addr+"/v1/traces", contentProtobuf, bytes.NewReader(encode(t, report("n", 0, 1))))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, http.StatusOK, resp.StatusCode)
+			http.DefaultClient.CloseIdleConnections()
+		}
+		require.NoError(t, metrics.Shutdown(t.Context()))
+		require.NoError(t, logs.Shutdown(t.Context()))
+	}
+}
+
+// TestAPageOfAnotherName pushes nothing: its name leads here, and its browser says Origin.
+func TestAPageOfAnotherName(t *testing.T) {
+	s := fleet(t, nil)
+	msg := encode(t, report("n", 0, 1))
+	for origin, want := range map[string]int{"": http.StatusOK, "http://page.example.com": http.StatusMisdirectedRequest} {
+		resp, _ := s.post(t, "/v1/metrics", msg, map[string]string{"Host": "page.example.com", "Origin": origin})
+		assert.Equal(t, want, resp.StatusCode, origin)
+	}
+}
+
 // TestAMessageThatDoesNotCome holds no permit for longer than the timeout, and its sender
 // may repeat it. Another push goes on over the same connection.
 func TestAMessageThatDoesNotCome(t *testing.T) {
 	s := fleet(t, settings{"admission": settings{"receive_timeout": "1s"}})
 	stream, err := s.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, metricsMethod)
 	require.NoError(t, err)
+	eventually(t, func() bool { _, n := s.limiter.InUse(); return n == 2<<20 }, "room for the largest message")
 	conn, err := net.Dial("tcp", s.http)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()

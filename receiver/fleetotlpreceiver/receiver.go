@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
@@ -46,6 +47,7 @@ type fleetReceiver struct {
 	buffers sync.Pool        // of *[]byte
 
 	grpc    *grpc.Server
+	largest int // bytes of a message over gRPC
 	http    *serverguard.Server
 	serving sync.WaitGroup
 
@@ -133,7 +135,9 @@ func (r *fleetReceiver) shutdown(ctx context.Context) error {
 		err = r.http.Shutdown(ctx)
 	}
 	if r.grpc != nil {
+		late := time.AfterFunc(r.cfg.Admission.ReceiveTimeout, r.grpc.Stop)
 		r.grpc.GracefulStop()
+		late.Stop()
 	}
 	r.serving.Wait()
 	r.telemetry.Shutdown()

@@ -32,9 +32,6 @@ type slowly struct {
 //
 // The receiver's limit comes long before the connection's own: a slow machine has the time
 // to say why it ends one.
-//
-// gRPC's own limit for a connection without so much as its preface is 120 s and no
-// key of the receiver's: those are held and not waited for.
 func TestSlowSenders(t *testing.T) {
 	g := gateway(t, options{overlay: `
 receivers:
@@ -49,9 +46,9 @@ receivers:
 	var limit syscall.Rlimit
 	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	each := int(min(limit.Cur/2, 4000)) / 8
-	var all, silent []*slowSender
+	var all []*slowSender
 	defer func() {
-		for _, s := range append(all, silent...) {
+		for _, s := range all {
 			_ = s.conn.Close()
 		}
 	}()
@@ -72,15 +69,10 @@ receivers:
 	late := map[string]int{}
 	for what, how := range kinds {
 		for range each {
-			s := dialSlow(t, what, how)
-			if how.addr == g.grpc && how.first == "" {
-				silent = append(silent, s)
-			} else {
-				all = append(all, s)
-			}
+			all = append(all, dialSlow(t, what, how))
 		}
 	}
-	held := float64(len(all) + len(silent))
+	held := float64(len(all))
 	figure.Print("hostile_slow_connections", held, "connections", 1000, false)
 	figure.Print("hostile_slow_rss_per_connection", float64(g.memory("VmRSS")-b.before[g].rss)/held/1024, "KiB", 100, true)
 	// The longest of the limits is 26 s.
@@ -105,9 +97,6 @@ receivers:
 		assert.True(t, !how.answers || late[what] > each/20, "%s: %d", what, late[what])
 	}
 	figure.Print("hostile_slow_longest_held", longest.Seconds(), "s", 30, true)
-	for _, s := range silent {
-		_ = s.conn.Close()
-	}
 	b.endCalm(16*mib, 16<<10)
 }
 

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serverguard
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configauth"
+	"go.opentelemetry.io/collector/config/confighttp"
+	"go.opentelemetry.io/collector/config/configoptional"
+)
+
+var doorman = component.MustNewID("doorman")
+
+// slowDoor is an authenticator that knows nobody, and takes its time.
+type slowDoor struct {
+	component.StartFunc
+	component.ShutdownFunc
+	here   chan struct{}
+	answer chan struct{}
+}
+
+func (a *slowDoor) Authenticate(ctx context.Context, _ map[string][]string) (context.Context, error) {
+	a.here <- struct{}{}
+	<-a.answer
+	return ctx, errors.New("nobody")
+}
+
+type host struct {
+	component.Host
+	a *slowDoor
+}
+
+func (h host) GetExtensions() map[component.ID]component.Component {
+	return map[component.ID]component.Component{doorman: h.a}
+}
+
+// TestReadersAreAuthenticatedSomeAtATime: one address has half of the places.
+func TestReadersAreAuthenticatedSomeAtATime(t *testing.T) {
+	a := &slowDoor{here: make(chan struct{}), answer: make(chan struct{})}
+	cfg := confighttp.NewDefaultServerConfig()
+	cfg.NetAddr.Endpoint = "127.0.0.1:0"
+	cfg.Auth = configoptional.Some(confighttp.AuthConfig{Config: configauth.Config{AuthenticatorID: doorman}})
+	server, err := Listen(t.Context(), componenttest.NewNopTelemetrySettings(), "mine", "http", &cfg, 99)
+	require.NoError(t, err)
+	require.NoError(t, server.ServeReaders(t.Context(), host{componenttest.NewNopHost(), a}, http.NotFoundHandler()))
+	get := func() int {
+		resp, err := http.Get("http://" + server.Addr().String())
+		if !assert.NoError(t, err) {
+			return 0
+		}
+		assert.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	var all sync.WaitGroup
+	for range ReadersAuth / 2 {
+		all.Go(func() { assert.Equal(t, http.StatusUnauthorized, get()) })
+		<-a.here
+	}
+	assert.Equal(t, http.StatusTooManyRequests, get())
+	close(a.answer)
+	all.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	require.NoError(t, server.Shutdown(t.Context()))
+}
