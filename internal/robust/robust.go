@@ -77,7 +77,8 @@ func Halves(sorted []float64) (cut int) {
 
 // Gaps returns where sorted values have gaps, by the first index of the upper side: gaps
 // of more than least, and than spreads times that of either side, with side values on
-// both. It drops the least clear gap until all are clear.
+// both. It drops the least clear gap until all are clear, and before those the narrowest
+// that has too few values on a side: a value alone belongs to the nearer side.
 func (b *Sample) Gaps(sorted []float64, least, spreads float64, side int) (cuts []int) {
 	for i := side; i+side <= len(sorted); i++ {
 		if sorted[i]-sorted[i-1] > least {
@@ -87,7 +88,7 @@ func (b *Sample) Gaps(sorted []float64, least, spreads float64, side int) (cuts 
 	for len(cuts) > 0 {
 		worst, at := 1.0, -1
 		for j, c := range cuts {
-			low, high, clear := 0, len(sorted), 0.0
+			low, high, clear := 0, len(sorted), sorted[c]-sorted[c-1]-1e6
 			if j > 0 {
 				low = cuts[j-1]
 			}

@@ -52,3 +52,14 @@ func TestSmallSample(t *testing.T) {
 		assert.InDelta(t, 1, sum/rounds, 0.03, "%d", n)
 	}
 }
+
+// TestGaps: a value alone between two kinds belongs to the nearer.
+func TestGaps(t *testing.T) {
+	for _, tt := range []struct {
+		alone float64
+		want  []int
+	}{{0.66, []int{6}}, {0.3, []int{7}}} {
+		sorted := []float64{0, 0, 0, 0, 0, 0, tt.alone, 0.95, 0.951, 0.952, 0.953, 0.954, 0.955}
+		assert.Equal(t, tt.want, new(Sample).Gaps(sorted, 0.08, 4, 3), "%v", tt.alone)
+	}
+}
