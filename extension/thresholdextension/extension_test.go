@@ -31,12 +31,14 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	grpcmetadata "google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
@@ -319,6 +321,25 @@ func TestTheVerdictReachesItsNode(t *testing.T) {
 				assert.False(t, straggler || told, "this gateway gives no verdicts")
 			})
 		}
+	}
+}
+
+// TestAWaitIsAnAnswer: who asks a sender to come back is there, also without headers.
+func TestAWaitIsAnAnswer(t *testing.T) {
+	wait, err := status.New(codes.Unavailable, "late").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
+	require.NoError(t, err)
+	for _, answer := range []*status.Status{wait, status.New(codes.Unavailable, "a proxy")} {
+		srv := grpc.NewServer()
+		pmetricotlp.RegisterGRPCServer(srv, &gateway{err: answer.Err()})
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		done := make(chan struct{})
+		go func() { defer close(done); _ = srv.Serve(ln) }()
+		node, _ := newTestExtension(t, nil)
+		require.Error(t, pusher(t, node, "grpc", ln.Addr().String())())
+		assert.Equal(t, answer == wait, node.Reachable(), answer.Message())
+		srv.Stop()
+		<-done
 	}
 }
 

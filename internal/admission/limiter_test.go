@@ -86,6 +86,27 @@ func TestTooLargeIsNotToBeTriedAgain(t *testing.T) {
 	assert.Zero(t, bytes)
 }
 
+// TestRoomForAMessageThatIsToCome goes back when the message is there, or the permit is not.
+func TestRoomForAMessageThatIsToCome(t *testing.T) {
+	l := newLimiter(10, 0.5)
+	p, err := l.Acquire("a")
+	require.NoError(t, err)
+	arrived, err := p.Expect(9999)
+	require.NoError(t, err)
+	_, bytes := l.InUse()
+	assert.Equal(t, int64(500), bytes, "at most the share of a cluster")
+	other, err := l.Acquire("a")
+	require.NoError(t, err)
+	_, err = other.Expect(1)
+	require.ErrorContains(t, err, "its share of the memory")
+	arrived()
+	require.NoError(t, p.Reserve(400))
+	p.Release()
+	other.Release()
+	_, bytes = l.InUse()
+	assert.Zero(t, bytes)
+}
+
 // TestProperties drives the limiter with any sequence of operations beside a model that is
 // a plain list.
 func TestProperties(t *testing.T) {

@@ -55,7 +55,7 @@ func wrongNames(conf *confmap.Conf, names service, factories otelcol.Factories) 
 	if errs != nil {
 		return errs
 	}
-	// An overlay for the otlp receiver of former gateways would be passed over, its tls and auth too.
+	// Overlays of former versions configure otlp. Nothing would read their tls and auth.
 	listed := map[string]bool{}
 	for _, p := range names.Pipelines {
 		for _, id := range p["receivers"] {

@@ -13,6 +13,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
 type userKey struct{}
@@ -29,6 +31,9 @@ func guarded(t *testing.T) *API {
 					if v := headers[name]; len(v) == 1 && v[0] == "Bearer x" {
 						return context.WithValue(ctx, userKey{}, "x"), nil
 					}
+				}
+				if headers["Authorization"] != nil {
+					return ctx, webguard.ErrBusy
 				}
 				return ctx, errors.New("no such token")
 			},
@@ -77,6 +82,12 @@ func TestWithToken(t *testing.T) {
 	assert.Equal(t, http.StatusOK, ask(a, "/api/v1/nodes?access=Bearer%20x&names=n2").Code, "the API does not see the parameter")
 	assert.Equal(t, http.StatusUnprocessableEntity, ask(a, "/api/v1/nodes?access=Bearer%20x&names=%zz").Code, "the rest is as it was")
 	assert.Equal(t, http.StatusOK, ask(a, "/api/v1/health?access=Bearer+x").Code)
+
+	r.Header.Set("Authorization", "another")
+	w = httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	assert.Equal(t, http.StatusTooManyRequests, w.Code)
+	assert.Empty(t, w.Header().Get("WWW-Authenticate"), "or a browser would ask for the password again")
 }
 
 // TestDocumentTellsOfRefusals: whoever generates a client from it knows of them.

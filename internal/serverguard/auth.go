@@ -52,7 +52,7 @@ func (b *boundedAuthenticator) Authenticate(ctx context.Context, headers map[str
 	return b.Server.Authenticate(ctx, headers)
 }
 
-// refuse answers for the Collector's server.
+// refuse writes the errors of the Collector's server, with 429 for ErrBusy.
 func refuse(w http.ResponseWriter, _ *http.Request, text string, code int) {
 	if text == webguard.ErrBusy.Error() {
 		code = http.StatusTooManyRequests

@@ -111,7 +111,7 @@ func (p *diffProcessor) flush(ctx context.Context, enough func() bool) {
 	f.holding, f.dropping = held != nil, dropped != nil
 }
 
-// observeBuffer does so for the buffer, where there is one.
+// observeBuffer registers the figures of the buffer, where there is one.
 func (p *diffProcessor) observeBuffer() error {
 	if p.buffer == nil {
 		return nil

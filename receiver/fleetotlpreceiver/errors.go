@@ -43,7 +43,7 @@ func (r *fleetReceiver) status(ctx context.Context, transport threshold.Transpor
 	}
 	switch {
 	case errors.As(err, &refused):
-		cluster, _ := r.refused.Note(refused.Cluster, time.Time{}) // which has lines of the log as well
+		cluster, _ := r.refused.Note(refused.Cluster, time.Time{}) // the second result is for logs
 		r.telemetry.ReceiverFleetOtlpRefusals.Add(ctx, 1, metric.WithAttributes(r.id(),
 			attribute.String("cluster", cluster), attribute.String("reason", string(refused.Reason))))
 		return later(codes.ResourceExhausted, err.Error(), refused.RetryAfter)

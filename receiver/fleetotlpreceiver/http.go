@@ -162,7 +162,7 @@ func (m *metered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bodyError tells a body that cannot be read from one that may not, and from a late one.
+// bodyError sorts the errors of a body: it is late, refused, or malformed.
 func bodyError(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return errLate
