@@ -16,7 +16,6 @@ import (
 	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/extension/expositionextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/delta"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
@@ -31,11 +30,10 @@ var (
 
 // exposition serves the tables of the engines that are registered.
 type exposition struct {
-	cfg       *Config
-	set       extension.Settings
-	telemetry *metadata.TelemetryBuilder
-	places    *places
-	registry  *prometheus.Registry
+	cfg      *Config
+	set      extension.Settings
+	places   *places
+	registry *prometheus.Registry
 
 	mu         sync.Mutex
 	registered []table
@@ -44,14 +42,10 @@ type exposition struct {
 	server *serverguard.Server
 }
 
-func newExtension(set extension.Settings, cfg *Config) (*exposition, error) {
-	tb, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
-	if err != nil {
-		return nil, err
-	}
+func newExtension(set extension.Settings, cfg *Config) *exposition {
 	return &exposition{
-		cfg: cfg, set: set, telemetry: tb, places: &places{all: make(chan struct{}, cfg.MaxScrapes), readers: map[string]*reader{}}, registry: prometheus.NewRegistry(),
-	}, nil
+		cfg: cfg, set: set, places: &places{all: make(chan struct{}, cfg.MaxScrapes), readers: map[string]*reader{}}, registry: prometheus.NewRegistry(),
+	}
 }
 
 // handler is what the server serves.
@@ -60,14 +54,9 @@ func (e *exposition) handler() (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Within the compression, which ends an answer of its own accord.
-	serve := webguard.Recover(http.HandlerFunc(e.serve), func(what any) {
-		e.telemetry.ExtensionExpositionPanics.Add(context.Background(), 1)
-		e.set.Logger.Error("A scrape made the exposition panic: please report it.", zap.Any("panic", what), zap.Stack("stack"))
-	})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(
-		prometheus.WrapRegistererWithPrefix(ownPrefix, e.registry), e.places.inTurn(compress(serve), e.refuse)))
+		prometheus.WrapRegistererWithPrefix(ownPrefix, e.registry), e.places.inTurn(compress(http.HandlerFunc(e.serve)), e.refuse)))
 	server := e.cfg.HTTP.Get()
 	if server.Auth.HasValue() {
 		return mux, nil
@@ -97,8 +86,4 @@ func (e *exposition) Start(ctx context.Context, host component.Host) error {
 }
 
 // Shutdown implements component.Component.
-func (e *exposition) Shutdown(ctx context.Context) error {
-	err := e.server.Shutdown(ctx)
-	e.telemetry.Shutdown()
-	return err
-}
+func (e *exposition) Shutdown(ctx context.Context) error { return e.server.Shutdown(ctx) }

@@ -22,5 +22,5 @@ func create(_ context.Context, set extension.Settings, cfg component.Config) (ex
 	if !ok {
 		return nil, fmt.Errorf("exposition extension: configuration is a %T: must be a *expositionextension.Config", cfg)
 	}
-	return newExtension(set, c)
+	return newExtension(set, c), nil
 }

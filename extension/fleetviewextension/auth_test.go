@@ -17,11 +17,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensiontest"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
-	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadatatest"
-	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
@@ -128,31 +124,5 @@ func TestForeignNamesAreRefused(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 	}
-	http.DefaultClient.CloseIdleConnections()
-}
-
-// sick is a history that panics when it is asked.
-type sick struct{ fleethistory.None }
-
-func (sick) Telemetry(context.Context, *fleethistory.Query) ([]fleethistory.Sample, int, error) {
-	panic("the history is sick")
-}
-
-func (sick) Recorded(context.Context, *fleethistory.Query, bool) ([]fleethistory.Recorded, int, error) {
-	panic("the history is sick")
-}
-
-// TestPanicsAreAnsweredAndCounted over a connection that goes on.
-func TestPanicsAreAnsweredAndCounted(t *testing.T) {
-	addr := loopback.FreeAddr(t)
-	e, tel := newTestExtension(t, func(c *Config) { c.HTTP.NetAddr.Endpoint, c.History.Storage = addr, storageNone })
-	e.history = sick{}
-	require.NoError(t, e.Start(t.Context(), host{}))
-	defer func() { require.NoError(t, e.Shutdown(context.WithoutCancel(t.Context()))) }()
-	resp, err := http.Get("http://" + addr + "/api/v1/telemetry")
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusInternalServerError, resp.StatusCode)
-	require.NoError(t, resp.Body.Close())
-	metadatatest.AssertEqualExtensionFleetViewPanics(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, metricdatatest.IgnoreTimestamp())
 	http.DefaultClient.CloseIdleConnections()
 }

@@ -102,10 +102,6 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 	if auth == nil {
 		handler = webguard.Hosts(handler, append([]string{e.cfg.HTTP.NetAddr.Endpoint}, e.cfg.AllowedHosts...)...)
 	}
-	handler = webguard.Recover(handler, func(what any) {
-		e.telemetry.ExtensionFleetViewPanics.Add(context.Background(), 1)
-		e.set.Logger.Error("A request made the fleet view panic: please report it.", zap.Any("panic", what), zap.Stack("stack"))
-	})
 	// Not before: it may be called at once, and reads what is set above.
 	if err := e.observe(); err != nil {
 		return errors.Join(err, server.Shutdown(ctx))

@@ -4,14 +4,11 @@ package thresholdextension
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
 	"slices"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -58,13 +55,9 @@ type verdictBody struct {
 
 // apiHandler answers the GET requests and leaves the rest to next.
 func (e *thresholdExtension) apiHandler(next http.Handler) http.Handler {
-	api := webguard.Recover(http.HandlerFunc(e.serveAPI), func(what any) {
-		e.telemetry.ExtensionStragglerThresholdPanics.Add(context.Background(), 1)
-		e.set.Logger.Error("A request made the threshold API panic: please report it.", zap.Any("panic", what), zap.Stack("stack"))
-	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isAPI(r) {
-			api.ServeHTTP(w, r)
+			e.serveAPI(w, r)
 		} else {
 			next.ServeHTTP(w, r)
 		}

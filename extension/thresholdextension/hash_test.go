@@ -93,24 +93,24 @@ func TestEachNodeHasItsServer(t *testing.T) {
 			}
 			require.Len(t, share, servers)
 			for addr, n := range share {
-				// The ports are by chance, and so are the shares: 16 % off on average at seven.
+				// The ports are by chance, and so are the shares.
 				assert.InDelta(t, nodes/servers, n, 0.75*nodes/float64(servers), addr)
 			}
 			if servers == 1 {
 				return
 			}
 
-			// One leaves the name: its nodes move, and no others.
-			gone := r.addrs[0]
+			// One leaves the name: its nodes move, and about as many of the others.
+			gone, moved := r.addrs[0], 0
 			r.name.UpdateState(state(r.addrs[1:]))
 			after := r.servers()
 			for name, addr := range before {
-				if addr != gone {
-					assert.Equal(t, addr, after[name], "%s has no reason to move", name)
-				} else {
-					assert.NotEqual(t, gone, after[name])
+				assert.NotEqual(t, gone, after[name])
+				if addr != gone && addr != after[name] {
+					moved++
 				}
 			}
+			assert.Less(t, moved, 2*nodes/servers)
 			// It comes back, and so do they.
 			r.name.UpdateState(state(r.addrs))
 			assert.True(t, maps.Equal(before, r.servers()))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package webguard stands before an API that people read: it refuses names that
-// are not the server's, and answers for handlers that panic.
+// are not the server's.
 package webguard // import "github.com/gpu-collector/gpu-collector/internal/webguard"
 
 import (
@@ -53,57 +53,6 @@ func passes(name string, named []string) bool {
 	return slices.ContainsFunc(private, func(end string) bool { return strings.HasSuffix(name, end) }) ||
 		slices.ContainsFunc(named, func(n string) bool { return hostOf(n) == name })
 }
-
-// Recover answers 500 for a handler that panics, and tells what it panicked with.
-// Once a part of the answer is out only the end of the connection can say so.
-func Recover(next http.Handler, tell func(what any)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		out := &begun{ResponseWriter: w}
-		defer func() {
-			what := recover()
-			if what == nil {
-				return
-			}
-			if err, ok := what.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-				panic(what)
-			}
-			tell(what)
-			if out.yes {
-				panic(http.ErrAbortHandler)
-			}
-			Problem(w, http.StatusInternalServerError, "the server has made a mistake; its log says which")
-		}()
-		next.ServeHTTP(out, r)
-	})
-}
-
-// begun notes that an answer has begun.
-type begun struct {
-	http.ResponseWriter
-	yes bool
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (b *begun) WriteHeader(code int) {
-	b.yes = true
-	b.ResponseWriter.WriteHeader(code)
-}
-
-// Write implements http.ResponseWriter.
-func (b *begun) Write(p []byte) (int, error) {
-	b.yes = true
-	return b.ResponseWriter.Write(p)
-}
-
-// FlushError is for http.ResponseController. Headers without a body are out then, too.
-func (b *begun) FlushError() error {
-	err := http.NewResponseController(b.ResponseWriter).Flush()
-	b.yes = b.yes || !errors.Is(err, http.ErrNotSupported)
-	return err
-}
-
-// Unwrap is for http.ResponseController.
-func (b *begun) Unwrap() http.ResponseWriter { return b.ResponseWriter }
 
 // Problem answers with an error in the form of RFC 9457.
 func Problem(w http.ResponseWriter, code int, detail string) {

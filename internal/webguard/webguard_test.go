@@ -3,15 +3,12 @@
 package webguard
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "data") })
@@ -37,59 +34,6 @@ func TestHosts(t *testing.T) {
 	w := httptest.NewRecorder()
 	Hosts(ok, "*").ServeHTTP(w, r)
 	assert.Equal(t, http.StatusOK, w.Code)
-}
-
-// TestPanics answers 500 over a connection that goes on; where an answer has begun,
-// its end is not taken for the whole.
-func TestPanics(t *testing.T) {
-	var mu sync.Mutex
-	var told []string
-	mux := http.NewServeMux()
-	mux.HandleFunc("/at-once", func(http.ResponseWriter, *http.Request) { panic("oh") })
-	mux.HandleFunc("/begun", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "10")
-		_, _ = io.WriteString(w, "half")
-		_ = http.NewResponseController(w).Flush()
-		panic("late")
-	})
-	mux.HandleFunc("/flushed", func(w http.ResponseWriter, _ *http.Request) {
-		_ = http.NewResponseController(w).Flush()
-		panic("after the headers")
-	})
-	mux.HandleFunc("/abort", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	mux.Handle("/", ok)
-	srv := httptest.NewServer(Recover(mux, func(what any) {
-		mu.Lock()
-		defer mu.Unlock()
-		told = append(told, fmt.Sprint(what))
-	}))
-	defer srv.Close()
-	for range 2 {
-		resp, err := http.Get(srv.URL + "/at-once")
-		require.NoError(t, err)
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, http.StatusInternalServerError, resp.StatusCode)
-		assert.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"))
-		assert.NotContains(t, string(text), "oh")
-	}
-	resp, err := http.Get(srv.URL + "/begun")
-	require.NoError(t, err)
-	_, err = io.ReadAll(resp.Body)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	require.NoError(t, resp.Body.Close())
-	resp, err = http.Get(srv.URL + "/flushed")
-	require.NoError(t, err)
-	text, err := io.ReadAll(resp.Body)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	assert.Empty(t, text, "no error is taken for the data")
-	require.NoError(t, resp.Body.Close())
-	_, err = http.Get(srv.URL + "/abort") //nolint:bodyclose // there is none
-	require.Error(t, err)
-	mu.Lock()
-	defer mu.Unlock()
-	assert.Equal(t, []string{"oh", "oh", "late", "after the headers"}, told)
 }
 
 func TestAddress(t *testing.T) {

@@ -263,6 +263,21 @@ func TestAPanicOfThePipeline(t *testing.T) {
 	eventually(t, func() bool { n, _ := s.limiter.InUse(); return n == 0 }, "the permit is back")
 }
 
+// TestShutdownEndsACallThatDoesNot: gRPC's GracefulStop alone would wait for it.
+func TestShutdownEndsACallThatDoesNot(t *testing.T) {
+	inside := make(chan struct{})
+	next := &pipeline{handle: func(ctx context.Context) error { close(inside); <-ctx.Done(); return ctx.Err() }}
+	s := start(t, NewFactory(), next, nil, settings{"admission": settings{"receive_timeout": "1s"}})
+	done, msg := make(chan error), encode(t, report("n", 0, 1))
+	go func() {
+		_, err := s.call(t.Context(), metricsMethod, msg)
+		done <- err
+	}()
+	<-inside
+	require.NoError(t, s.shutdown(context.WithoutCancel(t.Context())))
+	require.Error(t, <-done)
+}
+
 // TestAnswersAsTheMiddleware: straggler_threshold answers the same, whether it is a
 // middleware of the Collector's receiver or asked by this one.
 func TestAnswersAsTheMiddleware(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"compress/zlib"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -25,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
@@ -194,42 +196,77 @@ func TestBombsOfStructs(t *testing.T) {
 	b.endCalm(8*mib, 64<<10)
 }
 
-// TestBodiesThatNeverEnd keeps bodies of 2 MB without their last bytes: three times the
-// bytes that one cluster may have on their way where all limits are as they ship.
+// TestBodiesThatNeverEnd keeps bodies and messages of 2 MB without their last bytes: three
+// times the bytes that one cluster may have on their way where all limits are as they ship.
 func TestBodiesThatNeverEnd(t *testing.T) {
 	const share = goMemoryLimit / 2 / 2 // half of `max_bytes`, which is half of GOMEMLIMIT
 	g := gateway(t, options{})
 	b := beside(t, alone(g), "endless_bodies")
-	packed := gzipped(t, pieces("\x0a\x00"))
-	for _, body := range [][]byte{make([]byte, largest), packed} {
-		coding := ""
-		if len(body) < mib {
-			coding = "gzip"
+	// Some at a time: who sends is on other machines, and must not be what others wait for.
+	sending := make(chan struct{}, 16)
+	send := func(to io.Writer, body []byte) {
+		sending <- struct{}{}
+		_, _ = to.Write(body[:len(body)-20]) // fails once it is refused
+		<-sending
+	}
+	overHTTP := func(coding string, body []byte) func(net.Conn) error {
+		return func(conn net.Conn) error {
+			_, _ = fmt.Fprintf(conn, "POST /v1/metrics HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n", protobufType, coding, len(body))
+			send(conn, body)
+			_ = conn.SetReadDeadline(time.Now().Add(deadline))
+			_, err := io.Copy(io.Discard, conn)
+			return err
 		}
-		// Some at a time: who sends is on other machines, and must not be what others wait for.
-		sending := make(chan struct{}, 16)
+	}
+	zeros := make([]byte, largest)
+	framed := append([]byte{0, 0, largest >> 16, 0, 0}, zeros...)
+	overGRPC := func(conn net.Conn) error {
+		client, err := (&http2.Transport{AllowHTTP: true}).NewClientConn(conn)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), deadline)
+		defer cancel()
+		body, end := io.Pipe()
+		defer func() { _ = body.Close() }()
+		go send(end, framed)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+g.grpc+"/opentelemetry.proto.collector.metrics.v1.MetricsService/Export", body)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/grpc")
+		resp, err := client.RoundTrip(req)
+		if err == nil {
+			assert.NotEmpty(t, resp.Header.Get("Grpc-Status"))
+			_ = resp.Body.Close()
+		}
+		return err
+	}
+	for _, c := range []struct {
+		addr string
+		hold func(net.Conn) error
+	}{
+		{g.http, overHTTP("", zeros)},
+		{g.http, overHTTP("gzip", gzipped(t, pieces("\x0a\x00")))},
+		{g.grpc, overGRPC},
+	} {
 		var all sync.WaitGroup
 		for range 3 * share / largest {
 			all.Go(func() {
 				// An address has half of the connections, and the bystanders have another.
-				conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, 1)}}).Dial("tcp", g.http)
+				conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, 1)}}).Dial("tcp", c.addr)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				defer func() { _ = conn.Close() }()
-				_, _ = fmt.Fprintf(conn, "POST /v1/metrics HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Encoding: %s\r\nContent-Length: %d\r\n\r\n", protobufType, coding, len(body))
-				sending <- struct{}{}
-				_, _ = conn.Write(body[:len(body)-20]) // fails once it is refused
-				<-sending
-				_ = conn.SetReadDeadline(time.Now().Add(deadline))
-				_, err = io.Copy(io.Discard, conn)
-				assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server has ended it")
+				assert.False(t, os.IsTimeout(c.hold(conn)), "the server has ended it")
 			})
 		}
 		all.Wait()
 	}
 	b.endCalm(8*mib, 64<<10)
+	assert.Less(t, g.peak(), int64(goMemoryLimit))
 }
 
 // largest is a message that a gateway takes.

@@ -31,7 +31,6 @@ type TelemetryBuilder struct {
 	ExtensionFleetViewDropped       metric.Int64ObservableCounter
 	ExtensionFleetViewHistoryOk     metric.Int64ObservableGauge
 	ExtensionFleetViewNodes         metric.Int64ObservableGauge
-	ExtensionFleetViewPanics        metric.Int64Counter
 	ExtensionFleetViewStreamClients metric.Int64ObservableGauge
 	ExtensionFleetViewStreamCuts    metric.Int64ObservableCounter
 }
@@ -166,12 +165,6 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_extension_fleet_view_nodes",
 		metric.WithDescription("Number of nodes in the view. [Development]"),
 		metric.WithUnit("{node}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ExtensionFleetViewPanics, err = builder.meter.Int64Counter(
-		"otelcol_extension_fleet_view_panics",
-		metric.WithDescription("Number of requests of the API that ended in a panic, which is a mistake of the program. They are answered with 500. [Development]"),
-		metric.WithUnit("{request}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ExtensionFleetViewStreamClients, err = builder.meter.Int64ObservableGauge(

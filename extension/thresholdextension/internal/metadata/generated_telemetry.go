@@ -26,7 +26,6 @@ type TelemetryBuilder struct {
 	meter                                metric.Meter
 	mu                                   sync.Mutex
 	registrations                        []metric.Registration
-	ExtensionStragglerThresholdPanics    metric.Int64Counter
 	ExtensionStragglerThresholdRequests  metric.Int64Counter
 	ExtensionStragglerThresholdResponses metric.Int64Counter
 	ExtensionStragglerThresholdResyncs   metric.Int64Counter
@@ -61,12 +60,6 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
-	builder.ExtensionStragglerThresholdPanics, err = builder.meter.Int64Counter(
-		"otelcol_extension_straggler_threshold_panics",
-		metric.WithDescription("Number of requests of the API that ended in a panic, which is a mistake of the program. They are answered with 500. [Development]"),
-		metric.WithUnit("{request}"),
-	)
-	errs = errors.Join(errs, err)
 	builder.ExtensionStragglerThresholdRequests, err = builder.meter.Int64Counter(
 		"otelcol_extension_straggler_threshold_requests",
 		metric.WithDescription("Number of pushes answered by the server side. `outcome` is served, no_threshold, no_cluster or invalid (a claim that is too long or malformed). [Development]"),

@@ -21,22 +21,6 @@ func NewSettings(tt *componenttest.Telemetry) extension.Settings {
 	return set
 }
 
-func AssertEqualExtensionStragglerThresholdPanics(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
-	want := metricdata.Metrics{
-		Name:        "otelcol_extension_straggler_threshold_panics",
-		Description: "Number of requests of the API that ended in a panic, which is a mistake of the program. They are answered with 500. [Development]",
-		Unit:        "{request}",
-		Data: metricdata.Sum[int64]{
-			Temporality: metricdata.CumulativeTemporality,
-			IsMonotonic: true,
-			DataPoints:  dps,
-		},
-	}
-	got, err := tt.GetMetric("otelcol_extension_straggler_threshold_panics")
-	require.NoError(t, err)
-	metricdatatest.AssertEqual(t, want, got, opts...)
-}
-
 func AssertEqualExtensionStragglerThresholdRequests(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_extension_straggler_threshold_requests",

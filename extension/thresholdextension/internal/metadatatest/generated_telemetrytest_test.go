@@ -19,13 +19,9 @@ func TestSetupTelemetry(t *testing.T) {
 	tb, err := metadata.NewTelemetryBuilder(testTel.NewTelemetrySettings())
 	require.NoError(t, err)
 	defer tb.Shutdown()
-	tb.ExtensionStragglerThresholdPanics.Add(context.Background(), 1)
 	tb.ExtensionStragglerThresholdRequests.Add(context.Background(), 1)
 	tb.ExtensionStragglerThresholdResponses.Add(context.Background(), 1)
 	tb.ExtensionStragglerThresholdResyncs.Add(context.Background(), 1)
-	AssertEqualExtensionStragglerThresholdPanics(t, testTel,
-		[]metricdata.DataPoint[int64]{{Value: 1}},
-		metricdatatest.IgnoreTimestamp())
 	AssertEqualExtensionStragglerThresholdRequests(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
