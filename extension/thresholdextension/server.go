@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 
-	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -18,7 +17,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/webguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -64,15 +62,7 @@ func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 
 // Guard implements threshold.Server.
 func (e *thresholdExtension) Guard(push http.Handler) http.Handler {
-	open := serverguard.Pages(e.apiHandler(push), e.cfg.AllowedHosts...)
-	guarded := webguard.Hosts(open, e.cfg.AllowedHosts...)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if isAPI(r) && r.TLS == nil && client.FromContext(r.Context()).Auth == nil {
-			guarded.ServeHTTP(w, r)
-		} else {
-			open.ServeHTTP(w, r)
-		}
-	})
+	return serverguard.Pages(e.apiHandler(push), isAPI, e.cfg.AllowedHosts...)
 }
 
 // GetGRPCServerOptions implements extensionmiddleware.GRPCServer. Only a

@@ -88,7 +88,8 @@ func (b *Sample) Gaps(sorted []float64, least, spreads float64, side int) (cuts 
 	for len(cuts) > 0 {
 		worst, at := 1.0, -1
 		for j, c := range cuts {
-			low, high, clear := 0, len(sorted), sorted[c]-sorted[c-1]-1e6
+			low, high, gap := 0, len(sorted), sorted[c]-sorted[c-1]
+			clear := -1 / gap // too few on a side: the narrowest first
 			if j > 0 {
 				low = cuts[j-1]
 			}
@@ -97,7 +98,7 @@ func (b *Sample) Gaps(sorted []float64, least, spreads float64, side int) (cuts 
 			}
 			if c-low >= side && high-c >= side {
 				wider := max(b.Spread(sorted[low:c]), b.Spread(sorted[c:high]))
-				clear = (sorted[c] - sorted[c-1]) / (spreads*wider + 1e-9)
+				clear = gap / (spreads*wider + 1e-9)
 			}
 			if clear < worst {
 				worst, at = clear, j

@@ -60,13 +60,14 @@ func refuse(w http.ResponseWriter, _ *http.Request, text string, code int) {
 	http.Error(w, text, code)
 }
 
-// Pages guards a server of pushes against web pages, whose browsers say Origin. A page has
-// neither a certificate for its name nor a password. An agent says no Origin, whatever name
-// it knows the server by.
-func Pages(next http.Handler, named ...string) http.Handler {
+// Pages guards a server of pushes against web pages. A page has neither a certificate for
+// its name nor a password. Its browser sends Origin with a push, and an agent does not,
+// whatever name the agent knows the server by. Requests that read are guarded without Origin.
+func Pages(next http.Handler, reads func(*http.Request) bool, named ...string) http.Handler {
 	guarded := webguard.Hosts(next, named...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Origin") != "" && r.TLS == nil && client.FromContext(r.Context()).Auth == nil {
+		asked := r.Header.Get("Origin") != "" || reads(r)
+		if asked && r.TLS == nil && client.FromContext(r.Context()).Auth == nil {
 			guarded.ServeHTTP(w, r)
 		} else {
 			next.ServeHTTP(w, r)

@@ -64,7 +64,7 @@ func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) (err
 			}
 		})
 	}
-	handler := serverguard.Pages(mux)
+	handler := serverguard.Pages(mux, func(*http.Request) bool { return false }) // all are pushes
 	if r.answers != nil {
 		handler = r.answers.Guard(mux)
 	}
