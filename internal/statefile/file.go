@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package statefile keeps what a component knows over a restart, in one small file with
-// its form and a checksum. A file that is damaged is set aside, and stops nobody.
+// its form and a checksum. A file of no use is set aside, one that cannot be read is left
+// alone, and neither stops anybody.
 package statefile // import "github.com/gpu-collector/gpu-collector/internal/statefile"
 
 import (
@@ -23,8 +24,8 @@ const (
 	setAside = ".set_aside"
 )
 
-// ErrDamaged is a file that its writer cannot have left so.
-var ErrDamaged = errors.New("the file is damaged")
+// errUnusable is a file that was read and is damaged, or of another form.
+var errUnusable = errors.New("the file is of no use")
 
 // file is a path and what is in it.
 type file struct {
@@ -52,35 +53,42 @@ func (f file) read() ([]byte, error) {
 		return nil, err
 	case !info.Mode().IsRegular():
 		// Not opened: a named pipe has no end.
-		return nil, fmt.Errorf("%w: it is %v, not a regular file", ErrDamaged, info.Mode())
+		return nil, fmt.Errorf("%w: it is %v, not a regular file", errUnusable, info.Mode())
 	}
 	in, err := os.Open(f.path)
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close() //nolint:errcheck // G307: it was only read
-	// No more is read than the first line promises: a disk may leave a file far longer than
-	// the memory.
+	return f.content(in, info.Size())
+}
+
+// content reads what write wrote. It reads no more than the first line promises: a disk may
+// leave a file far longer than the memory.
+func (f file) content(in io.Reader, length int64) ([]byte, error) {
 	reader := bufio.NewReaderSize(in, maxHead)
 	head, err := reader.ReadSlice('\n')
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
+		return nil, err
+	}
 	var form string
 	var sum uint32
 	var size int64
 	if _, no := fmt.Sscanf(string(head), "gpu-collector %s %x %d", &form, &sum, &size); err != nil || no != nil {
-		return nil, fmt.Errorf("%w: its first line is not one of ours", ErrDamaged)
+		return nil, fmt.Errorf("%w: its first line is not one of ours", errUnusable)
 	}
 	if form != f.form {
-		return nil, fmt.Errorf("the file is of the form %q, this is %q", form, f.form)
+		return nil, fmt.Errorf("%w: it is of the form %q, this is %q", errUnusable, form, f.form)
 	}
-	if has := info.Size() - int64(len(head)); has != size {
-		return nil, fmt.Errorf("%w: it has %d bytes after its first line, which says %d", ErrDamaged, has, size)
+	if has := length - int64(len(head)); has != size {
+		return nil, fmt.Errorf("%w: it has %d bytes after its first line, which says %d", errUnusable, has, size)
 	}
 	data := make([]byte, size)
 	if _, err := io.ReadFull(reader, data); err != nil {
 		return nil, err
 	}
 	if got := checksum(data); got != sum {
-		return nil, fmt.Errorf("%w: its checksum is %08x, of its content it would be %08x", ErrDamaged, sum, got)
+		return nil, fmt.Errorf("%w: its checksum is %08x, of its content it would be %08x", errUnusable, sum, got)
 	}
 	return data, nil
 }

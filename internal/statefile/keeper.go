@@ -3,6 +3,7 @@
 package statefile
 
 import (
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -45,7 +46,8 @@ type Keeper struct {
 
 // Start restores what the component with this id kept in the directory, and keeps it from
 // now on. The form names content and version, without spaces. Whatever is wrong with the
-// directory or file is told to the log, and no error. An empty directory keeps nothing.
+// directory or file is told to the log, and no error. The keeper is nil where the directory
+// is empty, or the file cannot be read: it is not replaced either.
 func Start(directory, id, form string, state State, now time.Time, log *zap.Logger) *Keeper {
 	if directory == "" {
 		return nil
@@ -55,16 +57,18 @@ func Start(directory, id, form string, state State, now time.Time, log *zap.Logg
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	k.log = log.With(zap.String("file", k.file.path))
-	read := make(chan func(), 1)
+	read := make(chan func() bool, 1)
 	go func() {
 		data, err := k.file.read()
-		read <- func() { k.restore(data, err, now) }
+		read <- func() bool { return k.restore(data, err, now) }
 	}()
 	late := time.NewTimer(diskTimeout)
 	defer late.Stop()
 	select {
 	case restore := <-read:
-		restore()
+		if !restore() {
+			return nil
+		}
 	case <-late.C:
 		log.Warn("the state of before the restart is not used: the disk does not answer")
 		return nil
@@ -74,19 +78,24 @@ func Start(directory, id, form string, state State, now time.Time, log *zap.Logg
 	return k
 }
 
-func (k *Keeper) restore(data []byte, err error, now time.Time) {
+// restore reports whether the file may be written: to write is to replace it.
+func (k *Keeper) restore(data []byte, err error, now time.Time) bool {
+	if err != nil && !errors.Is(err, errUnusable) {
+		k.log.Warn("the state of before the restart is not used, and none is kept for the next: make the file readable or remove it, and restart", zap.Error(err))
+		return false
+	}
 	if err == nil && data != nil {
 		err = k.state.Restore(data, now)
 	}
 	if err == nil {
-		return
+		return true
 	}
-	aside, failure := k.file.setAside()
-	if failure != nil {
+	if aside, failure := k.file.setAside(); failure != nil {
 		k.log.Warn("the state of before the restart is not used", zap.Error(err), zap.NamedError("not_set_aside", failure))
-		return
+	} else {
+		k.log.Warn("the state of before the restart is not used: the file is set aside", zap.Error(err), zap.String("set_aside", aside))
 	}
-	k.log.Warn("the state of before the restart is not used: the file is set aside", zap.Error(err), zap.String("set_aside", aside))
+	return true
 }
 
 // Changed tells that there may be something new to write. It never waits.

@@ -3,12 +3,15 @@
 package statefile
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -62,7 +65,6 @@ const form = "test-1"
 func life(t require.TestingT, directory string, s *text, run func(*text, *Keeper)) *observer.ObservedLogs {
 	core, logs := observer.New(zapcore.InfoLevel)
 	k := Start(directory, "test/of it", form, s, time.Now(), zap.New(core))
-	require.Equal(t, directory == "", k == nil)
 	run(s, k)
 	k.Shutdown()
 	return logs
@@ -159,9 +161,53 @@ func TestKeeperOfWhatIsNoFile(t *testing.T) {
 	}
 }
 
+// TestKeeperOfWhatCannotBeRead leaves it where it is, for a person to repair.
+func TestKeeperOfWhatCannotBeRead(t *testing.T) {
+	for name, obstruct := range map[string]func(directory, path string) error{
+		"a link to itself": func(directory, path string) error {
+			return errors.Join(os.Mkdir(directory, 0o700), os.Symlink(path, path))
+		},
+		"a file for the directory": func(directory, _ string) error { return os.WriteFile(directory, nil, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			directory := filepath.Join(t.TempDir(), "state")
+			path := newFile(directory, "test/of it", form).path
+			require.NoError(t, obstruct(directory, path))
+			_, before := os.ReadFile(path)
+			require.Error(t, before)
+			logs := life(t, directory, &text{}, func(s *text, k *Keeper) {
+				assert.Nil(t, k)
+				s.set("new")
+				k.Changed()
+			})
+			_, after := os.ReadFile(path)
+			assert.Equal(t, before, after)
+			require.Equal(t, 1, logs.Len())
+			told := logs.All()[0]
+			assert.Contains(t, told.Message, "make the file readable")
+			assert.Equal(t, path, told.ContextMap()["file"])
+			assert.Contains(t, told.ContextMap()["error"], path)
+		})
+	}
+}
+
+// TestADiskThatFailsIsNoDamage, wherever in the file it does.
+func TestADiskThatFailsIsNoDamage(t *testing.T) {
+	f := newFile(t.TempDir(), "x", form)
+	require.NoError(t, f.write([]byte("content")))
+	whole, err := os.ReadFile(f.path)
+	require.NoError(t, err)
+	for at := range whole {
+		_, err := f.content(io.MultiReader(bytes.NewReader(whole[:at]), iotest.ErrReader(syscall.EIO)), int64(len(whole)))
+		require.ErrorIs(t, err, syscall.EIO)
+		require.NotErrorIs(t, err, errUnusable)
+	}
+}
+
 func TestKeeperThatCannotWrite(t *testing.T) {
-	directory := filepath.Join(t.TempDir(), "taken")
-	require.NoError(t, os.WriteFile(directory, nil, 0o600)) // where a directory should be
+	directory := t.TempDir()
+	beside := newFile(directory, "test/of it", form).path + ".new"
+	require.NoError(t, os.MkdirAll(filepath.Join(beside, "x"), 0o700)) // where a file should be
 	synctest.Test(t, func(t *testing.T) {
 		logs := life(t, directory, &text{}, func(s *text, k *Keeper) {
 			for range 5 {
@@ -169,12 +215,12 @@ func TestKeeperThatCannotWrite(t *testing.T) {
 				k.Changed()
 				time.Sleep(2 * lastPause)
 			}
-			require.NoError(t, os.Remove(directory))
+			require.NoError(t, os.RemoveAll(beside))
 			k.Changed()
 			synctest.Wait()
 			assert.Equal(t, "x", kept(t, directory), "what could not be written is still to be")
 		})
-		for _, what := range []string{"is not used", "cannot be kept", "kept for a restart again"} {
+		for _, what := range []string{"cannot be kept", "kept for a restart again"} {
 			assert.Equal(t, 1, logs.FilterMessageSnippet(what).Len(), what)
 		}
 	})
