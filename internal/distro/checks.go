@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/collector/otelcol"
 
 	"github.com/gpu-collector/gpu-collector/internal/listenaddress"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 )
 
 // checks is a converter, since only a converter sees the configuration of `validate` and of
@@ -31,16 +32,6 @@ type checks struct {
 type service struct {
 	Extensions []component.ID                       `mapstructure:"extensions"`
 	Pipelines  map[string]map[string][]component.ID `mapstructure:"pipelines"`
-}
-
-// usedComponent is a component that the service names.
-type usedComponent struct {
-	section string
-	id      component.ID
-	// config is the settings over the defaults, and the defaults alone where they do not fit.
-	config component.Config
-	// settings are as written, without the defaults, and whole with those, where they fit.
-	settings, whole map[string]any
 }
 
 // Convert implements confmap.Converter. Keys and values are for the Collector to check.
@@ -76,14 +67,15 @@ func byName[F component.Factory](factories map[component.Type]F) map[string]comp
 	return named
 }
 
-func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []usedComponent, names service) {
+// usedComponents are in the order of their sections and names.
+func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []Setup, names service) {
 	kinds := kindsOf(factories)
 	if part, err := conf.Sub("service"); err != nil || part.Unmarshal(&names, confmap.WithIgnoreUnused()) != nil {
 		names = service{} // The Collector says why.
 	}
 	add := func(section string, ids []component.ID) {
 		for _, id := range ids {
-			known := func(u usedComponent) bool { return u.section == section && u.id == id }
+			known := func(s Setup) bool { return s.Section == section && s.ID == id }
 			factory := kinds[section][id.Type().String()]
 			settings, err := conf.Sub(section + confmap.KeyDelimiter + id.String())
 			if factory == nil || err != nil || slices.ContainsFunc(used, known) {
@@ -95,7 +87,7 @@ func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []use
 			} else if whole.Marshal(config) != nil {
 				whole = settings
 			}
-			used = append(used, usedComponent{section, id, config, settings.ToStringMap(), whole.ToStringMap()})
+			used = append(used, Setup{section, id, settings.ToStringMap(), whole.ToStringMap(), config})
 		}
 	}
 	add("extensions", names.Extensions)
@@ -105,14 +97,10 @@ func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []use
 		}
 		add("connectors", p["exporters"])
 	}
+	slices.SortFunc(used, func(a, b Setup) int {
+		return cmp.Or(cmp.Compare(a.Section, b.Section), cmp.Compare(a.ID.String(), b.ID.String()))
+	})
 	return used, names
-}
-
-func (u usedComponent) key() string { return u.section + confmap.KeyDelimiter + u.id.String() }
-
-// listens tells whether the endpoints of the component are its own, and not where it connects to.
-func (u usedComponent) listens() bool {
-	return u.section == "receivers" || u.section == "extensions" || u.id.Type().String() == "prometheus"
 }
 
 // endpoints gives the addresses in a component's settings and their keys, wherever they are,
@@ -139,10 +127,11 @@ type Listen struct {
 }
 
 // listens are all addresses that are listened on, also by default.
-func listens(conf *confmap.Conf, used []usedComponent, factories otelcol.Factories) (all []Listen) {
+func listens(conf *confmap.Conf, used []Setup, factories otelcol.Factories) (all []Listen) {
 	for _, u := range used {
-		if u.listens() {
-			endpoints(u.key(), u.whole, func(key, endpoint string) { all = append(all, Listen{Key: key, Address: endpoint}) })
+		// The endpoints of the others are where they connect to.
+		if u.Section == "receivers" || u.Section == "extensions" || u.ID.Type().String() == "prometheus" {
+			endpoints(u.Section+confmap.KeyDelimiter+u.ID.String(), u.whole, func(key, endpoint string) { all = append(all, Listen{Key: key, Address: endpoint}) })
 		}
 	}
 	own := confmap.New()
@@ -164,4 +153,21 @@ func listens(conf *confmap.Conf, used []usedComponent, factories otelcol.Factori
 		}
 	}
 	return all
+}
+
+// memoryWarning tells where components may fill more memory than there is.
+func memoryWarning(used []Setup, to io.Writer) {
+	var sum int64
+	var parts []string
+	for _, c := range used {
+		if holder, ok := c.config.(memorybudget.Holder); ok {
+			parts, sum = append(parts, fmt.Sprintf("%s %d", c.ID, holder.MemoryBytes()>>20)), sum+holder.MemoryBytes()
+		}
+	}
+	if limit := memorybudget.Percent(100); sum > limit {
+		slices.Sort(parts)
+		_, _ = fmt.Fprintf(to, "warning: clients may fill %d MiB of memory, %d %% of the %d MiB that the process may take "+
+			"(the least of GOMEMLIMIT and 80 %% of its cgroup, or 2 GiB): %s; set less in `max_bytes`, or give it more\n",
+			sum>>20, sum*100/limit, limit>>20, strings.Join(parts, ", "))
+	}
 }

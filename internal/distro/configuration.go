@@ -17,13 +17,17 @@ import (
 type Configuration struct {
 	Factories otelcol.Factories
 	Listens   []Listen
-	used      []usedComponent
+	used      []Setup
 }
 
-// Setup is a component that the service names, with the settings as written.
+// Setup is a component that the service names.
 type Setup struct {
-	ID       component.ID
-	Settings map[string]any
+	Section string
+	ID      component.ID
+	// Settings are as written, without the defaults, and whole with those, where they fit.
+	Settings, whole map[string]any
+	// config is the settings over the defaults, and the defaults alone where they do not fit.
+	config component.Config
 }
 
 // Read resolves and validates the configuration of the URIs, by the Collector's own means.
@@ -57,14 +61,8 @@ func (c *Configuration) Convert(_ context.Context, conf *confmap.Conf) error {
 }
 
 // Section lists the components of a section, such as `exporters`, in the order of their names.
-func (c *Configuration) Section(section string) (all []Setup) {
-	for _, u := range c.used {
-		if u.section == section {
-			all = append(all, Setup{u.id, u.settings})
-		}
-	}
-	slices.SortFunc(all, func(a, b Setup) int { return cmp.Compare(a.ID.String(), b.ID.String()) })
-	return all
+func (c *Configuration) Section(section string) []Setup {
+	return slices.DeleteFunc(slices.Clone(c.used), func(s Setup) bool { return s.Section != section })
 }
 
 // Config is a component's, with these settings over the written ones.

@@ -17,6 +17,8 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/otelcol"
 	"google.golang.org/grpc/resolver/dns"
+
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 )
 
 // Version, Commit and Date (RFC 3339, of the commit) are stamped by the linker:
@@ -48,6 +50,15 @@ func SaveMemory() {
 		debug.SetGCPercent(leanGCPercent)
 	}
 	time.AfterFunc(startup, debug.FreeOSMemory)
+}
+
+// limitMemory has Go collect garbage by the number that our components go by, unless
+// GOMEMLIMIT is set: memory_limiter counts garbage, and would refuse pushes to a process
+// that is well.
+func limitMemory() {
+	if limit, known := memorybudget.Limit(); known && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(limit)
+	}
 }
 
 // Command makes a command of our own from what the Collector is made of.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/otelcol"
@@ -68,31 +69,13 @@ func wrongNames(conf *confmap.Conf, names service, factories otelcol.Factories) 
 	return errs
 }
 
-// hint asks about the nearest name: in order, two thirds of the letters are the same.
+// hint asks about the nearest name: at most half of the letters are wrong.
 func hint(name string, among []string) string {
-	best, most := "", 0
+	best, least := "", len(name)/2+1
 	for _, word := range among {
-		if n := common(name, word); n > most && 3*n >= 2*max(len(name), len(word)) {
-			best, most = ": did you mean "+word+"?", n
+		if wrong := levenshtein.ComputeDistance(name, word); wrong < least {
+			best, least = ": did you mean "+word+"?", wrong
 		}
 	}
 	return best
-}
-
-// common is the length of the longest common subsequence.
-func common(a, b string) int {
-	row := make([]int, len(b)+1)
-	for i := range len(a) {
-		before := 0
-		for j := range len(b) {
-			here := row[j+1]
-			if a[i] == b[j] {
-				row[j+1] = before + 1
-			} else {
-				row[j+1] = max(here, row[j])
-			}
-			before = here
-		}
-	}
-	return row[len(b)]
 }

@@ -35,9 +35,9 @@ func TestWrongNames(t *testing.T) {
 		`{receivers: {otlp: , fleet_otlp: }, connectors: {forward: }, service: {pipelines: {metrics: {receivers: [fleet_otlp], exporters: [forward]}}}}`: "" +
 			"`receivers` has \"otlp\", which no pipeline lists: give its settings to `fleet_otlp`, see docs/upgrading.md",
 		`{receivers: {otlp: , fleet_otlp: }, service: {pipelines: {metrics: {receivers: [fleet_otlp]}, logs: {receivers: [otlp]}}}}`: "",
-		`{receivers: {nvlm/a: }, extensions: {nvml: }, service: {pipelines: {metrics: {receivers: [nvml/a]}}}}`: "`extensions` has \"nvml\", which is no extension of this distribution\n" +
+		`{receivers: {nvlm/a: }, extensions: {health: }, service: {pipelines: {metrics: {receivers: [nvml/a]}}}}`: "`extensions` has \"health\", which is no extension of this distribution\n" +
 			"`receivers` has \"nvlm/a\", which is no receiver of this distribution: did you mean nvml?",
-		`{receivers: {nvml/a: }, connectors: {forward: }, extensions: {healthcheck: },
+		`{receivers: {nvml/a: , nvml/x1: }, connectors: {forward: }, extensions: {healthcheck: },
 			service: {extensions: [healthchek], pipelines: {metrics: {receivers: [nvml/b], processors: [forward], exporters: [forwad]}}}}`: "" +
 			"`service::extensions` lists \"healthchek\", which is not configured: did you mean healthcheck?\n" +
 			"`service::pipelines::metrics::receivers` lists \"nvml/b\", which is not configured: did you mean nvml/a?\n" +

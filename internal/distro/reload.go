@@ -17,12 +17,10 @@ import (
 // configuration is valid. On SIGHUP a Collector stops its service and reads then: a
 // mistake ends the process.
 func addReload(root *cobra.Command) {
-	if validate, _, err := root.Find([]string{"validate"}); err == nil {
-		root.AddCommand(reloadCommand(validate))
+	validate, _, err := root.Find([]string{"validate"})
+	if err != nil {
+		return
 	}
-}
-
-func reloadCommand(validate *cobra.Command) *cobra.Command {
 	var pid int
 	reload := &cobra.Command{
 		Use:   "reload",
@@ -50,7 +48,7 @@ func reloadCommand(validate *cobra.Command) *cobra.Command {
 	}
 	reload.Flags().AddFlagSet(validate.Flags()) // which the process may have been started with
 	reload.Flags().IntVar(&pid, "pid", 1, "The process to reload; in a container it is the first")
-	return reload
+	root.AddCommand(reload)
 }
 
 // standIn has cmd see what the process sees. A process of
