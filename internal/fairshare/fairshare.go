@@ -2,23 +2,37 @@
 
 // Package fairshare divides a bounded number of places among an unknown number of
 // owners. An owner may hold no more than a share of the places that the others do
-// not hold. It needs no configuration per owner, no history and no clock. An owner
-// without a place is refused only when no place is left.
+// not hold. It needs no configuration per owner and no history. An owner without a place
+// is refused only when no place is left.
 //
 // With a share of a half an owner holds no more than is still free. That is the
 // dynamic threshold of Choudhury and Hahne (Dynamic queue length thresholds for
 // shared-memory packet switches, IEEE/ACM Transactions on Networking 6, 1998)
 // with their alpha of 1: a lone owner gets half, k that all want more get
 // 1/(k+1) each, and however greedy k of them are, 2^-k is free for the next.
+//
+// A ledger that lends gives an owner all that is free, and holds it to its share only
+// while somebody else wants a place: another owner was refused below its share, and has
+// tried within a minute.
 package fairshare // import "github.com/gpu-collector/gpu-collector/internal/fairshare"
 
 import (
+	"maps"
 	"math"
 	"sync"
+	"time"
 )
 
 // Half is the share that is the rule.
 const Half = 0.5
+
+const (
+	// wantFor is how long an owner wants after its last try. Nodes push every 10 s by
+	// default, and come back from a refusal within a minute.
+	wantFor = time.Minute
+	// maxWanting bounds the owners that are known to want. So many bind everybody.
+	maxWanting = 1024
+)
 
 // Limit is how many of so many places an owner may hold while the others hold
 // some; share is in (0,1].
@@ -27,14 +41,18 @@ func Limit(share float64, places, others int) int {
 }
 
 // Ledger counts what each owner holds of a number of places. It is safe for
-// concurrent use, and remembers only owners that hold something.
+// concurrent use, and remembers only owners that hold or want something.
 type Ledger[K comparable] struct {
 	share  float64
 	places int
+	now    func() time.Time // nil where the share always binds
 
 	mu    sync.Mutex
 	taken int
 	held  map[K]int
+	// wants is until when an owner wants that was refused below its share.
+	wants map[K]time.Time
+	swept time.Time
 }
 
 // New returns a ledger of so many places; a share of 0 stands for 1, which
@@ -46,12 +64,39 @@ func New[K comparable](places int, share float64) *Ledger[K] {
 	return &Ledger[K]{share: share, places: places, held: map[K]int{}}
 }
 
+// NewLending returns a ledger whose share binds only while somebody else wants a place.
+// It is for places that come back soon, or that a sweep takes back by Excess: whoever
+// comes late gets nothing before that.
+func NewLending[K comparable](places int, share float64, now func() time.Time) *Ledger[K] {
+	l := New[K](places, share)
+	l.now, l.wants = now, map[K]time.Time{}
+	return l
+}
+
 // Take gives an owner up to so many more places and returns how many.
 func (l *Ledger[K]) Take(owner K, want int) int {
+	if want <= 0 {
+		return 0
+	}
+	return l.take(owner, want, 1)
+}
+
+// TakeAll gives an owner all of so many more places, or none.
+func (l *Ledger[K]) TakeAll(owner K, want int) bool {
+	// Nothing fits, also for one that holds too many.
+	return want == 0 || l.take(owner, want, want) == want
+}
+
+// take gives up to want places, and none where there are fewer than least.
+func (l *Ledger[K]) take(owner K, want, least int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := min(want, l.room(owner))
-	if n <= 0 {
+	_, wants := l.wants[owner]
+	if wants || n < least && l.now != nil && l.low(owner) && len(l.wants) < maxWanting {
+		l.wants[owner] = l.now().Add(wantFor)
+	}
+	if n < least {
 		return 0
 	}
 	l.held[owner] += n
@@ -59,19 +104,28 @@ func (l *Ledger[K]) Take(owner K, want int) int {
 	return n
 }
 
-// TakeAll gives an owner all of so many more places, or none.
-func (l *Ledger[K]) TakeAll(owner K, want int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if want == 0 {
-		return true // also of one that holds too many
+// low reports whether an owner holds less than each of two get that both want more.
+func (l *Ledger[K]) low(owner K) bool {
+	return float64(l.held[owner])*(1+l.share) < l.share*float64(l.places)
+}
+
+// bound reports whether an owner is held to its share.
+func (l *Ledger[K]) bound(owner K) bool {
+	if l.now == nil {
+		return true
 	}
-	if want > l.room(owner) {
+	if len(l.wants) == 0 {
 		return false
 	}
-	l.held[owner] += want
-	l.taken += want
-	return true
+	if now := l.now(); now.Sub(l.swept) >= time.Second { // not at each of many tries
+		l.swept = now
+		maps.DeleteFunc(l.wants, func(_ K, until time.Time) bool { return !now.Before(until) })
+	}
+	others := len(l.wants)
+	if _, own := l.wants[owner]; own {
+		others--
+	}
+	return others > 0
 }
 
 // Room is how many more places an owner may hold now; at or below 0 there is none.
@@ -82,8 +136,27 @@ func (l *Ledger[K]) Room(owner K) int {
 }
 
 func (l *Ledger[K]) room(owner K) int {
+	if l.bound(owner) {
+		return -l.over(owner)
+	}
+	return l.places - l.taken
+}
+
+// over is how many places an owner holds beyond its share, negative below it.
+func (l *Ledger[K]) over(owner K) int {
 	held := l.held[owner]
-	return Limit(l.share, l.places, l.taken-held) - held
+	return held - Limit(l.share, l.places, l.taken-held)
+}
+
+// Excess is how many places that were lent an owner holds beyond its share while somebody
+// else wants some, and 0 otherwise.
+func (l *Ledger[K]) Excess(owner K) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil || !l.bound(owner) {
+		return 0
+	}
+	return max(l.over(owner), 0)
 }
 
 // Hold gives an owner places that it had before the ledger was, whether or not
@@ -119,7 +192,12 @@ func (l *Ledger[K]) Give(owner K, n int) {
 }
 
 // Most is how many places an owner may hold that is alone.
-func (l *Ledger[K]) Most() int { return Limit(l.share, l.places, 0) }
+func (l *Ledger[K]) Most() int {
+	if l.now != nil {
+		return l.places
+	}
+	return Limit(l.share, l.places, 0)
+}
 
 // Full reports whether no place is left for anybody.
 func (l *Ledger[K]) Full() bool { return l.Taken() >= l.places }

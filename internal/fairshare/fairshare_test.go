@@ -5,6 +5,7 @@ package fairshare
 import (
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"pgregory.net/rapid"
@@ -46,6 +47,7 @@ func TestLedgerHoldsWhatWasThereBefore(t *testing.T) {
 	l := New[string](10, Half)
 	l.Hold("a", 8)
 	assert.Zero(t, l.Take("a", 1), "it has more than its share")
+	assert.Zero(t, l.Excess("a"), "nothing was lent")
 	assert.Equal(t, 1, l.Take("b", 7), "half of what a leaves")
 	l.Hold("a", 5)
 	assert.True(t, l.Full())
@@ -109,4 +111,152 @@ func TestTheLastToComeFindsRoom(t *testing.T) {
 			t.Fatalf("%d owners left %d of %d", owners, left, places)
 		}
 	})
+}
+
+// TestLendingProperties drives a ledger that lends beside a model: plain maps of what each
+// owner holds, and until when it wants.
+func TestLendingProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		places := rapid.IntRange(1, 100).Draw(t, "places")
+		share := rapid.SampledFrom([]float64{0.1, Half, 0.9, 1}).Draw(t, "share")
+		now := time.Unix(0, 0)
+		l := NewLending[int](places, share, func() time.Time { return now })
+		held, wants, sum, forced := map[int]int{}, map[int]time.Time{}, 0, 0
+		bound := func(who int) bool {
+			for other, until := range wants {
+				if other != who && now.Before(until) {
+					return true
+				}
+			}
+			return false
+		}
+		limit := func(who int) int { return Limit(share, places, sum-held[who]) }
+		room := func(who int) int {
+			if bound(who) {
+				return limit(who) - held[who]
+			}
+			return places - sum
+		}
+		move := func(who, n int) { held[who], sum = held[who]+n, sum+n }
+		tried := func(who int, refused bool) {
+			// Two that want more hold s/(1+s) of all each.
+			if now.Before(wants[who]) || refused && float64(held[who])*(1+share) < share*float64(places) {
+				wants[who] = now.Add(wantFor)
+			}
+		}
+		owner := rapid.IntRange(1, 4)
+		t.Repeat(map[string]func(*rapid.T){
+			"take": func(t *rapid.T) {
+				who, want := owner.Draw(t, "who"), rapid.IntRange(0, places).Draw(t, "want")
+				n := max(min(want, room(who)), 0)
+				if want > 0 {
+					tried(who, n == 0)
+				}
+				assert.Equal(t, n, l.Take(who, want))
+				move(who, n)
+			},
+			"take all": func(t *rapid.T) {
+				who, want := owner.Draw(t, "who"), rapid.IntRange(1, places+1).Draw(t, "want")
+				fits := want <= room(who)
+				tried(who, !fits)
+				assert.Equal(t, fits, l.TakeAll(who, want))
+				if fits {
+					move(who, want)
+				}
+			},
+			"give": func(t *rapid.T) {
+				who := owner.Draw(t, "who")
+				n := rapid.IntRange(0, held[who]).Draw(t, "n")
+				l.Give(who, n)
+				move(who, -n)
+			},
+			"hold": func(t *rapid.T) {
+				who := owner.Draw(t, "who")
+				l.Hold(who, 1)
+				move(who, 1)
+				forced++
+			},
+			"wait": func(t *rapid.T) {
+				now = now.Add(rapid.SampledFrom([]time.Duration{time.Second, wantFor / 2, wantFor}).Draw(t, "for"))
+			},
+			"": func(t *rapid.T) {
+				assert.Equal(t, sum, l.Taken())
+				assert.LessOrEqual(t, sum, places+forced)
+				for who := range 5 {
+					assert.Equal(t, room(who), l.Room(who), "%d", who)
+					excess := 0
+					if bound(who) {
+						excess = max(held[who]-limit(who), 0)
+					}
+					assert.Equal(t, excess, l.Excess(who), "%d", who)
+				}
+			},
+		})
+	})
+}
+
+// TestWhoeverIsRefusedFindsRoom: greedy owners took all that there is. Once they have given
+// back what is over their share, it finds the room that the theory leaves, however they try.
+func TestWhoeverIsRefusedFindsRoom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		places, owners := rapid.IntRange(1000, 10_000).Draw(t, "places"), rapid.IntRange(1, 5).Draw(t, "owners")
+		l := NewLending[int](places, Half, time.Now)
+		for left, i := places, 1; i < owners; i++ {
+			left -= l.Take(i, rapid.IntRange(0, left).Draw(t, "takes"))
+		}
+		l.Take(owners, places)
+		assert.True(t, l.Full(), "who is alone, or not refused, may have all")
+		assert.False(t, l.TakeAll(0, 1))
+		for i := range owners {
+			l.Give(i+1, l.Excess(i+1))
+		}
+		for i := range owners {
+			l.Take(i+1, places)
+		}
+		left := places - l.Taken()
+		assert.GreaterOrEqual(t, left, places>>owners-owners)
+		assert.GreaterOrEqual(t, l.Take(0, places), (left+1)/2)
+	})
+}
+
+// TestALedgerLends all to an owner while nobody else wants, and again a minute after the
+// last try of whoever did.
+func TestALedgerLends(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := NewLending[string](10, Half, func() time.Time { return now })
+	assert.Equal(t, 10, l.Most())
+	assert.Equal(t, 10, l.Take("a", 99))
+	assert.Zero(t, l.Take("a", 1), "its own wish binds nobody")
+	assert.Zero(t, l.Excess("a"))
+	assert.Zero(t, l.Take("b", 1))
+	assert.Equal(t, 5, l.Excess("a"))
+	l.Give("a", 6)
+	assert.Equal(t, 1, l.Take("a", 99), "up to its share")
+	assert.Equal(t, 2, l.Take("b", 2))
+	now = now.Add(wantFor - time.Second)
+	assert.Zero(t, l.Take("a", 1))
+	assert.True(t, l.TakeAll("b", 0), "to want nothing is no try")
+	now = now.Add(time.Second)
+	assert.Equal(t, 3, l.Take("a", 99))
+	assert.Equal(t, 5, New[string](10, Half).Take("a", 99), "one that does not lend")
+}
+
+// TestSoManyWantThatAllAreBound: the memory of who wants is bounded.
+func TestSoManyWantThatAllAreBound(t *testing.T) {
+	l := NewLending[int](10, Half, time.Now)
+	l.Hold(-1, 10)
+	for i := range 2 * maxWanting {
+		assert.Zero(t, l.Take(i, 1))
+	}
+	assert.Len(t, l.wants, maxWanting)
+	l.Give(-1, 10)
+	assert.Equal(t, 5, l.Take(-1, 10))
+}
+
+// TestNobodyWants: a ledger that lends asks no clock then, and takes no memory.
+func TestNobodyWants(t *testing.T) {
+	l := NewLending[string](10, Half, nil)
+	l.now = func() time.Time { panic("asked the clock") }
+	l.Take("a", 1)
+	assert.Zero(t, testing.AllocsPerRun(10, func() { l.Give("a", l.Take("a", 9)) }))
 }

@@ -62,7 +62,7 @@ func (s *text) Restore(data []byte, _ time.Time) error {
 const form = "test-1"
 
 // life starts a keeper of the state, and shuts it down after run.
-func life(t require.TestingT, directory string, s *text, run func(*text, *Keeper)) *observer.ObservedLogs {
+func life(directory string, s *text, run func(*text, *Keeper)) *observer.ObservedLogs {
 	core, logs := observer.New(zapcore.InfoLevel)
 	k := Start(directory, "test/of it", form, s, time.Now(), zap.New(core))
 	run(s, k)
@@ -80,7 +80,7 @@ func kept(t *testing.T, directory string) string {
 func TestKeeper(t *testing.T) {
 	directory := filepath.Join(t.TempDir(), "to", "make")
 	synctest.Test(t, func(t *testing.T) {
-		logs := life(t, directory, &text{}, func(s *text, k *Keeper) {
+		logs := life(directory, &text{}, func(s *text, k *Keeper) {
 			k.Changed()
 			synctest.Wait()
 			assert.NoDirExists(t, directory, "nothing has changed")
@@ -118,7 +118,7 @@ func TestKeeper(t *testing.T) {
 		})
 		assert.Equal(t, "three", kept(t, directory), "a shutdown waits for no pause")
 		assert.Zero(t, logs.Len())
-		logs = life(t, directory, &text{}, func(s *text, _ *Keeper) {
+		logs = life(directory, &text{}, func(s *text, _ *Keeper) {
 			assert.Equal(t, "three", s.is)
 			require.NoError(t, os.RemoveAll(directory))
 		})
@@ -150,7 +150,7 @@ func TestKeeperOfWhatIsNoFile(t *testing.T) {
 			directory := t.TempDir()
 			path := newFile(directory, "test/of it", form).path
 			require.NoError(t, tt.make(path))
-			logs := life(t, directory, &text{refuse: tt.refuse}, func(s *text, _ *Keeper) { s.set("new") })
+			logs := life(directory, &text{refuse: tt.refuse}, func(s *text, _ *Keeper) { s.set("new") })
 			assert.Equal(t, "new", kept(t, directory))
 			assert.FileExists(t, path)
 			_, err := os.Lstat(path + setAside)
@@ -175,7 +175,7 @@ func TestKeeperOfWhatCannotBeRead(t *testing.T) {
 			require.NoError(t, obstruct(directory, path))
 			_, before := os.ReadFile(path)
 			require.Error(t, before)
-			logs := life(t, directory, &text{}, func(s *text, k *Keeper) {
+			logs := life(directory, &text{}, func(s *text, k *Keeper) {
 				assert.Nil(t, k)
 				s.set("new")
 				k.Changed()
@@ -209,7 +209,7 @@ func TestKeeperThatCannotWrite(t *testing.T) {
 	beside := newFile(directory, "test/of it", form).path + ".new"
 	require.NoError(t, os.MkdirAll(filepath.Join(beside, "x"), 0o700)) // where a file should be
 	synctest.Test(t, func(t *testing.T) {
-		logs := life(t, directory, &text{}, func(s *text, k *Keeper) {
+		logs := life(directory, &text{}, func(s *text, k *Keeper) {
 			for range 5 {
 				s.set("x")
 				k.Changed()
@@ -230,7 +230,7 @@ func TestKeeperDoesNotWaitForADiskThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, hung := time.Now(), &text{hang: make(chan struct{})}
 		var keeper *Keeper
-		logs := life(t, t.TempDir(), hung, func(s *text, k *Keeper) {
+		logs := life(t.TempDir(), hung, func(s *text, k *Keeper) {
 			keeper = k
 			for range 100 {
 				s.set("x")
@@ -242,7 +242,7 @@ func TestKeeperDoesNotWaitForADiskThatHangs(t *testing.T) {
 		close(hung.hang)
 		<-keeper.done
 	})
-	life(t, "", &text{}, func(_ *text, k *Keeper) { k.Changed() }) // without a directory there is none to wait for
+	life("", &text{}, func(_ *text, k *Keeper) { k.Changed() }) // without a directory there is none to wait for
 }
 
 // TestDamageProperty: a power cut or a disk may leave a page of zeros or noise, or a part of

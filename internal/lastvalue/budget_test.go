@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lastvalue
+
+import (
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// requireCounted compares the ledgers with what the table holds, while no node is open.
+func requireCounted(t require.TestingT, tb *Table) {
+	bytes, series := map[uint64]int{}, map[uint64]int{}
+	var allBytes, allSeries, nodes int
+	for n := range tb.all() {
+		require.Equal(t, n.size(), n.bytes)
+		bytes[n.cluster] += n.size()
+		series[n.cluster] += len(n.entries)
+		allBytes, allSeries, nodes = allBytes+n.size(), allSeries+len(n.entries), nodes+1
+	}
+	for _, m := range tb.metrics.all {
+		bytes[m.cluster] += metricBytes + m.text()
+		allBytes += metricBytes + m.text()
+	}
+	require.Equal(t, nodes, tb.places.Taken())
+	require.EqualValues(t, nodes, tb.Stats().Nodes)
+	require.Equal(t, allSeries, tb.room.Taken())
+	require.EqualValues(t, allSeries, tb.Stats().Series)
+	require.Equal(t, allBytes, tb.bytes.Taken())
+	for cluster := range bytes {
+		require.Equal(t, bytes[cluster], tb.bytes.Held(cluster))
+		require.Equal(t, series[cluster], tb.room.Held(cluster))
+	}
+}
+
+func requireEmpty(t require.TestingT, tb *Table) {
+	require.Zero(t, tb.Stats().Nodes)
+	require.Zero(t, tb.Stats().Series)
+	require.Zero(t, tb.places.Taken())
+	require.Zero(t, tb.room.Taken())
+	require.Zero(t, tb.bytes.Taken())
+}
+
+// Any reports, at once, with any starts and any end, and sweeps: the ledgers hold what the
+// table does.
+func TestLedgersAgreeWithTheTable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		tb := New(Settings{
+			MaxNodes: rapid.IntRange(1, 8).Draw(t, "max_nodes"), MaxSeries: rapid.IntRange(1, 200).Draw(t, "max_series"),
+			MaxSeriesPerNode: rapid.IntRange(1, 60).Draw(t, "max_series_per_node"),
+			MaxBytes:         rapid.SampledFrom([]int{0, 2_000, 10_000, 50_000}).Draw(t, "max_bytes"),
+			DropOver:         rapid.Bool().Draw(t, "drop"), ClusterShare: rapid.SampledFrom([]float64{0.5, 1}).Draw(t, "share"),
+			Collect: rapid.Bool().Draw(t, "collect"), TTL: 640 * second, VanishedAfter: time.Minute, ResyncInterval: 100 * second,
+			Rand: func(n int64) int64 { return n / 2 },
+		})
+		now := second
+		var flights []*message
+		draw := func(t *rapid.T) (p push, points []Point) {
+			p = push{
+				Table: tb, at: now, cluster: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "cluster"),
+				node: rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "node"), relayed: rapid.Bool().Draw(t, "relayed"),
+			}
+			first, count := rapid.Uint64Range(0, 120).Draw(t, "first"), rapid.Uint64Range(0, 30).Draw(t, "count")
+			start := rapid.Uint64Range(0, 3).Draw(t, "start")
+			for key := first; key < first+count; key++ {
+				point := Point{Key: key, Value: uint64(now), Heartbeat: key%17 == 0, End: rapid.IntRange(0, 9).Draw(t, "ends") == 0}
+				if key%3 == 0 {
+					point.Start = start * key
+				}
+				points = append(points, point)
+			}
+			return p, points
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"report": func(t *rapid.T) {
+				now += second
+				p, points := draw(t)
+				m := p.begin(points...)
+				p, points = draw(t)
+				m.take(p, points...)
+				flights = append(flights, m)
+			},
+			"flush": func(t *rapid.T) {
+				p, _ := draw(t)
+				flights = append(flights, p.held())
+			},
+			"end": func(t *rapid.T) {
+				if len(flights) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(flights)-1).Draw(t, "flight")
+				rapid.SampledFrom([]func(*Report){(*Report).Accepted, (*Report).Refused, (*Report).GaveUp}).Draw(t, "how")(flights[i].Report)
+				flights = append(flights[:i], flights[i+1:]...)
+			},
+			"time": func(t *rapid.T) {
+				now += time.Duration(rapid.Int64Range(1, 700).Draw(t, "seconds")) * second
+				tb.Sweep(now)
+			},
+			"": func(t *rapid.T) { requireCounted(t, tb) },
+		})
+		for _, m := range flights {
+			m.Accepted()
+		}
+		tb.Sweep(now + 100*time.Hour)
+		requireEmpty(t, tb)
+	})
+}
+
+func heap() int {
+	var s runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&s)
+	return int(s.HeapAlloc)
+}
+
+// What is over a bound is dropped, or goes on each time and is not remembered. A full table
+// is pressed, but not by a node that is at its own bound.
+func TestLimits(t *testing.T) {
+	for name, tt := range map[string]struct {
+		set   Settings
+		known int64
+		limit Limit
+	}{
+		"series":           {Settings{MaxNodes: 9, MaxSeries: 2}, 2, LimitSeries},
+		"series of a node": {Settings{MaxNodes: 9, MaxSeries: 100, MaxSeriesPerNode: 2}, 3, LimitNodeSeries},
+		"nodes":            {Settings{MaxNodes: 1, MaxSeries: 100}, 3, LimitNodes},
+		"bytes":            {Settings{MaxNodes: 9, MaxSeries: 100, MaxBytes: nodeBytes + seriesBytes + 600}, 1, LimitBytes},
+	} {
+		for _, drop := range []bool{false, true} {
+			t.Run(name+" "+strconv.FormatBool(drop), func(t *testing.T) {
+				tt.set.DropOver = drop
+				p := push{Table: New(tt.set)}
+				for round := range int64(3) {
+					a := p.begin(integer(1, round), integer(2, round), integer(3, round))
+					limit := a.Limit()
+					a.Accepted()
+					b := push{Table: p.Table, node: "b"}.begin(integer(1, round))
+					if tt.limit == LimitNodes {
+						limit = b.Limit()
+					}
+					b.Accepted()
+					assert.Equal(t, tt.limit, limit)
+					over := int64(0)
+					for _, verdict := range append(a.verdicts, b.verdicts...) {
+						if verdict == Over {
+							over++
+						}
+					}
+					assert.Equal(t, 4-over, int64(len(a.has)+len(b.has)), "known series go on")
+					assert.Equal(t, tt.known, p.Stats().Series)
+					if drop {
+						assert.Equal(t, 4-tt.known, over)
+						assert.Zero(t, p.Stats().Untracked)
+					} else {
+						assert.Zero(t, over)
+						assert.Equal(t, (round+1)*(4-tt.known), p.Stats().Untracked)
+					}
+					assert.Equal(t, tt.limit != LimitNodeSeries, p.Pressed())
+				}
+				requireCounted(t, p.Table)
+			})
+		}
+	}
+}
+
+func TestOfANodeWithoutRoomNothingIsSaid(t *testing.T) {
+	tb := newTable(func(s *Settings) { s.MaxNodes, s.DropOver = 1, true })
+	push{Table: tb}.send(integer(1, 1))
+	m := push{Table: tb, node: "b"}.begin(integer(1, 1), end(2))
+	assert.Equal(t, []Verdict{Over, Over}, m.verdicts)
+	assert.Zero(t, m.beat)
+	m.Open(push{node: "b"}.key(), func() ([]Attr, bool) { return nil, true })
+	assert.True(t, m.Drops())
+	assert.False(t, m.Inline())
+	m.Done()
+	assert.Empty(t, m.Nodes(nil))
+	m.Accepted()
+}
+
+// A node without room for a further series goes on to say that it lives.
+func TestAHeartbeatFindsRoomBeyondTheShare(t *testing.T) {
+	p := push{Table: newTable(func(s *Settings) { s.MaxSeries, s.DropOver = 1, true })}
+	beat := func(key uint64, at int64) Verdict {
+		point := integer(key, at)
+		point.Heartbeat = true
+		return p.send(integer(1, 1), point).verdicts[1]
+	}
+	assert.Equal(t, Pass, beat(2, 1))
+	assert.Equal(t, Pass, beat(2, 2))
+	assert.Equal(t, Over, beat(3, 1), "one of each node, or made-up ones would pass")
+	assert.EqualValues(t, 2, p.Stats().Series)
+	requireCounted(t, p.Table)
+}
+
+// A lone cluster has all of the room. Another that comes has its share of it after some sweeps.
+func TestAShareBindsWhereAnotherWantsRoom(t *testing.T) {
+	tb := New(Settings{MaxNodes: 100, MaxSeries: 1000, ClusterShare: 0.5, TTL: time.Hour})
+	now := second
+	send := func(cluster string, nodes int) (known int) {
+		for i := range nodes {
+			if len(push{Table: tb, at: now, cluster: cluster, node: strconv.Itoa(i)}.send(integer(1, 7)).has) == 0 {
+				known++
+			}
+		}
+		return known
+	}
+	send("first", 120)
+	assert.Equal(t, 100, send("first", 120), "max_nodes")
+	for range 20 {
+		send("second", 60)
+		tb.Sweep(now)
+		now += 10 * second
+		send("first", 120)
+	}
+	assert.InDelta(t, 33, send("second", 60), 1, "a half of what the other leaves")
+	assert.InDelta(t, 33, send("first", 120), 1)
+	now += 2 * time.Hour
+	tb.Sweep(now)
+	requireEmpty(t, tb)
+}
+
+// While something finds no room, nodes of its cluster that do not come back are forgotten
+// within a minute, whatever the TTL is. A node that reports stays, however slow it is, and
+// so does everybody while there is room.
+func TestMadeUpNamesGiveWay(t *testing.T) {
+	tb := newTable(func(s *Settings) { s.MaxSeries, s.TTL = 1000, time.Hour })
+	now := second
+	send := func(node string) { push{Table: tb, at: now, node: node}.send(integer(1, 7)) }
+	known := func(node string) bool { return tb.lookup(push{node: node}.key()) != nil }
+	for range 2 {
+		send("quick")
+		send("slow")
+		now += time.Minute
+	}
+	send("quick")
+	now += 10 * second
+	send("quick")
+	for i := range 8 {
+		send(strconv.Itoa(i))
+	}
+	now += 40 * second
+	assert.False(t, tb.Pressed())
+	tb.Sweep(now)
+	require.True(t, known("0"), "nobody needs its room")
+
+	send("quick")
+	send("new")
+	require.False(t, known("new"))
+	require.True(t, tb.Pressed())
+	tb.Sweep(now)
+	assert.False(t, tb.Pressed())
+	assert.False(t, known("0"))
+	assert.True(t, known("quick"))
+	assert.True(t, known("slow"), "its interval is a minute")
+	send("new")
+	assert.True(t, known("new"))
+	assert.EqualValues(t, 8, tb.Stats().EvictedNodes)
+}
+
+// A cluster that finds no room in a table that is not full costs other clusters nothing, and
+// itself no node that reports.
+func TestANoisyClusterEvictsNobodyElse(t *testing.T) {
+	tb := New(Settings{MaxNodes: 10, MaxSeries: 12, ClusterShare: 0.5, TTL: 10 * time.Minute, DropOver: true})
+	now := second
+	send := func(cluster string, nodes int) {
+		for i := range nodes {
+			push{Table: tb, at: now, cluster: cluster, node: strconv.Itoa(i)}.send(integer(1, 7))
+		}
+	}
+	for range 3 {
+		send("quiet", 3)
+		now += 10 * second
+	}
+	for range 4 {
+		send("noisy", 9)
+		now += 10 * second
+	}
+	require.True(t, tb.Pressed())
+	tb.Sweep(now)
+	assert.Zero(t, tb.Stats().EvictedNodes, "quiet's were silent for 40 s of a TTL of 10 m")
+}

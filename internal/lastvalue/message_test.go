@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lastvalue
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// Messages of one node that overlap in any way: the next hop takes them in any order, and
+// their answers arrive in any order, or never although it took them. It may lose its state.
+// Whatever is clean while no message is under way is what the next hop has.
+func TestWhatIsCleanIsWhatTheNextHopHas(t *testing.T) {
+	keys := []uint64{0, 1, 2, unnamed}
+	rapid.Check(t, func(t *rapid.T) {
+		set := Settings{
+			MaxNodes: 1, MaxSeries: rapid.IntRange(1, 5).Draw(t, "max_series"), Collect: rapid.Bool().Draw(t, "collect"),
+			VanishedAfter: 20 * second, TTL: 640 * second, ResyncInterval: 200 * second, OpaqueInterval: 90 * second, Rand: func(n int64) int64 { return n / 2 },
+		}
+		tb := New(set)
+		now, hop := second, map[uint64]Series{}
+		var flights []*message
+		drawn := func(t *rapid.T) (points []Point) {
+			for _, key := range rapid.SliceOfN(rapid.SampledFrom(keys), 0, 5).Draw(t, "reported") {
+				p := Point{Key: key, Value: rapid.Uint64Range(0, 2).Draw(t, "value"), Kind: KindInt, Start: rapid.Uint64Range(0, 1).Draw(t, "start")}
+				if key == 2 {
+					p.Kind = KindHash
+				}
+				p.End = key != unnamed && rapid.IntRange(0, 5).Draw(t, "ends") == 0
+				// Reports may overtake each other before they get here.
+				p.Time = unix(now) - rapid.Uint64Range(0, 5e9).Draw(t, "late")
+				points = append(points, p)
+			}
+			return points
+		}
+		deliver := func(m *message) {
+			for key, s := range m.has {
+				if hop[key] = s; s.Gone {
+					delete(hop, key)
+				}
+			}
+			m.has = nil
+		}
+		settle := func(i int, end func(*Report)) {
+			end(flights[i].Report)
+			flights = slices.Delete(flights, i, i+1)
+		}
+		drawFlight := func(t *rapid.T) int {
+			if len(flights) == 0 {
+				t.Skip()
+			}
+			return rapid.IntRange(0, len(flights)-1).Draw(t, "flight")
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"report":    func(t *rapid.T) { flights = append(flights, push{Table: tb, at: now}.begin(drawn(t)...)) },
+			"of table":  func(*rapid.T) { flights = append(flights, push{Table: tb, at: now}.held()) },
+			"delivered": func(t *rapid.T) { deliver(flights[drawFlight(t)]) },
+			"accepted": func(t *rapid.T) {
+				i := drawFlight(t)
+				deliver(flights[i])
+				settle(i, (*Report).Accepted)
+			},
+			"refused": func(t *rapid.T) { settle(drawFlight(t), (*Report).Refused) },
+			"gave up": func(t *rapid.T) {
+				if rapid.IntRange(0, 3).Draw(t, "seldom") > 0 {
+					t.Skip()
+				}
+				settle(drawFlight(t), (*Report).GaveUp)
+			},
+			"restarted": func(t *rapid.T) {
+				clear(hop)
+				tb.Resync(rapid.SampledFrom([]string{"", "a"}).Draw(t, "node"))
+			},
+			"time": func(t *rapid.T) {
+				now += time.Duration(rapid.IntRange(1, 40).Draw(t, "seconds")) * second
+				tb.Sweep(now)
+			},
+			"": func(t *rapid.T) {
+				n := tb.lookup(push{}.key())
+				if n == nil || len(flights) > 0 || n.gaveUp || tb.whole(n, now) {
+					return
+				}
+				require.Zero(t, n.messages)
+				for _, e := range n.entries {
+					require.False(t, e.is(sending))
+					s, has := hop[e.key]
+					if e.is(dirty) || n.doubted(&e) || e.metric == 0 && e.is(gone) {
+						continue
+					}
+					require.Equal(t, !e.is(gone), has, "series %d", e.key)
+					if has {
+						require.Equal(t, [2]uint64{e.value, n.startOf(&e)}, [2]uint64{s.Value, s.Start}, "series %d", e.key)
+					}
+				}
+				if set.Collect && !n.pending {
+					for _, e := range n.entries {
+						require.False(t, e.is(dirty) && !e.opaque() && !e.is(repeated) && !n.doubted(&e), "series %d waits for nothing", e.key)
+					}
+				}
+			},
+		})
+		for len(flights) > 0 {
+			deliver(flights[0])
+			settle(0, (*Report).Refused)
+		}
+		now += 2 * time.Minute // more than retryAfter
+		for range 2 {
+			now += second
+			for _, m := range []*message{
+				push{Table: tb, at: now}.begin(integer(0, 7), integer(1, 8), Point{Key: 2, Value: 9, Kind: KindHash}, integer(unnamed, 10)),
+				push{Table: tb, at: now}.held(),
+			} {
+				deliver(m)
+				m.Accepted()
+			}
+		}
+		for i, key := range keys {
+			require.EqualValues(t, 7+i, hop[key].Value)
+		}
+	})
+}
+
+// Two messages of one node under way at once that both have a series.
+func TestOverlap(t *testing.T) {
+	for name, finish := range map[string]func(first, second *message){
+		"in order":       func(a, b *message) { a.Accepted(); b.Accepted() },
+		"crossed":        func(a, b *message) { b.Accepted(); a.Accepted() },
+		"first refused":  func(a, b *message) { a.Refused(); b.Accepted() },
+		"second refused": func(a, b *message) { a.Accepted(); b.Refused() },
+	} {
+		for _, value := range []int64{7, 8} {
+			t.Run(fmt.Sprint(name, value), func(t *testing.T) {
+				p := push{Table: newTable()}
+				p.send(integer(1, 1), integer(2, 2))
+				a, b := p.begin(integer(1, 7), integer(2, 2)), p.begin(integer(1, 8), integer(2, 2))
+				assert.Equal(t, []Verdict{Pass, Drop}, a.verdicts)
+				assert.Equal(t, []Verdict{Pass, Drop}, b.verdicts)
+				finish(a, b)
+				assert.Equal(t, []Verdict{Pass, Drop}, p.send(integer(1, value), integer(2, 2)).verdicts)
+				assert.Equal(t, []Verdict{Drop, Drop}, p.send(integer(1, value), integer(2, 2)).verdicts)
+			})
+		}
+	}
+}
+
+func TestWhatIsCollectedGoesOnce(t *testing.T) {
+	p := push{Table: newTable(collecting)}
+	assert.Equal(t, []Verdict{Drop, Drop, Pass, Pass}, p.send(integer(1, 1), sum(2, 2, 77), Point{Key: 3, Kind: KindHash}, integer(unnamed, 1)).verdicts)
+	p.send(integer(1, 5))
+	m := p.held()
+	require.Equal(t, []uint64{1, 2}, m.keys())
+	assert.EqualValues(t, 5, m.has[1].Value)
+	assert.Equal(t, Series{
+		Metric: Metric{Name: "m", Unit: "1"}, Attrs: []Attr{{Key: "k", Type: AttrInt, Num: 2}}, Value: 2, Start: 77, Time: m.has[2].Time,
+	}, m.has[2])
+	assert.InDelta(t, unix(0), m.has[2].Time, float64(2*time.Millisecond))
+	assert.Equal(t, unix(0), m.beat)
+	p.send(integer(1, 5), sum(2, 9, 77))
+	m.Accepted()
+	assert.Equal(t, []uint64{2}, p.flush().keys(), "it changed meanwhile")
+	assert.Empty(t, p.flush().has)
+	assert.Empty(t, p.Pending())
+
+	p.send(integer(1, 6))
+	p.held().Refused()
+	assert.Equal(t, []NodeKey{p.key()}, p.Pending())
+	assert.Equal(t, []uint64{1}, p.flush().keys())
+}
+
+// A resource that cannot be made of the table goes on with its reports, also with Collect.
+func TestANodeWithMoreThanTheTableKnowsGoesInline(t *testing.T) {
+	p := push{Table: newTable(collecting), part: true}
+	m := p.begin(integer(1, 1))
+	assert.Equal(t, []Verdict{Pass}, m.verdicts)
+	assert.NotZero(t, m.beat)
+	m.Refused()
+	assert.Empty(t, p.Pending())
+	assert.Equal(t, []uint64{1}, p.send().keys())
+	assert.Empty(t, p.send().has)
+}
+
+// A node goes in pieces, of which each goes on where the last one ended. What changes behind
+// that waits.
+func TestANodeInPieces(t *testing.T) {
+	p := push{Table: newTable(collecting)}
+	p.send(integer(1, 1), integer(2, 1), integer(3, 1))
+	var got []uint64
+	piece := func(from int) (next int, beat uint64) {
+		r := p.Begin(0)
+		_, ok := r.OpenPending(p.key())
+		require.True(t, ok)
+		count := 0
+		next = r.Emit(from, func(s *Series) bool {
+			got = append(got, s.Attrs[0].Num)
+			count++
+			return count < 2
+		})
+		if next == 0 {
+			beat, _ = r.Beat(0)
+		}
+		r.Done()
+		r.Accepted()
+		return next, beat
+	}
+	next, _ := piece(0)
+	assert.Equal(t, 2, next)
+	p.send(integer(1, 5))
+	next, beat := piece(next)
+	assert.Zero(t, next)
+	assert.NotZero(t, beat, "it comes last")
+	assert.Equal(t, []uint64{1, 2, 3}, got)
+	assert.Len(t, p.Pending(), 1)
+	next, _ = piece(0)
+	assert.Zero(t, next)
+	assert.Equal(t, []uint64{1, 2, 3, 1}, got)
+	assert.Empty(t, p.Pending())
+}
+
+// The next hop may lose its state while a message is under way: that does not make clean what
+// the new one never saw, nor does it hold the heartbeat back.
+func TestResyncWhileUnderWay(t *testing.T) {
+	for _, name := range []string{"", "a"} {
+		for _, edit := range []func(*Settings){func(*Settings) {}, collecting} {
+			p := push{Table: newTable(edit, func(s *Settings) { s.HeartbeatInterval = time.Hour })}
+			m := p.begin(integer(1, 1))
+			if p.set.Collect {
+				m.Accepted()
+				m = p.held()
+			}
+			p.Resync(name)
+			m.Accepted()
+			m = p.send(integer(1, 1))
+			if p.set.Collect {
+				m = p.flush()
+			}
+			assert.Equal(t, []uint64{1}, m.keys())
+			assert.NotZero(t, m.beat)
+			p.send(integer(1, 1))
+			assert.Empty(t, p.flush().has)
+		}
+	}
+}
+
+func TestResyncByName(t *testing.T) {
+	nodes := []push{{cluster: "east"}, {cluster: "west"}, {node: "b"}}
+	for name, want := range map[string][]int{"": {1, 1, 1}, "a": {1, 1, 0}, "b": {0, 0, 1}, "c": {0, 0, 0}} {
+		tb := newTable()
+		send := func() (sent []int) {
+			for _, p := range nodes {
+				p.Table = tb
+				sent = append(sent, len(p.send(integer(1, 1)).has))
+			}
+			return sent
+		}
+		send()
+		before := tb.Epoch()
+		tb.Resync(name)
+		assert.Equal(t, before+1, tb.Epoch())
+		assert.Equal(t, want, send(), name)
+		assert.Equal(t, []int{0, 0, 0}, send())
+	}
+}
+
+// Names are remembered up to a bound. One more is a request for all, and then there is room.
+func TestRequestsByNameAreBounded(t *testing.T) {
+	p := push{Table: newTable()}
+	p.send(integer(1, 1))
+	for i := range maxRequests {
+		p.Resync(strconv.Itoa(i))
+		p.Resync("0")
+	}
+	assert.Empty(t, p.send(integer(1, 1)).has)
+	p.Resync("a")
+	p.Resync("z")
+	assert.Len(t, p.send(integer(1, 1)).has, 1)
+	assert.Len(t, p.requests.names, 1)
+	assert.Empty(t, p.send(integer(1, 1)).has)
+}
+
+// What was given up does not go on and on, and all of the node goes once more after a minute,
+// ends as well.
+func TestWhatWasGivenUpGoesAgainLater(t *testing.T) {
+	p := push{Table: newTable()}
+	p.send(integer(1, 1), integer(2, 1), integer(3, 1))
+	p.begin(integer(1, 2), end(2)).GaveUp()
+	p.at = retryAfter - 1
+	assert.Empty(t, p.send(integer(1, 2)).has)
+	p.at = retryAfter
+	m := p.begin(integer(1, 2))
+	assert.Equal(t, []uint64{1, 2, 3}, m.keys())
+	assert.True(t, m.has[2].Gone)
+	m.Refused()
+	assert.Equal(t, []uint64{1, 2, 3}, p.send(integer(1, 2)).keys())
+	p.at = 2 * retryAfter
+	assert.Empty(t, p.send(integer(1, 2)).has)
+}
+
+func TestHeartbeats(t *testing.T) {
+	tb := newTable(func(s *Settings) { s.HeartbeatInterval = 10 })
+	beats := func(at time.Duration, end func(*Report)) bool {
+		m := push{Table: tb, at: at}.begin()
+		defer end(m.Report)
+		assert.Equal(t, m.beat, uint64(m.Heartbeats)*unix(at))
+		return m.beat != 0
+	}
+	assert.True(t, beats(0, (*Report).Refused))
+	assert.True(t, beats(1, (*Report).Accepted), "the first one was refused")
+	assert.False(t, beats(10, (*Report).Accepted))
+	assert.True(t, beats(11, (*Report).Accepted))
+
+	m := push{Table: tb, at: 100}.begin()
+	m.take(push{Table: tb, at: 100})
+	assert.EqualValues(t, 1, m.Heartbeats, "one per message")
+	m.Accepted()
+	assert.Zero(t, push{Table: tb, at: 200, dead: true}.begin().beat, "a gateway's word is no sign of life")
+	assert.Zero(t, push{Table: tb, at: 300, relayed: true}.begin().beat, "the tier before has its own")
+	r := tb.Begin(400)
+	r.Open(NodeKey{9, 9}, func() ([]Attr, bool) { return []Attr{{Key: "service.name", Text: "x"}}, true })
+	r.Close(Facts{Beat: unix(400), Alive: true})
+	_, dirty := r.Beat(0)
+	assert.False(t, dirty, "it is no node")
+	r.Done()
+	r.Accepted()
+}
+
+// Clusters take turns, and in a cluster the node is first that waits longest. What the next
+// hop has nothing of counts as one cluster.
+func TestPendingTakesTurns(t *testing.T) {
+	tb := newTable(collecting, func(s *Settings) { s.MaxNodes, s.MaxSeries = 100, 1000 })
+	names := map[NodeKey]string{}
+	at := second
+	report := func(cluster string, node int, value int64) push {
+		p := push{Table: tb, at: at, cluster: cluster, node: cluster + strconv.Itoa(node)}
+		names[p.key()] = p.node
+		p.send(integer(1, value))
+		at++
+		return p
+	}
+	for i := range 3 {
+		report("east", i, 1).flush()
+		report("west", i, 1).flush()
+	}
+	require.Empty(t, tb.Pending())
+	for i := range 3 {
+		report("made up "+strconv.Itoa(i), 0, 1)
+	}
+	for i := range 3 {
+		report("east", i, 2)
+	}
+	report("west", 0, 2)
+	var order []string
+	for _, key := range tb.Pending() {
+		order = append(order, names[key])
+	}
+	assert.Equal(t, []string{"made up 00", "east0", "west0", "made up 10", "east1", "made up 20", "east2"}, order)
+
+	east := push{Table: tb, at: at, cluster: "east", node: "east0"}
+	east.held().Refused()
+	keys := tb.Pending()
+	assert.Less(t, slices.Index(keys, push{cluster: "east", node: "east2"}.key()), slices.Index(keys, east.key()), "who was refused is behind the others")
+	_, pending := tb.Counts(at)
+	assert.EqualValues(t, len(keys), pending)
+}

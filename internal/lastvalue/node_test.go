@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lastvalue
+
+import (
+	"maps"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestOnlyAPauseIsAPause(t *testing.T) {
+	for name, tt := range map[string]struct {
+		between []float64
+		resyncs int64
+	}{
+		"regular":                         {[]float64{10, 10, 10, 10}, 0},
+		"late, and then in time":          {[]float64{10, 17, 3, 10}, 0},
+		"one is missing":                  {[]float64{10, 10, 20, 10}, 1},
+		"and with some jitter":            {[]float64{10, 10, 19, 10.5, 9.5}, 1},
+		"the first of all is late":        {[]float64{3, 10, 10}, 0},
+		"one of the first is missing":     {[]float64{10, 20, 10}, 0}, // nobody knows the pace
+		"the second at whatever distance": {[]float64{100, 10, 10}, 0},
+		"two pushes a round":              {[]float64{0.01, 9.99, 0.01, 9.99, 0.01, 9.99, 0.01, 9.99}, 0},
+		"a hundred a second, some late":   {[]float64{0.01, 0.01, 0.4, 0.01, 0.4}, 0},
+		"a slower pace is learned":        {[]float64{10, 10, 60, 60, 60, 60, 60, 60}, 2},
+		"one silence is no pace":          {[]float64{10, 10, 3600, 10, 30}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := push{Table: newTable()}
+			p.send(integer(1, 1))
+			for _, d := range tt.between {
+				p.at += time.Duration(d * float64(second))
+				p.send(integer(1, 1))
+			}
+			assert.Equal(t, tt.resyncs, p.Stats().Resyncs)
+		})
+	}
+}
+
+// paused is a node of three series that made a pause.
+func paused(edit ...func(*Settings)) push {
+	p := push{Table: newTable(edit...)}
+	for range 3 {
+		p.at += 10 * second
+		p.send(integer(1, 1), integer(2, 1), integer(3, 1))
+	}
+	p.at += 30 * second
+	return p
+}
+
+// Who paused may have reported elsewhere: the next hop may have something newer than what is
+// known here, until the series is reported again.
+func TestAfterAPauseAllIsInDoubt(t *testing.T) {
+	p := paused()
+	assert.Equal(t, []uint64{1}, p.send(integer(1, 1)).keys())
+	p.at += 10 * second
+	assert.Equal(t, []Verdict{Drop, Pass}, p.send(integer(1, 1), integer(2, 1)).verdicts)
+	p.Resync("")
+	p.at += 10 * second
+	assert.Equal(t, []uint64{1, 2, 3}, p.send(integer(1, 1)).keys(), "somebody asks for whatever there is")
+	p.at += 10 * second
+	assert.Empty(t, p.send(integer(3, 1)).has)
+}
+
+func TestDoubtDoesNotComeBack(t *testing.T) {
+	p := paused()
+	for range 1<<15 + 100 {
+		p.send(integer(1, 1))
+		p.at += 10 * second
+	}
+	assert.Equal(t, []Verdict{Drop, Pass}, p.send(integer(1, 1), integer(2, 1)).verdicts)
+}
+
+func TestReportingIsWithinAFewIntervals(t *testing.T) {
+	for name, tt := range map[string]struct {
+		reports        int
+		every, silence time.Duration
+		want           int64
+	}{
+		"just now":            {3, 10 * second, 0, 1},
+		"a little late":       {3, 10 * second, 30*second + pauseSlack, 1},
+		"longer ago":          {3, 10 * second, 31 * second, 0},
+		"slow":                {3, time.Minute, 3 * time.Minute, 1},
+		"slow and longer ago": {3, time.Minute, 4 * time.Minute, 0},
+		"once":                {1, 0, time.Minute, 1},
+		"once, longer ago":    {1, 0, 61 * second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := push{Table: newTable(), at: time.Hour}
+			push{Table: p.Table, node: "b"}.send(integer(1, 1))
+			for range tt.reports {
+				p.at += tt.every
+				p.send(integer(1, 1))
+			}
+			reporting, _ := p.Counts(p.at + tt.silence)
+			assert.Equal(t, tt.want, reporting)
+		})
+	}
+}
+
+// The starts that are remembered are no more than about the series, however often a sum
+// begins anew, and each sum keeps its own.
+func TestStartsAreBounded(t *testing.T) {
+	for _, series := range []uint64{1, 3, 40} {
+		t.Run(strconv.FormatUint(series, 10), func(t *testing.T) {
+			p := push{Table: newTable(func(s *Settings) { s.TTL = time.Hour })}
+			points := make([]Point, series)
+			for round := range uint64(200) {
+				for i := range points {
+					points[i] = sum(uint64(i), 1, 1+uint64(i)+1000*round*uint64(i%2))
+				}
+				p.at += second
+				p.send(points...)
+				require.LessOrEqual(t, len(p.lookup(p.key()).starts), int(2*series)+lookBack)
+			}
+			assert.Empty(t, p.send(points...).has)
+			p.Resync("")
+			m := p.send()
+			for i := range points {
+				assert.Equal(t, points[i].Start, m.has[uint64(i)].Start)
+			}
+			p.at += 2 * time.Hour
+			p.send(points[0])
+			p.Sweep(p.at)
+			assert.Len(t, p.lookup(p.key()).starts, 1, "those that no series has are gone with the others")
+			assert.Empty(t, p.send(points[0]).has)
+		})
+	}
+}
+
+// relaying is a table behind another tier.
+func relaying(edit ...func(*Settings)) push {
+	set := func(s *Settings) { s.TTL = 640 * second }
+	return push{Table: newTable(append([]func(*Settings){set}, edit...)...), relayed: true}
+}
+
+// until goes on with reports each 10 s, and returns what all of them brought.
+func (p *push) until(at time.Duration, points ...Point) map[uint64]Series {
+	all := map[uint64]Series{}
+	for p.at += 10 * second; p.at < at; p.at += 10 * second {
+		maps.Copy(all, p.send(points...).has)
+		p.Sweep(p.at)
+	}
+	return all
+}
+
+// Another tier reports what changed. The rest is repeated as of that tier's last report.
+func TestWhatAnotherTierReducedIsRepeated(t *testing.T) {
+	p := relaying(func(s *Settings) {
+		s.ResyncInterval, s.VanishedAfter = 100*second, 100*second
+		s.Rand = func(n int64) int64 { return n - 1 }
+	})
+	p.send(integer(1, 1), sum(2, 2, 77), Point{Key: 3, Kind: KindHash}, integer(unnamed, 1))
+	require.Empty(t, p.until(100*second), "nothing vanishes either")
+	m := p.begin(integer(1, 5))
+	assert.Equal(t, []uint64{1, 2}, m.keys(), "the others cannot be made of the table")
+	assert.Equal(t, unix(p.at), m.has[2].Time)
+	assert.EqualValues(t, 77, m.has[2].Start)
+	assert.EqualValues(t, 5, m.has[1].Value)
+	assert.EqualValues(t, 1, m.Repeated)
+	m.Refused()
+	assert.Zero(t, p.Stats().Repeated)
+	assert.Equal(t, []uint64{1, 2}, p.send().keys())
+	assert.EqualValues(t, 2, p.Stats().Repeated)
+	assert.Equal(t, []Verdict{Pass, Pass}, p.send(Point{Key: 3, Kind: KindHash}, integer(unnamed, 1)).verdicts, "these are due since")
+	assert.Empty(t, p.until(200*second))
+	assert.Len(t, p.send().has, 2, "once per interval")
+}
+
+// The table forgets a series that only the table speaks of. It keeps a series that the other
+// tier speaks of now and then.
+func TestASilentSeriesBehindAnotherTierExpires(t *testing.T) {
+	p := relaying()
+	p.send(integer(1, 1), integer(2, 2))
+	for at := time.Hour; at < 8*640*second; at += time.Hour {
+		p.until(at)
+		p.send(integer(2, 2))
+		require.EqualValues(t, 2, p.Stats().Series)
+	}
+	p.until(2 * time.Hour)
+	assert.EqualValues(t, 1, p.Stats().Series)
+}
+
+// A tier that was silent for long sends everything when it is back; what it does
+// not send then is not there any more.
+func TestWhatWasBeforeALongSilenceIsNotRepeated(t *testing.T) {
+	for silence, want := range map[time.Duration][]uint64{310 * second: {1, 2}, 320 * second: {2}} {
+		p := relaying()
+		p.send(integer(1, 1), integer(2, 2))
+		p.until(310 * second)
+		// The gateway itself goes on speaking of the node.
+		p.relayed = false
+		p.at -= 10 * second
+		p.until(300*second+silence, integer(3, 1))
+		p.relayed = true
+		p.send(integer(2, 3))
+		p.Resync("")
+		p.at += second
+		m := p.send(integer(3, 1))
+		delete(m.has, 3)
+		assert.Equal(t, want, m.keys(), "after %s", silence)
+	}
+}
+
+func TestOpaqueSeriesAreDueMoreOften(t *testing.T) {
+	for resync, want := range map[time.Duration][3]int{time.Hour: {10, 1, 10}, 0: {1, 1, 1}} {
+		p := push{Table: newTable(func(s *Settings) {
+			s.ResyncInterval, s.OpaqueInterval = resync, time.Minute
+			s.Rand = func(n int64) int64 { return n - 1 }
+		})}
+		got := [3]int{}
+		for ; p.at < 10*time.Minute; p.at += 10 * second {
+			for i, v := range p.send(Point{Key: 1, Value: 7, Kind: KindHash}, integer(2, 1), integer(unnamed, 1)).verdicts {
+				if v == Pass {
+					got[i]++
+				}
+			}
+		}
+		assert.Equal(t, want, got, "a hash, a named number, one without a name")
+		assert.Zero(t, p.Stats().Resyncs)
+	}
+}
+
+func TestTheHeartbeatOfAnotherTier(t *testing.T) {
+	p := push{Table: newTable()}
+	r := p.Begin(0)
+	_, newer := r.Heartbeat(1)
+	assert.False(t, newer, "no node")
+	assert.Zero(t, r.Lag())
+	r.Open(p.key(), func() ([]Attr, bool) { return p.attrs(), true })
+	last, newer := r.Heartbeat(unix(5 * second))
+	assert.Zero(t, last)
+	assert.False(t, newer, "nobody knows")
+	r.Close(Facts{Time: unix(3 * second), Beat: unix(7 * second), Relayed: true, Alive: true})
+	last, newer = r.Heartbeat(unix(6 * second))
+	assert.Equal(t, unix(7*second), last)
+	assert.True(t, newer)
+	_, newer = r.Heartbeat(unix(6 * second))
+	assert.False(t, newer)
+	assert.EqualValues(t, 4*second, r.Lag())
+	r.Close(Facts{Time: unix(0), Beat: unix(second), Relayed: true, Alive: true})
+	assert.EqualValues(t, 4*second, r.Lag(), "an overtaken report")
+	r.Done()
+	r.Accepted()
+}

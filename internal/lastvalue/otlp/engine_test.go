@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var epoch = time.Unix(1_700_000_000, 0).UTC()
+
+// tier is an engine with its next hop.
+type tier struct {
+	*Engine
+	at, off time.Duration // of its clock, and by how much that is wrong
+	answer  func(pmetric.Metrics) error
+	got     []Message // copies
+}
+
+func newTier(edit ...func(*lastvalue.Settings)) *tier {
+	set := lastvalue.Settings{
+		MaxNodes: 100, MaxSeries: 1000, TTL: time.Hour, VanishedAfter: time.Minute, ResyncInterval: 100 * time.Second,
+		Rand: func(n int64) int64 { return n / 3 },
+	}
+	for _, e := range edit {
+		e(&set)
+	}
+	s := &tier{Engine: NewEngine(set), at: time.Minute}
+	s.Epoch = epoch
+	s.Now = func() time.Time { return epoch.Add(s.at + s.off) }
+	return s
+}
+
+func collecting(s *lastvalue.Settings) { s.Collect = true }
+
+func (s *tier) send(_ context.Context, m Message) error {
+	md := pmetric.NewMetrics()
+	m.Metrics.CopyTo(md)
+	m.Metrics = md
+	s.got = append(s.got, m)
+	if s.answer != nil {
+		return s.answer(md)
+	}
+	return nil
+}
+
+// push takes a report in and returns what goes on at once.
+func (s *tier) push(md pmetric.Metrics) (pmetric.Metrics, Counts, error) {
+	s.got = nil
+	counts, err := s.Consume(context.Background(), md, s.send)
+	if len(s.got) == 0 {
+		return pmetric.NewMetrics(), counts, err
+	}
+	return s.got[0].Metrics, counts, err
+}
+
+func (s *tier) flush(maxBytes int, enough func() bool) Flushed {
+	s.got = nil
+	return s.Flush(context.Background(), maxBytes, enough, s.send)
+}
+
+// report is of one node: so many points of one gauge.
+func report(cluster, node string, at time.Time, values ...float64) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, cluster)
+	rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, node)
+	m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
+	m.SetName("m1")
+	points := m.SetEmptyGauge().DataPoints()
+	for i, v := range values {
+		dp := points.AppendEmpty()
+		dp.SetTimestamp(pcommon.NewTimestampFromTime(at))
+		dp.SetDoubleValue(v)
+		dp.Attributes().PutInt("i", int64(i))
+	}
+	return md
+}
+
+// mixed is a report with a point of each type: gauge, cumulative and delta sum, both
+// histograms with either temporality, summary, and the end of a series.
+func mixed(cluster, node string) pmetric.Metrics {
+	md := report(cluster, node, epoch, 1)
+	metrics := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics()
+	add := func() pmetric.Metric {
+		m := metrics.AppendEmpty()
+		m.SetName(fmt.Sprint("m", metrics.Len()))
+		return m
+	}
+	for _, of := range []pmetric.AggregationTemporality{pmetric.AggregationTemporalityCumulative, pmetric.AggregationTemporalityDelta} {
+		s := add().SetEmptySum()
+		s.SetAggregationTemporality(of)
+		s.DataPoints().AppendEmpty().SetDoubleValue(2)
+		h := add().SetEmptyHistogram()
+		h.SetAggregationTemporality(of)
+		h.DataPoints().AppendEmpty()
+		e := add().SetEmptyExponentialHistogram()
+		e.SetAggregationTemporality(of)
+		e.DataPoints().AppendEmpty()
+	}
+	add() // of a type that pdata does not know
+	add().SetEmptySummary().DataPoints().AppendEmpty()
+	add().SetEmptyGauge().DataPoints().AppendEmpty().SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	return md
+}
+
+// heartbeatOf is the zero time where there is none.
+func heartbeatOf(t require.TestingT, md pmetric.Metrics) time.Time {
+	if md.DataPointCount() == 0 {
+		return time.Time{}
+	}
+	scopes := md.ResourceMetrics().At(0).ScopeMetrics()
+	m := scopes.At(scopes.Len() - 1).Metrics().At(0)
+	if m.Name() != gpusemconv.MetricNodeHeartbeat {
+		return time.Time{}
+	}
+	dp := m.Gauge().DataPoints().At(0)
+	require.Equal(t, dp.IntValue(), dp.Timestamp().AsTime().Unix())
+	return dp.Timestamp().AsTime()
+}
+
+// first is the first point of the first metric.
+func first(md pmetric.Metrics) pmetric.NumberDataPoint {
+	return md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0)
+}
+
+// What goes on of each type: all, and then what changed and the deltas.
+func TestEachTypeIsCompared(t *testing.T) {
+	for _, collect := range []bool{false, true} {
+		s := newTier(func(set *lastvalue.Settings) { set.Collect = collect })
+		points := mixed("", "n").DataPointCount()
+		md, counts, err := s.push(mixed("", "n"))
+		require.NoError(t, err)
+		assert.EqualValues(t, points, counts.Received)
+		if collect {
+			assert.Equal(t, points-3, md.DataPointCount(), "without gauge, sum and end")
+			s.flush(1<<20, nil)
+			assert.Equal(t, 3+1, s.got[0].Metrics.DataPointCount(), "and a heartbeat")
+		} else {
+			assert.Equal(t, points+1, md.DataPointCount())
+			assert.EqualValues(t, 1, s.got[0].Markers)
+		}
+		md, _, err = s.push(mixed("", "n"))
+		require.NoError(t, err)
+		names := map[string]bool{}
+		for _, sm := range md.ResourceMetrics().At(0).ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				names[m.Name()] = true
+			}
+		}
+		delete(names, gpusemconv.MetricNodeHeartbeat)
+		assert.Equal(t, map[string]bool{"m5": true, "m6": true, "m7": true, "m8": true}, names, "the deltas, and what nobody knows")
+	}
+}
+
+// A point of the table is that of the report, in all that a receiver can see.
+func TestWhatIsMadeOfTheTable(t *testing.T) {
+	s := newTier(collecting)
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, "n")
+	for i := range 2 {
+		sm := rm.ScopeMetrics().AppendEmpty()
+		sm.Scope().SetName(fmt.Sprint("scope", i))
+		sm.Scope().SetVersion("1")
+		m := sm.Metrics().AppendEmpty()
+		m.SetName("s")
+		m.SetUnit("J")
+		m.SetDescription("text")
+		m.SetEmptySum().SetIsMonotonic(i == 0)
+		m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+		for j := range 2 {
+			dp := m.Sum().DataPoints().AppendEmpty()
+			dp.SetTimestamp(pcommon.NewTimestampFromTime(s.Now()))
+			dp.SetStartTimestamp(77)
+			dp.SetIntValue(int64(j))
+			dp.SetFlags(2)
+			dp.Attributes().PutStr("s", "x")
+			dp.Attributes().PutInt("i", int64(j))
+			dp.Attributes().PutDouble("d", 1.5)
+			dp.Attributes().PutBool("b", true)
+		}
+	}
+	json := func(md pmetric.Metrics) string {
+		text, err := new(pmetric.JSONMarshaler).MarshalMetrics(md)
+		require.NoError(t, err)
+		return string(text)
+	}
+	want := json(md)
+	_, _, err := s.push(md)
+	require.NoError(t, err)
+	require.NoError(t, s.flush(1<<20, nil).Failed)
+	s.got[0].Metrics.ResourceMetrics().At(0).ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool { return sm.Scope().Name() == ScopeName })
+	assert.JSONEq(t, want, json(s.got[0].Metrics))
+}
+
+// A point without a value has a metric of its own: prometheusexporter skips what follows it.
+func TestNothingIsBehindAMarkerInItsMetric(t *testing.T) {
+	s := newTier()
+	_, _, err := s.push(report("", "n", epoch, 1, 1, 1, 1))
+	require.NoError(t, err)
+	md := report("", "n", epoch.Add(time.Second), 2, 2, 2, 2)
+	for _, i := range []int{0, 2} {
+		md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(i).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	}
+	md, _, err = s.push(md)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, s.got[0].Markers)
+	ends := 0
+	for _, sm := range md.ResourceMetrics().At(0).ScopeMetrics().All() {
+		for _, m := range sm.Metrics().All() {
+			points := m.Gauge().DataPoints()
+			for i := range points.Len() {
+				if points.At(i).Flags().NoRecordedValue() {
+					ends++
+					assert.Equal(t, 1, points.Len())
+				}
+			}
+		}
+	}
+	assert.Equal(t, 2, ends)
+}
+
+// TestTimesToComeBecomeTheTimeOfReceipt: whoever keeps the newest point of a
+// series would otherwise show it until its time has come.
+func TestTimesToComeBecomeTheTimeOfReceipt(t *testing.T) {
+	for ahead, want := range map[time.Duration]time.Duration{
+		-time.Second: -time.Second, time.Minute: time.Minute, // clocks differ
+		time.Minute + 1: 0, 4 * time.Minute: 0, 365 * 24 * time.Hour: 0,
+	} {
+		t.Run(ahead.String(), func(t *testing.T) {
+			s := newTier()
+			now := s.Now()
+			md, counts, err := s.push(report("", "n", now.Add(ahead), 1))
+			require.NoError(t, err)
+			assert.Equal(t, now.Add(want), first(md).Timestamp().AsTime())
+			assert.Equal(t, now, heartbeatOf(t, md))
+			assert.Equal(t, ahead > time.Minute, counts.Ahead == 1)
+
+			// The clock is set right: nothing is older than what went before.
+			s.at += 61 * time.Second
+			md, _, err = s.push(report("", "n", s.Now(), 2))
+			require.NoError(t, err)
+			assert.Equal(t, s.Now(), first(md).Timestamp().AsTime())
+			assert.Zero(t, s.Table.Stats().Stale)
+		})
+	}
+}
+
+// TestTimesOfAClockThatWasSetBackBecomeTheTimeOfReceipt, for as long as the
+// sender's clock is behind what it said before, by all that a retry may be late.
+func TestTimesOfAClockThatWasSetBackBecomeTheTimeOfReceipt(t *testing.T) {
+	s := newTier()
+	_, _, err := s.push(report("", "n", s.Now().Add(50*time.Second), 9))
+	require.NoError(t, err)
+	for i, clock := range []time.Duration{-time.Hour, -time.Hour, -9 * time.Minute, 0} {
+		s.at += time.Minute
+		md, _, err := s.push(report("", "n", s.Now().Add(clock), float64(i)))
+		require.NoError(t, err)
+		assert.Equal(t, s.Now(), first(md).Timestamp().AsTime(), i)
+		assert.Equal(t, s.Now(), heartbeatOf(t, md), i)
+	}
+	assert.Zero(t, s.Table.Stats().Stale)
+}
+
+// TestARelayedHeartbeatIsNotToCome: the tier below may have a wrong clock, too.
+func TestARelayedHeartbeatIsNotToCome(t *testing.T) {
+	for name, set := range map[string]func(pmetric.NumberDataPoint){
+		"int":    func(dp pmetric.NumberDataPoint) { dp.SetIntValue(epoch.Unix() + 121) },
+		"double": func(dp pmetric.NumberDataPoint) { dp.SetDoubleValue(float64(epoch.Unix()) * 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTier(collecting)
+			md := report("", "n", epoch)
+			appendHeartbeat(md.ResourceMetrics().At(0), pcommon.NewTimestampFromTime(s.Now()))
+			set(md.ResourceMetrics().At(0).ScopeMetrics().At(1).Metrics().At(0).Gauge().DataPoints().At(0))
+			_, _, err := s.push(md)
+			require.NoError(t, err)
+			s.flush(1<<20, nil)
+			assert.Equal(t, s.Now(), heartbeatOf(t, s.got[0].Metrics))
+		})
+	}
+}
+
+// Nodes and shards with clocks that are off, drift, or are set: the heartbeat that leaves
+// the gateway is by the gateway's clock, and stops when the node does, also where the
+// shard repeats what it holds of a silent node.
+func TestAHeartbeatIsOfTheTimeOfReceipt(t *testing.T) {
+	offsets := rapid.SampledFrom([]time.Duration{
+		0, -20 * time.Second, -70 * time.Second, -150 * time.Second, -time.Hour, -87_600 * time.Hour,
+		20 * time.Second, 5 * time.Minute, time.Hour, 87_600 * time.Hour,
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		shard, gateway := newTier(), newTier()
+		relayed := rapid.Bool().Draw(t, "relayed")
+		now := time.Minute
+		for range rapid.IntRange(1, 4).Draw(t, "steps") {
+			node, off := offsets.Draw(t, "node"), offsets.Draw(t, "shard")
+			if off < shard.off { // it has restarted, or its time had gone on
+				shard = newTier()
+			}
+			shard.off, shard.Epoch = off, epoch.Add(off)
+			drift := time.Duration(rapid.IntRange(-2, 2).Draw(t, "drift")) * time.Second
+			for i := range 20 {
+				now, node = now+10*time.Second, node+drift
+				shard.at, gateway.at = now, now
+				at := epoch.Add(now + node)
+				if rapid.IntRange(0, 9).Draw(t, "no time") == 0 {
+					at = time.Unix(0, 0)
+				}
+				md := report("", "n", at, 1)
+				if relayed {
+					md, _, _ = shard.push(md)
+				}
+				md, _, err := gateway.push(md)
+				require.NoError(t, err)
+				// A clock of a shard that was just set counts from its second report on. Up to
+				// a minute is a heartbeat's own, and may be older than one before.
+				if beat := heartbeatOf(t, md); i > 6 && (!relayed || !beat.IsZero()) {
+					assert.WithinDuration(t, epoch.Add(now), beat, MaxAhead, "report %d", i)
+				}
+			}
+		}
+		if !relayed {
+			return
+		}
+		// What a shard repeats may be minutes ahead: the gateway takes that for now, once.
+		last := epoch.Add(now + MaxAhead + min(max(shard.off, 0), 5*time.Minute))
+		for range 3 {
+			now += 4 * time.Minute
+			shard.at, gateway.at = now, now
+			md := shard.again(t)
+			require.False(t, heartbeatOf(t, md).IsZero())
+			md, _, err := gateway.push(md)
+			require.NoError(t, err)
+			assert.False(t, heartbeatOf(t, md).After(last), "the node is silent since")
+		}
+	})
+}
+
+// again is all that the tier holds of its one node, as it is after the next hop's restart.
+func (s *tier) again(t require.TestingT) pmetric.Metrics {
+	f := flusher{Engine: s.Engine, maxBytes: 1 << 20, send: s.send}
+	s.Table.Resync("")
+	var id identity
+	s.got = nil
+	require.NoError(t, f.nodes(context.Background(), []lastvalue.NodeKey{id.node(report("", "n", epoch).ResourceMetrics().At(0).Resource().Attributes())}))
+	require.Len(t, s.got, 1)
+	return s.got[0].Metrics
+}
+
+// A gateway repeats what a shard left out by the node's own clock: by the heartbeat's, the
+// tier after it would take the node's changes for old.
+func TestRepeatedPointsDoNotOvertakeTheNode(t *testing.T) {
+	tiers := []*tier{newTier(), newTier(), newTier()}
+	for i, value := range []float64{1, 1, 1, 2} {
+		if i == 2 {
+			tiers[1].Table.Resync("")
+		}
+		now := time.Minute + time.Duration(i)*10*time.Second
+		md := report("", "n", epoch.Add(now-3*time.Minute), value)
+		for _, tier := range tiers {
+			tier.at = now
+			md, _, _ = tier.push(md)
+		}
+	}
+	require.NotZero(t, tiers[1].Table.Stats().Repeated)
+	assert.Zero(t, tiers[2].Table.Stats().Stale)
+}
+
+func TestAWrongClockIsHeard(t *testing.T) {
+	for off, want := range map[time.Duration]int{-150 * time.Second: 1, 0: 0} {
+		var told []lastvalue.Clock
+		s := newTier(func(s *lastvalue.Settings) { s.OnClock = func(c *lastvalue.Clock) { told = append(told, *c) } })
+		for range 5 {
+			s.at += 10 * time.Second
+			at := time.Unix(0, 0) // none says nothing
+			if want > 0 {
+				at = s.Now().Add(off)
+			}
+			_, _, err := s.push(report("", "n", at, 1))
+			require.NoError(t, err)
+		}
+		require.Len(t, told, want)
+	}
+}
+
+// Whatever the type: nothing of a node without room goes on, and of a node with room all
+// but what is new.
+func TestNothingOverALimitGoesOn(t *testing.T) {
+	points := int64(mixed("", "").DataPointCount())
+	drops := func(s *lastvalue.Settings) { s.DropOver = true }
+	s := newTier(drops, func(s *lastvalue.Settings) { s.MaxNodes = 1 })
+	_, counts, err := s.push(mixed("east", "a"))
+	require.NoError(t, err)
+	assert.Empty(t, counts.Over)
+	for range 2 {
+		_, counts, err = s.push(mixed("west", "b"))
+		require.NoError(t, err)
+		assert.Empty(t, s.got, "no point, no heartbeat, no call")
+		assert.Equal(t, []Over{{"west", lastvalue.LimitNodes, points}}, counts.Over)
+		assert.Equal(t, points, counts.Received)
+	}
+	s = newTier(drops, func(s *lastvalue.Settings) { s.MaxSeries = 1 })
+	_, counts, err = s.push(mixed("east", "a"))
+	require.NoError(t, err)
+	assert.EqualValues(t, 1+3+1, s.got[0].Points, "the gauge, the deltas, the heartbeat")
+	assert.EqualValues(t, 1, s.got[0].Heartbeats)
+	assert.Equal(t, []Over{{"east", lastvalue.LimitSeries, points - 1 - 3}}, counts.Over)
+
+	s = newTier(func(s *lastvalue.Settings) { s.MaxNodes = 1 })
+	for _, node := range []string{"a", "b"} {
+		md, _, err := s.push(mixed("east", node))
+		require.NoError(t, err)
+		assert.Equal(t, s.Now(), heartbeatOf(t, md), "without room it is forwarded, and lives")
+		assert.EqualValues(t, 1, s.got[0].Heartbeats)
+	}
+}
+
+// Resources of several clusters in one push, by limit, and more made-up clusters than have a
+// name.
+func TestOverIsCountedByCluster(t *testing.T) {
+	s := newTier(func(s *lastvalue.Settings) {
+		s.DropOver, s.MaxSeries, s.MaxSeriesPerNode, s.ClusterShare = true, 8, 2, 0.5
+	})
+	md := pmetric.NewMetrics()
+	for _, node := range []string{"a", "b", "c"} {
+		for _, cluster := range []string{"east", "west"} {
+			report(cluster, node, epoch, 1, 2, 3).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+		}
+	}
+	_, counts, err := s.push(md)
+	require.NoError(t, err)
+	var over int64
+	seen := map[Over]int{}
+	for _, o := range counts.Over {
+		over += o.Points
+		o.Points = 0
+		seen[o]++
+	}
+	assert.Equal(t, map[Over]int{
+		{"east", lastvalue.LimitNodeSeries, 0}: 1, {"east", lastvalue.LimitSeries, 0}: 1,
+		{"west", lastvalue.LimitNodeSeries, 0}: 1, {"west", lastvalue.LimitSeries, 0}: 1,
+	}, seen)
+	assert.Equal(t, counts.Received, over+s.got[0].Points-s.got[0].Heartbeats)
+
+	s = newTier(func(s *lastvalue.Settings) { s.DropOver, s.MaxNodes = true, 1 })
+	md = pmetric.NewMetrics()
+	for i := range 1000 {
+		report(fmt.Sprint("c", i), "n", epoch, 1).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
+	}
+	_, counts, err = s.push(md)
+	require.NoError(t, err)
+	require.Len(t, counts.Over, maxOver+1)
+	assert.EqualValues(t, 999-maxOver, counts.Over[maxOver].Points)
+}
+
+// The next hop that lost its state says so in an answer, and has all of the report's node in
+// another message at once. What it refuses of that comes with the next report.
+func TestTheNextHopIsWholeAtOnce(t *testing.T) {
+	s := newTier()
+	_, _, err := s.push(report("", "n", s.Now(), 1, 2))
+	require.NoError(t, err)
+	s.answer = func(pmetric.Metrics) error {
+		if len(s.got) == 1 {
+			s.Table.Resync("")
+			return nil
+		}
+		return errors.New("busy")
+	}
+	_, _, err = s.push(report("", "n", s.Now(), 1, 5))
+	require.NoError(t, err)
+	require.Len(t, s.got, 2)
+	assert.EqualValues(t, 3, s.got[1].Points, "with the heartbeat")
+	s.answer = nil
+	md, _, err := s.push(report("", "n", s.Now(), 1, 5))
+	require.NoError(t, err)
+	assert.Equal(t, 3, md.DataPointCount())
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/consumer/consumererror"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
+
+// nodesOf are the names of a message's nodes.
+func nodesOf(md pmetric.Metrics) (names []string) {
+	for _, rm := range md.ResourceMetrics().All() {
+		name, _ := rm.Resource().Attributes().Get(gpusemconv.AttrHostName)
+		names = append(names, name.Str())
+	}
+	return names
+}
+
+// waiting is a tier in whose table so many nodes wait, of so many points each.
+func waiting(t *testing.T, nodes, points int) *tier {
+	s := newTier(collecting)
+	for i := range nodes {
+		md, _, err := s.push(report("c", strconv.Itoa(i), s.Now(), make([]float64, points)...))
+		require.NoError(t, err)
+		require.Zero(t, md.DataPointCount())
+		s.at += time.Millisecond
+	}
+	return s
+}
+
+func (s *tier) pending() int { return len(s.Table.Pending()) }
+
+// Messages are about as large as asked for, whatever the nodes' size is, and all together are
+// all points, once.
+func TestMessagesHoldAsManyNodesAsFit(t *testing.T) {
+	for _, points := range []int{1, 7, 200} {
+		const most = 4096
+		s := waiting(t, 5, points)
+		require.Equal(t, Flushed{}, s.flush(most, nil))
+		var proto pmetric.ProtoMarshaler
+		seen := map[string]bool{}
+		total := 0
+		for i, m := range s.got {
+			size := proto.MetricsSize(m.Metrics)
+			assert.LessOrEqual(t, size, most+most/4)
+			if i < len(s.got)-1 {
+				assert.Greater(t, size, most/4)
+			}
+			total += m.Metrics.DataPointCount()
+			for _, rm := range m.Metrics.ResourceMetrics().All() {
+				for _, dp := range rm.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().All() {
+					seen[fmt.Sprint(rm.Resource().Attributes().AsRaw(), dp.Attributes().AsRaw())] = true
+				}
+			}
+		}
+		assert.Equal(t, 5*(points+1), total)
+		assert.GreaterOrEqual(t, len(seen), 5*points)
+		assert.Zero(t, s.pending())
+	}
+}
+
+func TestTheHeartbeatComesWithTheFirstPieceOfANode(t *testing.T) {
+	s := waiting(t, 1, 50)
+	s.flush(500, nil)
+	require.Greater(t, len(s.got), 3)
+	for i, m := range s.got {
+		assert.Equal(t, i == 0, m.Heartbeats == 1)
+	}
+}
+
+// A flush ends with the first failure, and who was refused is behind the others then.
+func TestARefusedNodeHoldsUpNoOther(t *testing.T) {
+	s := waiting(t, 10, 1)
+	s.answer = func(md pmetric.Metrics) error {
+		if nodesOf(md)[0] == "0" {
+			return errors.New("busy")
+		}
+		return nil
+	}
+	require.Error(t, s.flush(1, nil).Failed)
+	assert.Len(t, s.got, 1)
+	s.at += time.Second
+	require.Error(t, s.flush(1, nil).Failed)
+	assert.Len(t, s.got, 10)
+	assert.Equal(t, 1, s.pending())
+	s.answer = nil
+	require.NoError(t, s.flush(1, nil).Failed)
+	assert.Zero(t, s.pending())
+}
+
+func TestAFlushEndsBetweenTwoMessages(t *testing.T) {
+	s := waiting(t, 10, 1)
+	s.flush(1, func() bool { return len(s.got) == 4 })
+	assert.Len(t, s.got, 4)
+	assert.Equal(t, 6, s.pending())
+	s.flush(1, func() bool { return true })
+	assert.Len(t, s.got, 1, "one goes always")
+}
+
+// Nodes that were forgotten, or have nothing to say any more, do not end a flush.
+func TestAnEmptyMessageIsNotTheLast(t *testing.T) {
+	s := waiting(t, 3, 1)
+	s.answer = func(pmetric.Metrics) error {
+		if len(s.got) == 1 { // while the first node is under way
+			s.at += 2 * time.Hour
+			s.Table.Sweep(s.Time())
+			_, _, err := (&tier{Engine: s.Engine}).push(report("c", "2", s.Now(), 5))
+			return err
+		}
+		return nil
+	}
+	require.Equal(t, Flushed{}, s.flush(1, nil))
+	require.Len(t, s.got, 2, "the second node is gone, and costs no call")
+	assert.Equal(t, []string{"2"}, nodesOf(s.got[1].Metrics))
+}
+
+var errForGood = consumererror.NewPermanent(errors.New("for good"))
+
+func TestOfSeveralErrorsAllArePermanent(t *testing.T) {
+	busy := errors.New("busy")
+	for _, tt := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{busy, false},
+		{errForGood, true},
+		{fmt.Errorf("x: %w", errForGood), true},
+		{errors.Join(errForGood, busy), false},
+		{errors.Join(busy, errForGood), false},
+		{errors.Join(errForGood, errForGood), true},
+		{errors.Join(errForGood, errors.Join(errForGood, busy)), false},
+	} {
+		assert.Equal(t, tt.want, isPermanent(tt.err), "%v", tt.err)
+	}
+}
+
+// A message that is refused for good is sent once more node by node, and only who is refused
+// then is given up.
+func TestOneBadNodeAmongMany(t *testing.T) {
+	s := waiting(t, 20, 3)
+	s.answer = func(md pmetric.Metrics) error {
+		if slices.Contains(nodesOf(md), "11") {
+			return errForGood
+		}
+		return nil
+	}
+	f := s.flush(1<<20, nil)
+	require.NoError(t, f.Failed)
+	require.ErrorIs(t, f.GaveUp, errForGood)
+	assert.EqualValues(t, 3+1, f.Points)
+	assert.Len(t, s.got, 1+20)
+	assert.Zero(t, s.pending())
+	require.Equal(t, Flushed{}, s.flush(1<<20, nil))
+	assert.Empty(t, s.got, "it does not go on and on")
+
+	// A node alone, in pieces: each is given up where it is refused.
+	s = waiting(t, 1, 100)
+	s.answer = func(pmetric.Metrics) error { return errForGood }
+	f = s.flush(500, nil)
+	require.NoError(t, f.Failed)
+	assert.EqualValues(t, 101, f.Points)
+}
+
+func TestNodesInPiecesThatAreRefusedTogether(t *testing.T) {
+	s := waiting(t, 4, 30)
+	s.answer = func(md pmetric.Metrics) error {
+		if md.ResourceMetrics().Len() > 1 {
+			return errForGood
+		}
+		return nil
+	}
+	require.Equal(t, Flushed{}, s.flush(3000, nil))
+	points := 0
+	for _, m := range s.got {
+		if m.Metrics.ResourceMetrics().Len() == 1 {
+			points += m.Metrics.DataPointCount()
+		}
+	}
+	assert.Equal(t, 4*31, points, "each once")
+	assert.Zero(t, s.pending())
+}
+
+// Where nothing at all is taken, the rest of the message is given up untried.
+func TestEverythingIsRefusedForGood(t *testing.T) {
+	s := waiting(t, 100, 2)
+	s.answer = func(pmetric.Metrics) error { return errForGood }
+	f := s.flush(1<<20, nil)
+	require.NoError(t, f.Failed)
+	assert.EqualValues(t, 300, f.Points)
+	assert.Len(t, s.got, 1+maxAlone)
+	assert.Zero(t, s.pending())
+
+	s = waiting(t, 20, 2)
+	s.answer = func(pmetric.Metrics) error {
+		if len(s.got) > 3 {
+			return errors.New("busy")
+		}
+		return errForGood
+	}
+	f = s.flush(1<<20, nil)
+	require.Error(t, f.Failed)
+	assert.EqualValues(t, 2*3, f.Points)
+	assert.Equal(t, 18, s.pending())
+}
+
+// The next hop may lose its state during a flush: it has the message's nodes once more.
+func TestTheNextHopRestartsDuringAFlush(t *testing.T) {
+	s := waiting(t, 4, 2)
+	s.flush(1<<20, nil)
+	for i := range 3 {
+		_, _, err := s.push(report("c", strconv.Itoa(i), s.Now(), 7, 0))
+		require.NoError(t, err)
+		s.at += time.Millisecond
+	}
+	s.answer = func(pmetric.Metrics) error {
+		if len(s.got) == 2 {
+			s.Table.Resync("")
+		}
+		return nil
+	}
+	s.flush(1, nil)
+	var order []string
+	for _, m := range s.got {
+		order = append(order, nodesOf(m.Metrics)...)
+	}
+	assert.Equal(t, []string{"0", "1", "1", "1", "2", "2"}, order, "one point each; 0 and 3 go with their next reports")
+	for _, name := range []string{"0", "3"} {
+		_, _, err := s.push(report("c", name, s.Now(), 7, 0))
+		require.NoError(t, err)
+		s.flush(1<<20, nil)
+		assert.EqualValues(t, 3, s.got[0].Points)
+	}
+}
+
+// A message that never ends would keep its nodes.
+func TestAPanicOfTheNextConsumerIsARefusal(t *testing.T) {
+	s := waiting(t, 1, 1)
+	assert.Panics(t, func() {
+		s.Flush(context.Background(), 1, nil, func(context.Context, Message) error { panic("x") })
+	})
+	require.NoError(t, s.flush(1, nil).Failed)
+	assert.NotEmpty(t, s.got)
+	s.at += 2 * time.Hour
+	s.Table.Sweep(s.Time())
+	assert.Zero(t, s.Table.Stats().Nodes)
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package otlp
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
+)
+
+const testEpoch = 1_700_000_000 * time.Second
+
+var errRefused = errors.New("refused")
+
+// nodeReport is one node's report: 8 GPUs with 40 metrics each, 320 points.
+func nodeReport() pmetric.Metrics {
+	const node = "n"
+	md := pmetric.NewMetrics()
+	rm := md.ResourceMetrics().AppendEmpty()
+	rm.Resource().Attributes().PutStr("k8s.cluster.name", "research-west")
+	rm.Resource().Attributes().PutStr("k8s.node.name", node)
+	rm.Resource().Attributes().PutStr("host.name", node)
+	rm.Resource().Attributes().PutStr("host.id", "7c0bbb52f1d24eb9a4f16d6a8a2f4d2e")
+	sm := rm.ScopeMetrics().AppendEmpty()
+	sm.Scope().SetName("nvmlreceiver")
+	for i := range 40 {
+		m := sm.Metrics().AppendEmpty()
+		m.SetName(fmt.Sprintf("hw.gpu.metric_%02d", i))
+		m.SetDescription("A metric of a GPU.")
+		m.SetUnit("1")
+		points := m.SetEmptyGauge().DataPoints()
+		for gpu := range 8 {
+			dp := points.AppendEmpty()
+			dp.SetTimestamp(pcommon.Timestamp(testEpoch))
+			dp.SetStartTimestamp(pcommon.Timestamp(i + 1)) // of no meaning in a gauge
+			dp.SetDoubleValue(float64(gpu))
+			dp.Attributes().PutStr("hw.id", fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a%02d", gpu))
+			dp.Attributes().PutInt("gpu.index", int64(gpu))
+		}
+	}
+	return md
+}
+
+// testT is what testing and rapid have in common.
+type testT interface {
+	require.TestingT
+	Helper()
+}
+
+func encode(t testT, md pmetric.Metrics) []byte {
+	t.Helper()
+	msg, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalProto()
+	require.NoError(t, err)
+	return msg
+}
+
+func decode(msg []byte) (pmetric.Metrics, error) {
+	req := pmetricotlp.NewExportRequest()
+	err := req.UnmarshalProto(msg)
+	return req.Metrics(), err
+}
+
+// door is a way in with a table of its own.
+type door struct {
+	*Engine
+	now    time.Duration
+	refuse error
+	sent   [][]byte
+	counts []lastvalue.Counts
+	left   int // bytes of the last push that were decoded
+}
+
+func newDoor(edit ...func(*lastvalue.Settings)) *door {
+	set := lastvalue.Settings{
+		MaxNodes: 8, MaxSeries: 1000, TTL: 20 * time.Minute, VanishedAfter: time.Minute,
+		ResyncInterval: 100 * time.Second, OpaqueInterval: 40 * time.Second, HeartbeatInterval: 15 * time.Second,
+		Bands: []lastvalue.Band{{Metric: "hw.temp*", Absolute: 1}},
+		Rand:  func(n int64) int64 { return n / 3 },
+	}
+	for _, e := range edit {
+		e(&set)
+	}
+	d := &door{Engine: NewEngine(set)}
+	d.Epoch = time.Unix(0, int64(testEpoch))
+	d.Now = func() time.Time { return d.Epoch.Add(d.now) }
+	return d
+}
+
+// send is a next hop that keeps what it was handed, by resource.
+func (d *door) send(t testT) Send {
+	return func(_ context.Context, m Message) error {
+		for _, rm := range m.Metrics.ResourceMetrics().All() {
+			md := pmetric.NewMetrics()
+			rm.CopyTo(md.ResourceMetrics().AppendEmpty())
+			d.sent = append(d.sent, encode(t, md))
+		}
+		d.counts = append(d.counts, m.Counts)
+		return d.refuse
+	}
+}
+
+// push takes a message in; reduced says whether by its bytes first. What goes on is in sent.
+func (d *door) push(t testT, msg []byte, reduced bool) Counts {
+	t.Helper()
+	d.sent, d.counts = nil, nil
+	if reduced {
+		if left, ok := d.Reduce(anybody, bytes.Clone(msg)); ok {
+			wantPart(t, msg, left)
+			msg = left
+		}
+	}
+	d.left = len(msg)
+	md, err := decode(msg)
+	if err != nil || md.DataPointCount() == 0 {
+		return Counts{} // the receiver does not call the pipeline
+	}
+	counts, _ := d.Consume(context.Background(), md, d.send(t))
+	return counts
+}
+
+// wantPart: what is left is a request of the same resources with some of their points, one
+// of each at least.
+func wantPart(t testT, msg, left []byte) {
+	t.Helper()
+	require.LessOrEqual(t, len(left), len(msg))
+	all, err := decode(msg)
+	require.NoError(t, err, "taken for regular")
+	some, err := decode(left)
+	require.NoError(t, err)
+	require.Equal(t, all.ResourceMetrics().Len(), some.ResourceMetrics().Len())
+	for i, rm := range some.ResourceMetrics().All() {
+		whole := all.ResourceMetrics().At(i)
+		require.Equal(t, resourcePoints(whole) > 0, resourcePoints(rm) > 0)
+		require.Equal(t, whole.Resource().Attributes().AsRaw(), rm.Resource().Attributes().AsRaw())
+	}
+}
+
+// known is the table's content as the next hop would get it after a loss.
+func (d *door) known(t testT, msg []byte) []byte {
+	md, err := decode(msg)
+	if err != nil {
+		return nil
+	}
+	var id identity
+	var nodes []lastvalue.NodeKey
+	for _, rm := range md.ResourceMetrics().All() {
+		if key := id.node(rm.Resource().Attributes()); !slices.Contains(nodes, key) {
+			nodes = append(nodes, key)
+		}
+	}
+	d.sent = nil
+	d.Table.Resync("")
+	f := flusher{Engine: d.Engine, maxBytes: unbounded, send: d.send(t), epoch: d.Table.Epoch()}
+	_ = f.nodes(context.Background(), nodes)
+	return bytes.Join(d.sent, nil)
+}
+
+// same pushes through three doors: decoded, reduced first, and both in turn into
+// one table. What goes on must be the same.
+type same struct {
+	decoded, reduced, both *door
+	turns                  int
+	now                    time.Duration
+}
+
+func newSame(edit ...func(*lastvalue.Settings)) *same {
+	return &same{decoded: newDoor(edit...), reduced: newDoor(edit...), both: newDoor(edit...)}
+}
+
+func (s *same) doors() []*door { return []*door{s.decoded, s.reduced, s.both} }
+
+func (s *same) push(t testT, msg []byte, accepted bool) []byte {
+	t.Helper()
+	for _, d := range s.doors() {
+		d.now = s.now
+		if d.refuse = errRefused; accepted {
+			d.refuse = nil
+		}
+	}
+	want := s.decoded.push(t, msg, false)
+	require.Equal(t, want, s.reduced.push(t, msg, true))
+	require.Equal(t, want, s.both.push(t, msg, s.turns%2 == 0))
+	s.wantSame(t)
+	s.turns++
+	return bytes.Join(s.decoded.sent, nil)
+}
+
+// wantSame: the doors sent the same, and their tables have the same figures.
+func (s *same) wantSame(t testT) {
+	t.Helper()
+	for _, d := range s.doors()[1:] {
+		require.Equal(t, s.decoded.sent, d.sent)
+		require.Equal(t, s.decoded.counts, d.counts)
+		require.Equal(t, s.decoded.Table.Stats(), d.Table.Stats())
+	}
+}
+
+// flush sends what waits with a flush interval.
+func (s *same) flush(t testT) {
+	t.Helper()
+	for _, d := range s.doors() {
+		d.sent, d.counts = nil, nil
+		d.Flush(context.Background(), unbounded, nil, d.send(t))
+		slices.SortFunc(d.sent, bytes.Compare) // nodes that began to wait at once are in no order
+	}
+	s.wantSame(t)
+}
+
+// pass lets time pass.
+func (s *same) pass(by time.Duration) {
+	s.now += by
+	for _, d := range s.doors() {
+		d.Table.Sweep(s.now)
+	}
+}
+
+// end compares what the tables know of the nodes of a message. Nothing may differ: a point
+// that Reduce leaves as a sign of life is dropped by Consume, as the others would be.
+func (s *same) end(t testT, msg []byte) {
+	t.Helper()
+	want := s.decoded.known(t, msg)
+	require.Equal(t, want, s.reduced.known(t, msg))
+	require.Equal(t, want, s.both.known(t, msg))
+}
+
+func TestUnchangedReportIsItsHeartbeat(t *testing.T) {
+	s := newSame()
+	msg := encode(t, nodeReport())
+	first, err := decode(s.push(t, msg, true))
+	require.NoError(t, err)
+	assert.Equal(t, 321, first.DataPointCount())
+	assert.Len(t, msg, s.reduced.left)
+
+	s.now = 20 * time.Second
+	again, err := decode(s.push(t, msg, true))
+	require.NoError(t, err)
+	assert.Equal(t, 1, again.DataPointCount())
+	m := again.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
+	assert.Equal(t, "gpu.node.heartbeat", m.Name())
+	assert.EqualValues(t, testEpoch/time.Second+20, m.Gauge().DataPoints().At(0).IntValue())
+	assert.Less(t, s.reduced.left, 500, "one point is decoded")
+	s.now = 25 * time.Second
+	assert.Empty(t, s.push(t, msg, true), "no heartbeat is due either")
+	for range 2 {
+		left, ok := s.reduced.Reduce(anybody, bytes.Clone(msg))
+		assert.True(t, ok)
+		assert.Less(t, len(left), 500, "also of a push that does not come to Consume")
+	}
+	s.end(t, msg)
+}
+
+func TestBand(t *testing.T) {
+	s := newSame()
+	value := func(v float64) []byte { return pointRequest(point0.fixed(4, math.Float64bits(v))) }
+	for _, tc := range []struct {
+		value float64
+		news  bool
+	}{{50, true}, {50.75, false}, {51.5, true}} {
+		assert.Equal(t, tc.news, len(s.push(t, value(tc.value), true)) > 0, tc.value)
+		s.now += time.Second
+	}
+}
+
+// A resource that is not the client's own is for pdata to decode.
+func TestReduceAsksWhoseResourceItIs(t *testing.T) {
+	msg := encode(t, nodeReport())
+	for _, own := range []bool{true, false} {
+		_, ok := newDoor().Reduce(func(attrs pcommon.Map) bool {
+			host, _ := attrs.Get("host.name")
+			assert.Equal(t, "n", host.Str())
+			return own
+		}, bytes.Clone(msg))
+		assert.Equal(t, own, ok)
+	}
+}
+
+func isRegular(msg []byte) bool {
+	_, ok := newDoor().Reduce(anybody, bytes.Clone(msg))
+	return ok
+}
+
+// The reports that senders in fact write must be reduced by their bytes.
+func TestRegularForms(t *testing.T) {
+	for name, msg := range regular(t) {
+		t.Run(name, func(t *testing.T) {
+			assert.True(t, isRegular(msg))
+			sequence(t, msg, msg, 0)
+		})
+	}
+}
+
+// Legal but irregular requests are left to pdata, and so are malformed ones.
+func TestIrregularForms(t *testing.T) {
+	for name, msg := range irregular(t) {
+		t.Run(name, func(t *testing.T) {
+			assert.False(t, isRegular(msg))
+			sequence(t, msg, msg, 0)
+		})
+	}
+}
+
+// A message that ends early is never taken for whole.
+func TestTruncated(t *testing.T) {
+	for name, msg := range regular(t) {
+		for n := 1; n < len(msg); n++ {
+			if _, err := decode(msg[:n]); err != nil {
+				require.False(t, isRegular(msg[:n]), "%s, %d bytes", name, n)
+			}
+		}
+	}
+}
+
+// sequence pushes a, then a and b as the script's bits say: which of the two,
+// whether the next hop accepts, how long after.
+func sequence(t testing.TB, a, b []byte, script uint32) {
+	t.Helper()
+	s := newSame()
+	for step := range 8 {
+		bits := script >> (4 * step)
+		msg := a
+		if bits&1 != 0 {
+			msg = b
+		}
+		s.push(t, msg, bits&2 == 0)
+		s.pass([]time.Duration{time.Second, 10 * time.Second, 40 * time.Second, 2 * time.Hour}[bits>>2&3])
+	}
+	s.end(t, a)
+}
+
+// FuzzEquivalence: for any bytes, and however the next hop answers, a report that is reduced
+// first gives what the decoded one gives, now and in the pushes after.
+func FuzzEquivalence(f *testing.F) {
+	var forms [][]byte
+	for _, set := range []map[string][]byte{regular(f), irregular(f)} {
+		for _, msg := range set {
+			if len(msg) < 4096 { // small inputs are mutated faster
+				forms = append(forms, msg)
+			}
+		}
+	}
+	for i, msg := range forms {
+		f.Add(msg, forms[(i+1)%len(forms)], uint32(0x59c1_35a7))
+		f.Add(msg, msg, uint32(0x2110_4101))
+	}
+	f.Fuzz(func(t *testing.T, a, b []byte, script uint32) {
+		sequence(t, a, b, script)
+	})
+}
+
+func BenchmarkReduce(b *testing.B) {
+	md := nodeReport()
+	msg := encode(b, md)
+	run := func(b *testing.B, msgs [][]byte) {
+		d := newDoor()
+		d.push(b, msgs[len(msgs)-1], true)
+		buffer := make([]byte, 0, 2*len(msg))
+		b.ReportAllocs()
+		i := 0
+		for b.Loop() {
+			buffer = append(buffer[:0], msgs[i%len(msgs)]...)
+			if _, ok := d.Reduce(anybody, buffer); !ok {
+				b.Fatal("not regular")
+			}
+			i++
+		}
+	}
+	b.Run("unchanged", func(b *testing.B) { run(b, [][]byte{msg}) })
+	for _, every := range []int{10, 1} {
+		i := 0
+		for _, m := range md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
+			for _, dp := range m.Gauge().DataPoints().All() {
+				if i++; i%every == 0 {
+					dp.SetDoubleValue(dp.DoubleValue() + 100)
+				}
+			}
+		}
+		changed := encode(b, md)
+		b.Run(fmt.Sprintf("one_in_%d_changed", every), func(b *testing.B) { run(b, [][]byte{msg, changed}) })
+	}
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := decode(msg); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+func anybody(pcommon.Map) bool { return true }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/lastvalue"
+
+import "time"
+
+// Skim finds the points of a push that Report.Observe would drop, so that they need not be
+// decoded. One goroutine uses it, before the report of what is left:
+//
+//	Open, Known and Pass..., Close   for each node of the push
+//
+// Open takes the node's lock and Close gives it back. A series counts as reported with the
+// points that are known. Where another push of the node comes between, some points go on
+// that need not.
+type Skim struct {
+	table  *Table
+	id     uint64
+	now    time.Duration
+	tick   uint16
+	node   *node
+	cursor int // where in node.entries the next point is expected
+}
+
+// Skim starts to look at a push.
+func (t *Table) Skim(now time.Duration) Skim {
+	return Skim{table: t, id: t.lastID.Add(1), now: now, tick: uint16(t.ticks(now)) & heardMask}
+}
+
+// Open reports false, and no node is open, where the table does not have the node or the
+// next hop is to get all of it.
+func (s *Skim) Open(key NodeKey) bool {
+	n := s.table.open(key)
+	if n == nil {
+		return false
+	}
+	_, paused := n.pace(s.now - n.heard)
+	if paused || s.table.whole(n, s.now) {
+		n.mu.Unlock()
+		return false
+	}
+	if n.owner != s.id {
+		// The report's visit is the next but one of what another Skim left.
+		n.owner, n.visit = s.id, n.visit+2
+	}
+	s.node, s.cursor = n, 0
+	return true
+}
+
+// Close ends the points of the open node.
+func (s *Skim) Close() { s.node.mu.Unlock() }
+
+// Pass takes note of a point that goes on whatever the table has: a later point of its series
+// goes on too.
+func (s *Skim) Pass(p *Point) { s.look(p) }
+
+// Known reports whether the next hop has the value, or one within the metric's Band. A series
+// that came before in the push goes on, in order.
+func (s *Skim) Known(p *Point) bool {
+	e, at := s.look(p), coarse(p.Time)
+	if e == nil || e.metric == 0 || e.is(dirty|gone|repeated) || older(e.time, at) || setBack(e.time, at) || !s.node.serves(e, p) {
+		return false
+	}
+	e.seen++ // the report's visit: it finds the series reported twice if another point is left
+	e.hear(s.tick)
+	e.setTime(at)
+	return true
+}
+
+// look returns the series of a point that has not come before in the push, nil for none.
+func (s *Skim) look(p *Point) *entry {
+	n := s.node
+	i, ok := n.find(p.Key, s.cursor)
+	if !ok {
+		return nil
+	}
+	s.cursor = i + 1
+	e := &n.entries[i]
+	if e.seen == n.visit || e.seen == n.visit+1 || n.doubted(e) {
+		return nil
+	}
+	e.seen = n.visit
+	return e
+}

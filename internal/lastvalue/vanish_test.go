@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lastvalue
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// vanishing is a table whose tick is 10 s.
+func vanishing(edit ...func(*Settings)) push {
+	set := func(s *Settings) { s.TTL, s.VanishedAfter = 640*second, 100*second }
+	return push{Table: newTable(append([]func(*Settings){set}, edit...)...)}
+}
+
+func TestASeriesThatIsNotReportedAnyMoreEnds(t *testing.T) {
+	p := vanishing()
+	p.send(integer(1, 1), integer(2, 1))
+	require.Empty(t, p.until(110*second, integer(1, 1)))
+	m := p.begin(integer(1, 1))
+	require.Equal(t, []uint64{2}, m.keys())
+	assert.True(t, m.has[2].Gone)
+	assert.Equal(t, unix(p.at), m.has[2].Time)
+	assert.EqualValues(t, 1, m.Markers)
+	assert.Zero(t, m.Repeated)
+	m.Refused()
+	assert.Equal(t, []uint64{2}, p.send(integer(1, 1)).keys(), "not accepted, so again")
+	assert.Empty(t, p.until(500*second, integer(1, 1)), "once")
+	assert.Equal(t, []Verdict{Pass}, p.send(integer(2, 1)).verdicts, "back, with the value of before")
+	assert.Equal(t, []Verdict{Drop}, p.send(integer(2, 1)).verdicts)
+	assert.Len(t, p.until(700*second, integer(1, 1)), 1, "gone for a second time")
+	assert.EqualValues(t, 2, p.Stats().Series, "it may have to be told again")
+	p.until(1300*second, integer(1, 1))
+	assert.EqualValues(t, 1, p.Stats().Series)
+}
+
+// The next hop takes a report for old that the end has overtaken. A later one brings the value.
+func TestAnEndOvertakesAReport(t *testing.T) {
+	p := vanishing()
+	p.send(integer(1, 1), integer(2, 1))
+	late := integer(2, 5)
+	late.Time = unix(50 * second)
+	require.Empty(t, p.until(110*second, integer(1, 1)))
+	require.True(t, p.send(integer(1, 1)).has[2].Gone)
+	assert.Equal(t, []Verdict{Drop}, p.send(late).verdicts)
+	assert.Equal(t, []Verdict{Pass}, p.send(integer(2, 5)).verdicts)
+}
+
+func TestWithCollectAnEndWaitsForAMessage(t *testing.T) {
+	p := vanishing(collecting)
+	p.send(integer(1, 1), integer(2, 1))
+	p.flush()
+	for p.at < 120*second {
+		p.at += 10 * second
+		require.Empty(t, p.send(integer(1, 1)).has)
+	}
+	m := p.flush()
+	assert.Equal(t, []uint64{2}, m.keys())
+	assert.True(t, m.has[2].Gone)
+}
+
+func TestSilenceIsNotHeldAgainstASeries(t *testing.T) {
+	p := vanishing()
+	p.send(integer(1, 1), integer(2, 1))
+	p.at = 300 * second // the node comes back in two parts
+	p.send(integer(1, 1))
+	for range 9 {
+		p.at += 10 * second
+		require.Empty(t, p.send(integer(1, 1)).has)
+	}
+	require.False(t, p.send(integer(2, 1)).has[2].Gone)
+	// A source that is slower than the limit never declares anything gone.
+	p = vanishing()
+	p.send(integer(1, 1), integer(2, 1))
+	for p.at < 600*second {
+		p.at += 101 * second
+		require.Empty(t, p.send(integer(1, 1)).has)
+	}
+}
+
+// What a node did not report for a TTL is forgotten, but not in silence.
+func TestASeriesThatExpiresIsDeclaredGone(t *testing.T) {
+	for vanished, want := range map[time.Duration]int{100 * second: 1, 0: 0} {
+		p := vanishing(func(s *Settings) { s.VanishedAfter = vanished })
+		p.send(integer(1, 1), integer(2, 1), integer(unnamed, 1))
+		var ends int
+		for p.at < 3000*second {
+			p.at += 101 * second
+			if p.send(integer(1, 1)).has[2].Gone {
+				ends++
+			}
+			p.Sweep(p.at)
+		}
+		assert.Equal(t, want, ends)
+		assert.EqualValues(t, 1, p.Stats().Series)
+	}
+}
+
+func TestTheEndOfASeries(t *testing.T) {
+	p := push{Table: newTable()}
+	p.send(integer(1, 1), integer(unnamed, 1))
+	m := p.begin(end(1), end(unnamed))
+	assert.Equal(t, []Verdict{Drop, Pass}, m.verdicts, "what has a name is made of the table")
+	assert.Equal(t, []uint64{1, unnamed}, m.keys())
+	m.Refused()
+	m = p.send(end(1), end(unnamed))
+	assert.Equal(t, []uint64{1, unnamed}, m.keys(), "not accepted, so again")
+	assert.Equal(t, []uint64{2}, p.send(end(1), end(2)).keys(), "the first one is known, and the other was not")
+	assert.Equal(t, []Verdict{Pass}, p.send(integer(2, 1)).verdicts)
+	assert.Equal(t, []Verdict{Drop}, p.send(integer(2, 1)).verdicts)
+
+	// A value and an end on their way at once.
+	value, ended := p.begin(integer(2, 5)), p.begin(end(2))
+	ended.Accepted()
+	value.Accepted()
+	assert.True(t, p.send().has[2].Gone, "nobody knows which came last")
+
+	// A value that is back before its end was told.
+	p.begin(end(2)).Refused()
+	m = p.send(integer(2, 5))
+	assert.False(t, m.has[2].Gone)
+	assert.Empty(t, p.send(integer(2, 5)).has)
+}
