@@ -11,11 +11,37 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
 
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
+)
+
+const (
+	// maxSeriesLimit keeps positions in the table within 32 bits.
+	maxSeriesLimit = 1_000_000_000
+	// minTTL keeps the sweep, which runs four times per ttl, from being busy.
+	minTTL = time.Second
+	// minBytes has room for the names of some nodes.
+	minBytes = 1 << 20
+	// tablePercent is of the process' memory.
+	tablePercent = 25
 )
 
 // Config of the exposition extension.
 type Config struct {
+	// TTL is how long a node or a series that is not reported is remembered.
+	TTL time.Duration `mapstructure:"ttl"`
+	// MaxNodes, MaxSeries, MaxSeriesPerNode and MaxBytes bound what is remembered. Of
+	// MaxBytes 0 is a part of the memory.
+	MaxNodes         int   `mapstructure:"max_nodes"`
+	MaxSeries        int   `mapstructure:"max_series"`
+	MaxSeriesPerNode int   `mapstructure:"max_series_per_node"`
+	MaxBytes         int64 `mapstructure:"max_bytes"`
+	// ClusterShare is the part of the nodes, series and bytes that the other clusters leave
+	// which one may hold where another wants room.
+	ClusterShare float64 `mapstructure:"cluster_share"`
+
 	// HTTP is the server of `/metrics`. Without it nothing is served.
 	HTTP configoptional.Optional[confighttp.ServerConfig] `mapstructure:"http"`
 	// AllowedHosts are the names under which a server without `auth` is scraped.
@@ -40,7 +66,13 @@ func createDefaultConfig() component.Config {
 	server.NetAddr.Endpoint = "127.0.0.1:9464"
 	server.IdleTimeout = serverguard.IdleTimeout
 	return &Config{
-		HTTP: configoptional.Default(server),
+		TTL:          10 * time.Minute,
+		MaxNodes:     200_000,
+		MaxSeries:    8_000_000,
+		ClusterShare: fairshare.Half,
+		// 16 GPUs of 7 MIG slices with 100 series each, and half as much again.
+		MaxSeriesPerNode: 16_384,
+		HTTP:             configoptional.Default(server),
 		// More than two resyncs of what is before, or unchanged nodes would come and go;
 		// as long as Prometheus itself looks back (query.lookback-delta).
 		MetricExpiration: 5 * time.Minute,
@@ -52,6 +84,24 @@ func createDefaultConfig() component.Config {
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
 	var errs []error
+	if c.TTL < minTTL {
+		errs = append(errs, fmt.Errorf("`ttl` is %v: must be at least %v, and several times the interval of the reports", c.TTL, minTTL))
+	}
+	if c.MaxNodes < 1 {
+		errs = append(errs, fmt.Errorf("`max_nodes` is %d: must be at least 1", c.MaxNodes))
+	}
+	if c.MaxSeries < 1 || c.MaxSeries > maxSeriesLimit {
+		errs = append(errs, fmt.Errorf("`max_series` is %d: must be between 1 and %d", c.MaxSeries, maxSeriesLimit))
+	}
+	if c.MaxSeriesPerNode < 1 || c.MaxSeriesPerNode > lastvalue.MaxNodeSeries {
+		errs = append(errs, fmt.Errorf("`max_series_per_node` is %d: must be between 1 and %d", c.MaxSeriesPerNode, lastvalue.MaxNodeSeries))
+	}
+	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
+		errs = append(errs, fmt.Errorf("`max_bytes` is %d: must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, tablePercent))
+	}
+	if !(c.ClusterShare > 0 && c.ClusterShare <= 1) { // also NaN
+		errs = append(errs, fmt.Errorf("`cluster_share` is %v: must be in (0,1]", c.ClusterShare))
+	}
 	if c.MetricExpiration <= 0 {
 		errs = append(errs, fmt.Errorf("`metric_expiration` is %v: must be positive, and several times the interval of the nodes' reports", c.MetricExpiration))
 	}
@@ -59,4 +109,12 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("`max_scrapes` is %d: must be at least 1", c.MaxScrapes))
 	}
 	return errors.Join(errs...)
+}
+
+// MemoryBytes implements memorybudget.Holder: the table.
+func (c *Config) MemoryBytes() int64 {
+	if c.MaxBytes != 0 {
+		return c.MaxBytes
+	}
+	return memorybudget.Percent(tablePercent)
 }

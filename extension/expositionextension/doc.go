@@ -2,6 +2,6 @@
 
 //go:generate mdatagen metadata.yaml
 
-// Package expositionextension serves the tables of diff processors to Prometheus. It
-// keeps nothing per series.
+// Package expositionextension keeps the table of a diff processor, and serves it to
+// Prometheus.
 package expositionextension // import "github.com/gpu-collector/gpu-collector/extension/expositionextension"

@@ -16,28 +16,28 @@ import (
 	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
 var (
 	_ extension.Extension = (*exposition)(nil)
-	_ delta.Exposition    = (*exposition)(nil)
+	_ otlp.Owner          = (*exposition)(nil)
 
 	_ extensioncapabilities.ConfigWatcher = (*exposition)(nil)
 )
 
-// exposition serves the tables of the engines that are registered.
+// exposition keeps the table of one diff processor, and serves it.
 type exposition struct {
 	cfg      *Config
 	set      extension.Settings
 	places   *places
 	registry *prometheus.Registry
 
-	mu         sync.Mutex
-	registered []table
-	pipelines  map[string]pipeline // of metrics, by name; since the start
+	mu        sync.Mutex
+	table     table
+	pipelines map[string]pipeline // of metrics, by name; since the start
 
 	server *serverguard.Server
 }

@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -27,23 +29,27 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/extension/expositionextension/internal/metadata"
-	"github.com/gpu-collector/gpu-collector/internal/delta"
-	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 	"github.com/gpu-collector/gpu-collector/test/promparse"
 )
 
-// taking is a next hop that takes everything.
-type taking struct{}
-
-func (taking) Deliver(context.Context, pmetric.Metrics, delta.Counts) (delta.Missed, error) {
-	return nil, nil
+// open has the extension make the table of a diff.
+func open(t *testing.T, e *exposition) *otlp.Engine {
+	t.Helper()
+	engine, release, err := e.Open("diff", lastvalue.Settings{})
+	require.NoError(t, err)
+	t.Cleanup(release)
+	return engine
 }
-func (taking) Outdated(context.Context, []statetable.NodeKey) {}
 
-func newEngine() *delta.Engine {
-	return delta.NewEngine(statetable.Settings{MaxNodes: 1000, MaxSeries: 100_000, TTL: time.Hour}, nil, taking{})
+// consume has the engine take a report, and the next hop what goes on.
+func consume(t *testing.T, engine *otlp.Engine, md pmetric.Metrics) {
+	t.Helper()
+	_, err := engine.Consume(t.Context(), md, func(context.Context, otlp.Message) error { return nil })
+	require.NoError(t, err)
 }
 
 func newTestExtension(t *testing.T) *exposition {
@@ -60,7 +66,7 @@ func extensionOf(t *testing.T, cfg *Config) *exposition {
 }
 
 // push has a node report a value of each of its GPUs.
-func push(t *testing.T, engine *delta.Engine, cluster, host string, gpus int) {
+func push(t *testing.T, engine *otlp.Engine, cluster, host string, gpus int) {
 	t.Helper()
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
@@ -77,7 +83,7 @@ func push(t *testing.T, engine *delta.Engine, cluster, host string, gpus int) {
 		dp.SetDoubleValue(float64(g))
 		dp.Attributes().PutStr("hw.id", fmt.Sprint("GPU-", g))
 	}
-	require.NoError(t, engine.Consume(t.Context(), md))
+	consume(t, engine, md)
 }
 
 func serve(t *testing.T, e *exposition) http.Handler {
@@ -128,29 +134,62 @@ func TestConfig(t *testing.T) {
 	plain := load("exposition")
 	require.NoError(t, xconfmap.Validate(plain))
 	assert.False(t, plain.HTTP.HasValue(), "serves nothing")
+	assert.Equal(t, createDefaultConfig(), plain)
 	all := load("exposition/all")
 	require.NoError(t, xconfmap.Validate(all))
 	assert.Equal(t, 20*time.Second, all.HTTP.Get().WriteTimeout)
+	want := &Config{
+		TTL: 5 * time.Minute, MaxNodes: 2000, MaxSeries: 1_000_000, MaxSeriesPerNode: 5000, MaxBytes: 100_000_000, ClusterShare: 0.8,
+		HTTP: all.HTTP, AllowedHosts: []string{"gateway.example.com"}, MetricExpiration: time.Minute,
+		ResourceAttributes: []string{"host.name"}, MaxScrapes: 4,
+	}
+	assert.Equal(t, want, all)
 	served := load("exposition/served").HTTP.Get()
 	assert.Equal(t, 30*time.Second, served.WriteTimeout)
 	assert.Equal(t, "127.0.0.1:9464", served.NetAddr.Endpoint)
-	assert.Equal(t, []string{"host.name"}, all.ResourceAttributes)
-	assert.Equal(t, 4, all.MaxScrapes)
-	assert.Equal(t, []string{"gateway.example.com"}, all.AllowedHosts)
-	err = xconfmap.Validate(load("exposition/none"))
-	require.ErrorContains(t, err, "`metric_expiration` is 0s: must be positive")
-	require.ErrorContains(t, err, "`max_scrapes` is 0: must be at least 1")
 }
 
-func TestServesTheTablesOfWhoIsRegistered(t *testing.T) {
+func TestValidate(t *testing.T) {
+	for want, edit := range map[string]func(*Config){
+		"`metric_expiration` is 0s: must be positive":                                func(c *Config) { c.MetricExpiration = 0 },
+		"`max_scrapes` is 0: must be at least 1":                                     func(c *Config) { c.MaxScrapes = 0 },
+		"`ttl` is 999ms: must be at least 1s":                                        func(c *Config) { c.TTL = 999 * time.Millisecond },
+		"`max_nodes` is 0: must be at least 1":                                       func(c *Config) { c.MaxNodes = 0 },
+		"`max_series` is 0: must be between 1 and":                                   func(c *Config) { c.MaxSeries = 0 },
+		"`max_series` is 1000000001: must be":                                        func(c *Config) { c.MaxSeries = maxSeriesLimit + 1 },
+		"`max_series_per_node` is 65535: must be between 1 and 65534":                func(c *Config) { c.MaxSeriesPerNode = 65535 },
+		"`max_bytes` is 1000: must be at least 1048576, or 0 for 25 % of the memory": func(c *Config) { c.MaxBytes = 1000 },
+		"`cluster_share` is NaN: must be in (0,1]":                                   func(c *Config) { c.ClusterShare = math.NaN() },
+	} {
+		cfg := createDefaultConfig().(*Config)
+		edit(cfg)
+		assert.ErrorContains(t, cfg.Validate(), want)
+	}
+}
+
+// TestMemoryFollowsTheLimit of the process, where it has one.
+func TestMemoryFollowsTheLimit(t *testing.T) {
+	before := debug.SetMemoryLimit(math.MaxInt64)
+	defer debug.SetMemoryLimit(before)
+	cfg := createDefaultConfig().(*Config)
+	assert.Equal(t, int64(512<<20), cfg.MemoryBytes())
+	debug.SetMemoryLimit(800 << 20)
+	assert.Equal(t, int64(200<<20), cfg.MemoryBytes())
+	cfg.MaxBytes = 5 << 20
+	assert.Equal(t, int64(5<<20), cfg.MemoryBytes())
+}
+
+func TestServesTheTableOfOneDiff(t *testing.T) {
 	e := newTestExtension(t)
 	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
 	defer func() { require.NoError(t, e.Shutdown(t.Context())) }()
-	one, two := newEngine(), newEngine()
-	cancel := e.Register("diff", one)
-	e.Register("diff", two)
-	push(t, one, "a", "n1", 2)
-	push(t, two, "b", "n2", 3)
+	engine, release, err := e.Open("diff", lastvalue.Settings{})
+	require.NoError(t, err)
+	push(t, engine, "a", "n1", 2)
+	_, _, err = e.Open("diff/push", lastvalue.Settings{})
+	require.EqualError(t, err, "`diff` of another pipeline has this table: it can be that of one diff in one pipeline")
+	_, _, err = e.Open("diff", lastvalue.Settings{VanishedAfter: e.cfg.TTL})
+	require.EqualError(t, err, "`vanished_after` is 10m0s: must be below `ttl` (10m0s) of the table, or 0 for never")
 	get := func() string {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+e.cfg.HTTP.Get().NetAddr.Endpoint+"/metrics", http.NoBody)
 		require.NoError(t, err)
@@ -162,16 +201,17 @@ func TestServesTheTablesOfWhoIsRegistered(t *testing.T) {
 		require.NoError(t, err)
 		return string(text)
 	}
-	assert.Equal(t, 5, strings.Count(get(), "hw_energy_joules_total{"))
-	cancel()
-	assert.Equal(t, 3, strings.Count(get(), "hw_energy_joules_total{"), "the other's")
+	assert.Equal(t, 2, strings.Count(get(), "hw_energy_joules_total{"))
+	release()
+	assert.Zero(t, strings.Count(get(), "hw_energy_joules_total{"))
+	push(t, open(t, e), "b", "n2", 3)
+	assert.Equal(t, 3, strings.Count(get(), "hw_energy_joules_total{"))
 	http.DefaultClient.CloseIdleConnections()
 }
 
 func TestFormats(t *testing.T) {
 	e := newTestExtension(t)
-	engine := newEngine()
-	e.Register("diff", engine)
+	engine := open(t, e)
 	push(t, engine, "a", "n", 100)
 	h := serve(t, e)
 	const openMetrics, protobuf = "application/openmetrics-text; version=1.0.0", "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
@@ -203,8 +243,7 @@ func TestFormats(t *testing.T) {
 
 func TestParts(t *testing.T) {
 	e := newTestExtension(t)
-	engine := newEngine()
-	e.Register("diff", engine)
+	engine := open(t, e)
 	for c := range 3 {
 		for n := range 10 {
 			push(t, engine, fmt.Sprint("c", c), fmt.Sprint("n", n), 2)
@@ -254,8 +293,7 @@ func (s *slow) Write(p []byte) (int, error) {
 // is told so, and counted.
 func TestSlowReaders(t *testing.T) {
 	e := newTestExtension(t)
-	engine := newEngine()
-	e.Register("diff", engine)
+	engine := open(t, e)
 	push(t, engine, "a", "n", 2000)
 	h := serve(t, e)
 	s := &slow{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
@@ -302,8 +340,7 @@ func (gone) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
 func TestNobodyTakesAPartForTheWhole(t *testing.T) {
 	e := newTestExtension(t)
-	engine := newEngine()
-	e.Register("diff", engine)
+	engine := open(t, e)
 	push(t, engine, "a", "n", 1)
 	h := serve(t, e)
 	for range 2 * e.cfg.MaxScrapes { // and its place is free again
@@ -316,8 +353,7 @@ func TestNobodyTakesAPartForTheWhole(t *testing.T) {
 
 func TestOwnFigures(t *testing.T) {
 	e := newTestExtension(t)
-	engine := newEngine()
-	e.Register("diff", engine)
+	engine := open(t, e)
 	for c := range maxOwnClusters + 20 {
 		md := pmetric.NewMetrics()
 		rm := md.ResourceMetrics().AppendEmpty()
@@ -327,7 +363,7 @@ func TestOwnFigures(t *testing.T) {
 			m.SetName(fmt.Sprint("gpu.exposition.mine.", i))
 			m.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1)
 		}
-		require.NoError(t, engine.Consume(t.Context(), md))
+		consume(t, engine, md)
 	}
 	push(t, engine, "a", "n", 3)
 	w := scrape(serve(t, e), "/metrics")
@@ -351,8 +387,7 @@ func TestForeignNamesAreRefused(t *testing.T) {
 	e := newTestExtension(t)
 	e.cfg.AllowedHosts = []string{"gateway.example.com"}
 	e.cfg.HTTP.Get().NetAddr.Endpoint = "gateway.own.example.com:9464"
-	engine := newEngine()
-	e.Register("diff", engine)
+	engine := open(t, e)
 	push(t, engine, "a", "n", 1)
 	code := func(name string) int {
 		r := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
@@ -372,7 +407,7 @@ func TestForeignNamesAreRefused(t *testing.T) {
 // The place of a scrape that panics is free again: net/http goes on.
 func TestPanicFreesThePlace(t *testing.T) {
 	e := newTestExtension(t)
-	e.Register("diff", nil) // no engine, which is a mistake of the program
+	open(t, e).Table = nil // a mistake of the program
 	for range 2 * e.cfg.MaxScrapes {
 		assert.Panics(t, func() { scrape(serve(t, e), "/metrics") })
 	}

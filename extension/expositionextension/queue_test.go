@@ -5,7 +5,6 @@ package expositionextension
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -73,29 +72,4 @@ func TestTurns(t *testing.T) {
 		assert.Empty(t, p.readers)
 		assert.Empty(t, p.all)
 	})
-}
-
-// A reader that reads nothing keeps its place until `write_timeout`.
-func TestIdleReaderIsCutOff(t *testing.T) {
-	ended := make(chan error, 1)
-	p := &places{all: make(chan struct{}, 1), readers: map[string]*reader{}}
-	s := httptest.NewUnstartedServer(p.inTurn(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for piece := make([]byte, 1<<15); ; {
-			if _, err := w.Write(piece); err != nil {
-				ended <- err
-				return
-			}
-		}
-	}), unavailable))
-	s.Config.WriteTimeout = 100 * time.Millisecond
-	s.Start()
-	defer s.Close()
-	c, err := net.Dial("tcp", s.Listener.Addr().String())
-	require.NoError(t, err)
-	defer func() { require.NoError(t, c.Close()) }()
-	_, err = fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-	require.NoError(t, err)
-	var timeout net.Error
-	require.ErrorAs(t, <-ended, &timeout)
-	assert.True(t, timeout.Timeout())
 }

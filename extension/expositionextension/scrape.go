@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
 )
 
 const (
@@ -52,7 +52,7 @@ func (e *exposition) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	began, out := time.Now(), &counter{to: w}
-	done, err := x.Write(out, e.tables()...)
+	done, err := e.write(out, x)
 	if err == nil {
 		err = e.appendOwn(w, format, x, &own{done, out.bytes, time.Since(began)})
 	}
@@ -68,9 +68,9 @@ func (e *exposition) refuse(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, fmt.Sprintf("as many scrapes are under way as `max_scrapes` of the exposition extension allows, %d, or half of them for this address", e.cfg.MaxScrapes), http.StatusServiceUnavailable)
 }
 
-// part is what of the tables is asked for.
-func (e *exposition) part(query url.Values) (*statetable.Exposition, error) {
-	x := &statetable.Exposition{Expiration: e.cfg.MetricExpiration, Attributes: e.cfg.ResourceAttributes, Reserved: ownPrefix, DCGM: e.cfg.DCGMNames}
+// part is what of the table is asked for.
+func (e *exposition) part(query url.Values) (*lastvalue.Exposition, error) {
+	x := &lastvalue.Exposition{Expiration: e.cfg.MetricExpiration, Attributes: e.cfg.ResourceAttributes, Reserved: ownPrefix, DCGM: e.cfg.DCGMNames}
 	if query.Has("cluster") {
 		cluster := query.Get("cluster")
 		x.Cluster = &cluster
@@ -88,14 +88,15 @@ func (e *exposition) part(query url.Values) (*statetable.Exposition, error) {
 	return x, nil
 }
 
-func (e *exposition) tables() []statetable.TableAt {
+// write writes the table that is registered, if one is.
+func (e *exposition) write(w io.Writer, x *lastvalue.Exposition) (lastvalue.Exposed, error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	tables := make([]statetable.TableAt, 0, len(e.registered))
-	for _, t := range e.registered {
-		tables = append(tables, statetable.TableAt{Table: t.engine.Table, Now: t.engine.Time()})
+	engine := e.table.engine
+	e.mu.Unlock()
+	if engine == nil {
+		return lastvalue.Exposed{}, nil
 	}
-	return tables
+	return x.Write(w, engine.Table, engine.Time())
 }
 
 // negotiate chooses a format, without the protobuf that not everybody can do.
@@ -120,14 +121,14 @@ func (c *counter) Write(p []byte) (int, error) {
 
 // own are the figures of one text, which it ends with.
 type own struct {
-	statetable.Exposed
+	lastvalue.Exposed
 	bytes int64
 	took  time.Duration
 }
 
 // appendOwn ends the text with the figures of its making and, unless it is another
 // part than the first, those of the endpoint.
-func (e *exposition) appendOwn(w io.Writer, format expfmt.Format, x *statetable.Exposition, o *own) error {
+func (e *exposition) appendOwn(w io.Writer, format expfmt.Format, x *lastvalue.Exposition, o *own) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(o)
 	gatherers := prometheus.Gatherers{registry}
@@ -177,7 +178,11 @@ func (o *own) Collect(to chan<- prometheus.Metric) {
 	gauge(durationDesc, o.took.Seconds())
 	gauge(conflictsDesc, float64(o.Conflicts))
 	sums, counts := map[string]int{}, map[[2]string]int{}
-	o.Each(func(cluster string, _ statetable.Hidden, count int) { sums[cluster] += count })
+	for cluster, hidden := range o.Hidden {
+		for _, count := range hidden {
+			sums[cluster] += count
+		}
+	}
 	clusters := slices.SortedFunc(maps.Keys(sums), func(a, b string) int {
 		return cmp.Or(cmp.Compare(sums[b], sums[a]), strings.Compare(a, b))
 	})
@@ -185,13 +190,17 @@ func (o *own) Collect(to chan<- prometheus.Metric) {
 	for _, cluster := range clusters[:min(len(clusters), maxOwnClusters)] {
 		named[cluster] = true
 	}
-	o.Each(func(cluster string, reason statetable.Hidden, count int) {
+	for cluster, hidden := range o.Hidden {
 		if !named[cluster] {
 			cluster = otherClusters
 		}
-		counts[[2]string{strings.ToValidUTF8(cluster, "\uFFFD"), reason.String()}] += count
-	})
+		for reason, count := range hidden {
+			counts[[2]string{strings.ToValidUTF8(cluster, "\uFFFD"), lastvalue.Hidden(reason).String()}] += count
+		}
+	}
 	for labels, count := range counts {
-		gauge(hiddenDesc, float64(count), labels[:]...)
+		if count > 0 {
+			gauge(hiddenDesc, float64(count), labels[:]...)
+		}
 	}
 }

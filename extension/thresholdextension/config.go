@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -19,22 +18,14 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
-// compatibilityIngero also speaks the headers and the API of Ingero Fleet.
-const compatibilityIngero = "ingero"
-
 // Config of the extension. One instance can be server and client middleware
 // at once, as a middle tier needs it.
 type Config struct {
 	// Cluster that the client side names in its pushes when no straggler
 	// processor in agent mode names one.
 	Cluster string `mapstructure:"cluster"`
-	// ClusterAuthAttribute is the attribute of the authenticated client that
-	// holds its cluster; it replaces whatever the client claims.
-	ClusterAuthAttribute string `mapstructure:"cluster_auth_attribute"`
-	// NodeAuthAttribute is the attribute that holds its node. Where both attributes
-	// are the same, the value is `cluster/node`; `*` is for a client that speaks for
-	// all.
-	NodeAuthAttribute string `mapstructure:"node_auth_attribute"`
+	// Rule is whom clients may ask for; what it says replaces whatever they claim.
+	clientidentity.Rule `mapstructure:",squash"`
 	// Compatibility lists further protocols that the server side speaks: ingero.
 	Compatibility []string `mapstructure:"compatibility"`
 	// ConsistentHash spreads the client side's gRPC pushes over the addresses
@@ -58,7 +49,7 @@ func createDefaultConfig() component.Config {
 	api.NetAddr.Endpoint = "127.0.0.1:8085"
 	api.IdleTimeout = serverguard.IdleTimeout
 	return &Config{
-		ConsistentHash: hashNone,
+		ConsistentHash: "none",
 		ReceivedTTL:    50 * time.Second,
 		API:            configoptional.Default(api),
 	}
@@ -70,25 +61,19 @@ func (c *Config) Validate() error {
 	if c.Cluster != "" && !wire.ValidName(c.Cluster) {
 		errs = append(errs, fmt.Errorf("`cluster` is %q, must be 1 to %d printable ASCII characters", c.Cluster, wire.MaxNameLength))
 	}
-	if c.NodeAuthAttribute != "" && c.ClusterAuthAttribute == "" {
-		errs = append(errs, fmt.Errorf("`node_auth_attribute` is %q without `cluster_auth_attribute`, must be with it: a node is one of a cluster", c.NodeAuthAttribute))
-	}
 	if c.ReceivedTTL <= 0 || c.ReceivedTTL > threshold.MaxTTL {
 		errs = append(errs, fmt.Errorf("`received_ttl` is %s, must be in (0s,%s]", c.ReceivedTTL, threshold.MaxTTL))
 	}
-	if !slices.Contains(hashes, c.ConsistentHash) {
-		errs = append(errs, fmt.Errorf("`consistent_hash` is %q, must be one of %s", c.ConsistentHash, strings.Join(hashes, ", ")))
+	if _, known := hashHeaders[c.ConsistentHash]; !known {
+		errs = append(errs, fmt.Errorf("`consistent_hash` is %q, must be one of none, node, cluster", c.ConsistentHash))
 	}
 	for _, name := range c.Compatibility {
-		if name != compatibilityIngero {
-			errs = append(errs, fmt.Errorf("`compatibility` has %q, only %q is known", name, compatibilityIngero))
+		if name != "ingero" {
+			errs = append(errs, fmt.Errorf("`compatibility` has %q, only \"ingero\" is known", name))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (c *Config) rule() clientidentity.Rule {
-	return clientidentity.Rule{Cluster: c.ClusterAuthAttribute, Node: c.NodeAuthAttribute}
-}
-
-func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compatibilityIngero) }
+// ingero reports whether the headers and the API of Ingero Fleet are spoken too.
+func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, "ingero") }

@@ -6,38 +6,29 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
+	"go.opentelemetry.io/collector/confmap/xconfmap"
 )
 
-func load(t *testing.T, id string) *Config {
+func TestLoadConfig(t *testing.T) {
 	cm, err := confmaptest.LoadConf(filepath.Join("testdata", "config.yaml"))
 	require.NoError(t, err)
-	sub, err := cm.Sub(id)
-	require.NoError(t, err)
-	cfg := createDefaultConfig().(*Config)
-	require.NoError(t, sub.Unmarshal(cfg))
-	return cfg
-}
-
-func TestLoadConfig(t *testing.T) {
-	cfg := load(t, "straggler_threshold")
-	require.NoError(t, cfg.Validate())
-	assert.Equal(t, "none", cfg.ConsistentHash)
+	cfg, all := createDefaultConfig().(*Config), createDefaultConfig().(*Config)
+	for id, c := range map[string]*Config{"straggler_threshold": cfg, "straggler_threshold/all": all} {
+		sub, err := cm.Sub(id)
+		require.NoError(t, err)
+		require.NoError(t, sub.Unmarshal(c))
+		require.NoError(t, xconfmap.Validate(c))
+	}
+	assert.Equal(t, createDefaultConfig(), cfg)
 	assert.False(t, cfg.API.HasValue(), "no port is opened unless asked for")
-
-	cfg = load(t, "straggler_threshold/all")
-	require.NoError(t, cfg.Validate())
-	assert.Equal(t, "prod", cfg.Cluster)
-	assert.Equal(t, "tenant", cfg.ClusterAuthAttribute)
-	assert.Equal(t, "node", cfg.ConsistentHash)
-	assert.True(t, cfg.ingero())
-	assert.Equal(t, time.Minute, cfg.ReceivedTTL)
-	require.True(t, cfg.API.HasValue())
-	assert.Equal(t, "127.0.0.1:8085", cfg.API.Get().NetAddr.Endpoint, "the default bind is loopback")
+	assert.Equal(t, "tenant", all.ClusterAuthAttribute)
+	assert.True(t, all.ingero())
+	require.True(t, all.API.HasValue())
+	assert.Equal(t, "127.0.0.1:8085", all.API.Get().NetAddr.Endpoint, "the default bind is loopback")
 }
 
 func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
@@ -47,7 +38,7 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.NodeAuthAttribute = "host"
 	cfg.Compatibility = []string{"ingero", "dcgm"}
 	cfg.ConsistentHash = "gpu"
-	err := cfg.Validate()
+	err := xconfmap.Validate(cfg)
 	require.Error(t, err)
 	for _, want := range []string{
 		"`cluster`", "`received_ttl`", "`node_auth_attribute` is \"host\" without `cluster_auth_attribute`", "`compatibility` has \"dcgm\"",

@@ -3,10 +3,10 @@
 package thresholdextension
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,36 +15,32 @@ import (
 	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 	"go.uber.org/zap"
+	"golang.org/x/time/rate"
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
-var (
-	_ extension.Extension            = (*thresholdExtension)(nil)
-	_ extensionmiddleware.HTTPServer = (*thresholdExtension)(nil)
-	_ extensionmiddleware.GRPCServer = (*thresholdExtension)(nil)
-	_ extensionmiddleware.HTTPClient = (*thresholdExtension)(nil)
-	_ extensionmiddleware.GRPCClient = (*thresholdExtension)(nil)
-	_ threshold.Publisher            = (*thresholdExtension)(nil)
-	_ threshold.Source               = (*thresholdExtension)(nil)
-	_ threshold.Teller               = (*thresholdExtension)(nil)
-	_ threshold.Server               = (*thresholdExtension)(nil)
-	_ resync.Source                  = (*thresholdExtension)(nil)
-
-	_ extensioncapabilities.PipelineWatcher = (*thresholdExtension)(nil)
-)
-
-// epochLength makes 80 random bits: two lives never share an epoch.
-const epochLength = 16
+var _ interface {
+	extension.Extension
+	extensioncapabilities.PipelineWatcher
+	extensionmiddleware.HTTPServer
+	extensionmiddleware.GRPCServer
+	extensionmiddleware.HTTPClient
+	extensionmiddleware.GRPCClient
+	threshold.Publisher
+	threshold.Source
+	threshold.Teller
+	threshold.Server
+	resync.Source
+} = (*thresholdExtension)(nil)
 
 type thresholdExtension struct {
 	cfg       *Config
-	ingero    bool
 	set       component.TelemetrySettings
 	telemetry *metadata.TelemetryBuilder
 	now       func() time.Time
@@ -61,18 +57,17 @@ type thresholdExtension struct {
 	// answeredAt is the Unix time of the last answer with an epoch.
 	answeredAt atomic.Int64
 	last       atomic.Pointer[threshold.Standing]
-	warned     atomic.Int64 // Unix seconds of the last warning
-	unreached  atomic.Bool  // and said so
+	warned     rate.Sometimes
+	unreached  atomic.Bool // and said so
 	ready      chan struct{}
-	once       sync.Once // closes ready
 
 	// A middle tier is both: it asks above for what was asked of it.
 	isClient, isServer atomic.Bool
 	asks               wire.Asks
 
 	// Client side: what the next hop lost, and who is to know.
-	epochs      resync.Epochs
-	subscribers resync.Subscribers
+	epochs resync.Epochs
+	resync.Subscribers
 
 	server *serverguard.Server
 }
@@ -83,8 +78,8 @@ func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, err
 		return nil, err
 	}
 	e := &thresholdExtension{
-		cfg: cfg, ingero: cfg.ingero(),
-		set: set.TelemetrySettings, telemetry: tb, now: time.Now, ready: make(chan struct{}),
+		cfg: cfg, set: set.TelemetrySettings, telemetry: tb, now: time.Now, ready: make(chan struct{}),
+		warned: rate.Sometimes{Interval: time.Minute},
 	}
 	e.renewEpoch()
 	e.SetClaim(wire.Claim{Cluster: cfg.Cluster})
@@ -94,7 +89,7 @@ func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, err
 // Ready implements extensioncapabilities.PipelineWatcher: from now on pushes go out. One
 // that goes to this very process would be refused before.
 func (e *thresholdExtension) Ready() error {
-	e.once.Do(func() { close(e.ready) })
+	close(e.ready)
 	return nil
 }
 
@@ -134,10 +129,11 @@ func (e *thresholdExtension) Shutdown(ctx context.Context) error {
 func (e *thresholdExtension) Publish(snap *threshold.Snapshot) { e.published.Publish(snap) }
 
 // SetClaim implements threshold.Source. The configured cluster stands in for
-// a claim without one.
+// a claim without one, and a node without a wire form has no name.
 func (e *thresholdExtension) SetClaim(c wire.Claim) {
-	if c.Cluster == "" {
-		c.Cluster = e.cfg.Cluster
+	c.Cluster = cmp.Or(c.Cluster, e.cfg.Cluster)
+	if !wire.ValidName(c.Node) {
+		c.Node = ""
 	}
 	e.claim.Store(&c)
 }
@@ -148,15 +144,11 @@ func (e *thresholdExtension) Received(cluster, group string) (threshold.Received
 	return e.inbox.Get(cluster, group)
 }
 
-// renewEpoch says below that what was pushed so far is to be sent again.
+// renewEpoch says below that what was pushed so far is to be sent again. Two lives never
+// share an epoch.
 func (e *thresholdExtension) renewEpoch() {
-	epoch := rand.Text()[:epochLength]
+	epoch := rand.Text()
 	e.epoch.Store(&epoch)
-}
-
-// Subscribe implements resync.Source.
-func (e *thresholdExtension) Subscribe(fn func(resync.Request)) (cancel func()) {
-	return e.subscribers.Subscribe(fn)
 }
 
 // Standing implements threshold.Teller.

@@ -5,12 +5,12 @@ package thresholdextension
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,8 +21,6 @@ import (
 	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/config/confighttp"
-	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
@@ -91,28 +89,36 @@ func publish(t *testing.T, e *thresholdExtension, cluster string, wide float64, 
 type gateway struct {
 	pmetricotlp.UnimplementedGRPCServer
 	err    error
+	next   func() error // pushes on before the answer, unless nil
 	caller wire.Caller
 }
 
 func (g *gateway) Export(ctx context.Context, _ pmetricotlp.ExportRequest) (pmetricotlp.ExportResponse, error) {
 	g.caller = wire.CallerFromContext(ctx)
+	if g.next != nil {
+		g.err = g.next()
+	}
 	return pmetricotlp.NewExportResponse(), g.err
 }
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	g.caller = wire.CallerFromContext(r.Context())
-	if g.err != nil {
-		http.Error(w, g.err.Error(), http.StatusServiceUnavailable)
+	if _, err := g.Export(r.Context(), pmetricotlp.NewExportRequest()); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	w.WriteHeader(http.StatusOK)
 }
 
-func serveHTTP(t *testing.T, e *thresholdExtension, g http.Handler, before ...func(http.Handler) http.Handler) string {
+func handlerOf(t *testing.T, e *thresholdExtension, g http.Handler) http.Handler {
 	wrap, err := e.GetHTTPHandler(t.Context())
 	require.NoError(t, err)
 	h, err := wrap(t.Context(), g)
 	require.NoError(t, err)
+	return h
+}
+
+func serveHTTP(t *testing.T, e *thresholdExtension, g http.Handler, before ...func(http.Handler) http.Handler) string {
+	h := handlerOf(t, e, g)
 	for _, around := range before {
 		h = around(h)
 	}
@@ -124,8 +130,14 @@ func serveHTTP(t *testing.T, e *thresholdExtension, g http.Handler, before ...fu
 func serveGRPC(t *testing.T, e *thresholdExtension, g pmetricotlp.GRPCServer) string {
 	opts, err := e.GetGRPCServerOptions(t.Context())
 	require.NoError(t, err)
+	return listen(t, g, opts...)
+}
+
+// listen serves metrics, and logs for which it has nothing.
+func listen(t *testing.T, g pmetricotlp.GRPCServer, opts ...grpc.ServerOption) string {
 	srv := grpc.NewServer(opts...)
 	pmetricotlp.RegisterGRPCServer(srv, g)
+	plogotlp.RegisterGRPCServer(srv, &plogotlp.UnimplementedGRPCServer{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	done := make(chan struct{})
@@ -134,15 +146,37 @@ func serveGRPC(t *testing.T, e *thresholdExtension, g pmetricotlp.GRPCServer) st
 	return ln.Addr().String()
 }
 
+func dial(t *testing.T, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
+	cc, err := grpc.NewClient(addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+// do asks over HTTP, with the headers of the request in pairs.
+func do(t *testing.T, method, url string, headers ...string) (*http.Response, string) {
+	req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
+	require.NoError(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	req.Host = req.Header.Get("Host") // its own where it is empty
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	http.DefaultClient.CloseIdleConnections()
+	return resp, string(body)
+}
+
 // TestNoPushBeforeThePipelinesAreReady: whoever pushes to its own process dials when it listens.
 func TestNoPushBeforeThePipelinesAreReady(t *testing.T) {
 	e, err := newExtension(extension.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}, createDefaultConfig().(*Config))
 	require.NoError(t, err)
 	opts, err := e.GetGRPCClientOptions(t.Context())
 	require.NoError(t, err)
-	cc, err := grpc.NewClient("127.0.0.1:1", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, cc.Close()) }()
+	cc := dial(t, "127.0.0.1:1", opts...)
 	push := func(ctx context.Context) codes.Code {
 		_, err := pmetricotlp.NewGRPCClient(cc).Export(ctx, pmetricotlp.NewExportRequest())
 		return status.Code(err)
@@ -160,11 +194,9 @@ func pusher(t *testing.T, e *thresholdExtension, transport, addr string) func() 
 	if transport == "grpc" {
 		opts, err := e.GetGRPCClientOptions(t.Context())
 		require.NoError(t, err)
-		cc, err := grpc.NewClient(addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = cc.Close() })
+		cc := pmetricotlp.NewGRPCClient(dial(t, addr, opts...))
 		return func() error {
-			_, err := pmetricotlp.NewGRPCClient(cc).Export(t.Context(), pmetricotlp.NewExportRequest())
+			_, err := cc.Export(t.Context(), pmetricotlp.NewExportRequest())
 			return err
 		}
 	}
@@ -196,15 +228,23 @@ func TestThresholdCrossesTheWire(t *testing.T) {
 	for _, transport := range []string{"grpc", "http"} {
 		t.Run(transport, func(t *testing.T) {
 			server, tel := newTestExtension(t, nil)
-			node, nodeTel := newTestExtension(t, nil)
+			node, _ := newTestExtension(t, nil)
 			g := &gateway{}
 			push := pusher(t, node, transport, serve(t, server, g, transport))
 			assert.False(t, node.Reachable())
 
 			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1", Groups: []string{"AR/stage-0", "unknown"}})
+			knows := func(want map[string]float64, why string) {
+				got := map[string]float64{}
+				for _, group := range []string{"", "AR/stage-0", "AR/stage-1", "unknown"} {
+					if r, ok := node.Received("prod", group); ok {
+						got[group] = r.Threshold
+					}
+				}
+				assert.Equal(t, want, got, why)
+			}
 			require.NoError(t, push())
-			_, ok := node.Received("prod", "AR/stage-0")
-			assert.False(t, ok, "nothing is said before something is known")
+			knows(map[string]float64{}, "nothing is said before something is known")
 			assert.True(t, node.Reachable())
 			assert.Equal(t, wire.Caller{Cluster: "prod"}, g.caller)
 
@@ -212,64 +252,21 @@ func TestThresholdCrossesTheWire(t *testing.T) {
 				threshold.Value{Group: "AR/stage-0", Threshold: 0.8, Ref: 0.0520833333},
 				threshold.Value{Group: "AR/stage-1", Threshold: 0.7})
 			require.NoError(t, push())
-			r, ok := node.Received("prod", "AR/stage-0")
-			require.True(t, ok)
-			assert.InDelta(t, 0.8, r.Threshold, 0)
+			knows(map[string]float64{"": 0.9, "AR/stage-0": 0.8}, "only the groups asked for")
+			r, _ := node.Received("prod", "AR/stage-0")
 			assert.InDelta(t, 0.0520833333, r.Ref, 0)
 			assert.True(t, r.QuorumMet)
 			assert.Equal(t, 50*time.Second, r.TTL)
-			r, ok = node.Received("prod", "")
-			require.True(t, ok)
-			assert.InDelta(t, 0.9, r.Threshold, 0)
-			_, ok = node.Received("prod", "AR/stage-1")
-			assert.False(t, ok, "only the groups asked for")
-			_, ok = node.Received("prod", "unknown")
-			assert.False(t, ok)
 
 			g.err = status.Error(codes.Unavailable, "overloaded")
 			publish(t, server, "prod", 0.9, threshold.Value{Group: "AR/stage-0", Threshold: 0.6})
 			_ = push()
-			r, _ = node.Received("prod", "AR/stage-0")
-			assert.InDelta(t, 0.6, r.Threshold, 0, "refusals carry the headers too")
+			knows(map[string]float64{"": 0.9, "AR/stage-0": 0.6}, "refusals carry the headers too")
 
 			metadatatest.AssertEqualExtensionStragglerThresholdRequests(t, tel, []metricdata.DataPoint[int64]{
-				{Attributes: outcomeSet(transport, outcomeServed), Value: 2},
-				{Attributes: outcomeSet(transport, outcomeNoThreshold), Value: 1},
+				{Attributes: outcomeSet(threshold.Transport(transport), "served"), Value: 2},
+				{Attributes: outcomeSet(threshold.Transport(transport), "no_threshold"), Value: 1},
 			}, metricdatatest.IgnoreTimestamp())
-			got, err := nodeTel.GetMetric("otelcol_extension_straggler_threshold_responses")
-			require.NoError(t, err)
-			assert.NotEmpty(t, got.Data)
-		})
-	}
-}
-
-// TestMiddleTier pushes node -> shard -> gateway: the shard asks above for what
-// was asked of it and hands the answer down. It is of no cluster for it.
-func TestMiddleTier(t *testing.T) {
-	for _, transport := range []string{"grpc", "http"} {
-		t.Run(transport, func(t *testing.T) {
-			top, _ := newTestExtension(t, nil)
-			shard, _ := newTestExtension(t, nil)
-			node, _ := newTestExtension(t, nil)
-			publish(t, top, "prod", 0.9, threshold.Value{Group: "g", Threshold: 0.8})
-			above, below := &gateway{}, &gateway{}
-			up := pusher(t, shard, transport, serve(t, top, above, transport))
-			push := pusher(t, node, transport, serve(t, shard, below, transport))
-			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n", Groups: []string{"g"}})
-
-			require.NoError(t, push())
-			_, ok := node.Received("prod", "g")
-			assert.False(t, ok)
-			require.NoError(t, up())
-			require.NoError(t, push())
-			r, ok := node.Received("prod", "g")
-			require.True(t, ok)
-			assert.InDelta(t, 0.8, r.Threshold, 0)
-			r, ok = node.Received("prod", "")
-			require.True(t, ok)
-			assert.InDelta(t, 0.9, r.Threshold, 0)
-			assert.Equal(t, wire.Caller{Cluster: "prod"}, below.caller)
-			assert.Empty(t, above.caller, "nodes without a cluster are not of the one asked for")
 		})
 	}
 }
@@ -285,12 +282,13 @@ func TestTheVerdictReachesItsNode(t *testing.T) {
 		for _, tiers := range []int{0, 1} {
 			t.Run(fmt.Sprintf("%s over %d tiers", transport, tiers), func(t *testing.T) {
 				top, _ := newTestExtension(t, nil)
-				above := serve(t, top, &gateway{}, transport)
+				last, between := &gateway{}, &gateway{}
+				above := serve(t, top, last, transport)
 				up := func() error { return nil }
 				if tiers == 1 {
 					shard, _ := newTestExtension(t, nil)
 					up = pusher(t, shard, transport, above)
-					above = serve(t, shard, &gateway{}, transport)
+					above = serve(t, shard, between, transport)
 				}
 				node, _ := newTestExtension(t, nil)
 				push := pusher(t, node, transport, above)
@@ -301,8 +299,11 @@ func TestTheVerdictReachesItsNode(t *testing.T) {
 						require.NoError(t, up())
 					}
 					require.NoError(t, push())
+					wide, _ := node.Received("prod", "")
+					assert.InDelta(t, 0.9, wide.Threshold, 0)
 					r, ok := node.Received("prod", "g")
 					require.True(t, ok)
+					assert.InDelta(t, 0.8, r.Threshold, 0)
 					assert.True(t, r.Fresh(time.Now()) && !r.Fresh(time.Now().Add(time.Minute)))
 					return r.Of(name)
 				}
@@ -310,6 +311,9 @@ func TestTheVerdictReachesItsNode(t *testing.T) {
 				verdict, straggler, _ := ask("n")
 				assert.True(t, straggler)
 				assert.Equal(t, said, verdict)
+				callers := [2]wire.Caller{{}, {Cluster: "prod"}} // a tier in between is of no cluster
+				assert.Equal(t, callers[tiers], between.caller)
+				assert.Equal(t, callers[1-tiers], last.caller)
 				_, straggler, told := ask("m")
 				assert.True(t, !straggler && told, "in good standing")
 
@@ -329,17 +333,9 @@ func TestAWaitIsAnAnswer(t *testing.T) {
 	wait, err := status.New(codes.Unavailable, "late").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
 	require.NoError(t, err)
 	for _, answer := range []*status.Status{wait, status.New(codes.Unavailable, "a proxy")} {
-		srv := grpc.NewServer()
-		pmetricotlp.RegisterGRPCServer(srv, &gateway{err: answer.Err()})
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		done := make(chan struct{})
-		go func() { defer close(done); _ = srv.Serve(ln) }()
 		node, _ := newTestExtension(t, nil)
-		require.Error(t, pusher(t, node, "grpc", ln.Addr().String())())
+		require.Error(t, pusher(t, node, "grpc", listen(t, &gateway{err: answer.Err()}))())
 		assert.Equal(t, answer == wait, node.Reachable(), answer.Message())
-		srv.Stop()
-		<-done
 	}
 }
 
@@ -355,19 +351,18 @@ func TestGatewayAway(t *testing.T) {
 			require.Error(t, pusher(t, node, transport, addr)())
 			assert.False(t, node.Reachable())
 			metadatatest.AssertEqualExtensionStragglerThresholdResponses(t, tel, []metricdata.DataPoint[int64]{
-				{Attributes: outcomeSet(transport, outcomeUnanswered), Value: 1},
+				{Attributes: outcomeSet(threshold.Transport(transport), "unanswered"), Value: 1},
 			}, metricdatatest.IgnoreTimestamp())
 		})
 	}
 }
 
 func TestProxyThatSpeaksForAnAbsentGateway(t *testing.T) {
-	e, _ := newTestExtension(t, nil)
 	for code, want := range map[int]bool{200: true, 400: true, 429: true, 500: false, 502: false, 503: false, 504: false} {
 		resp := &http.Response{StatusCode: code, Header: http.Header{}}
-		assert.Equal(t, want, e.answered(resp), code)
+		assert.Equal(t, want, answered(resp), code)
 		resp.Header.Set("Retry-After", "3")
-		assert.True(t, e.answered(resp), code)
+		assert.True(t, answered(resp), code)
 	}
 }
 
@@ -377,18 +372,18 @@ func TestHostileAnswers(t *testing.T) {
 	for _, bad := range []string{"NaN", "7", "-1", strings.Repeat("9", 9000)} {
 		answer.Set("gpu-straggler-threshold", bad)
 		answer.Set("gpu-straggler-quorum-met", "true")
-		e.hear(t.Context(), "http", &wire.Claim{Cluster: "prod"}, answer.Values, true)
+		e.hear(t.Context(), threshold.HTTP, "gateway", &wire.Claim{Cluster: "prod"}, answer.Values, true)
 	}
 	answer.Set("gpu-straggler-threshold", "0.5")
 	answer.Set("gpu-straggler-quorum-met", "yes")
 	answer.Set("gpu-straggler-params", `"ok";v=1;q;t="0.5";m="1";s="0";k="2";n=5;ttl=50, "bad";v=1`)
-	e.hear(t.Context(), "http", &wire.Claim{Cluster: "prod"}, answer.Values, true)
+	e.hear(t.Context(), threshold.HTTP, "gateway", &wire.Claim{Cluster: "prod"}, answer.Values, true)
 	_, ok := e.Received("prod", "")
 	assert.False(t, ok)
 	_, ok = e.Received("prod", "ok")
 	assert.True(t, ok, "the valid member still counts")
 	metadatatest.AssertEqualExtensionStragglerThresholdResponses(t, tel, []metricdata.DataPoint[int64]{
-		{Attributes: outcomeSet("http", outcomeInvalid), Value: 5},
+		{Attributes: outcomeSet("http", "invalid"), Value: 5},
 	}, metricdatatest.IgnoreTimestamp())
 }
 
@@ -396,56 +391,29 @@ func TestHostileRequests(t *testing.T) {
 	e, tel := newTestExtension(t, nil)
 	publish(t, e, "prod", 0.9)
 	url := serveHTTP(t, e, &gateway{})
-	for name, change := range map[string]func(*http.Request){
-		"long cluster":   func(r *http.Request) { r.Header.Set("gpu-cluster", strings.Repeat("c", 300)) },
-		"no ASCII":       func(r *http.Request) { r.Header.Set("gpu-cluster", "clüster") },
-		"broken groups":  func(r *http.Request) { r.Header.Set("gpu-cluster", "prod"); r.Header.Set("gpu-group", "\"open") },
-		"hundred groups": func(r *http.Request) { r.Header.Set("gpu-group", strings.Repeat(`"g",`, 100)+`"g"`) },
+	for name, headers := range map[string][]string{
+		"long cluster":   {"gpu-cluster", strings.Repeat("c", 300)},
+		"no ASCII":       {"gpu-cluster", "clüster"},
+		"broken groups":  {"gpu-cluster", "prod", "gpu-group", "\"open"},
+		"hundred groups": {"gpu-group", strings.Repeat(`"g",`, 100) + `"g"`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/metrics", http.NoBody)
-			require.NoError(t, err)
-			change(req)
-			resp, err := http.DefaultClient.Do(req)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, http.StatusOK, resp.StatusCode, "the data is not refused for a bad claim")
-			assert.Empty(t, resp.Header.Get("gpu-straggler-params"))
-		})
+		resp, _ := do(t, http.MethodPost, url+"/v1/metrics", headers...)
+		assert.Equal(t, http.StatusOK, resp.StatusCode, "%s: the data is not refused for a bad claim", name)
+		assert.Empty(t, resp.Header.Get("gpu-straggler-params"), name)
 	}
 	metadatatest.AssertEqualExtensionStragglerThresholdRequests(t, tel, []metricdata.DataPoint[int64]{
-		{Attributes: outcomeSet("http", outcomeInvalid), Value: 4},
+		{Attributes: outcomeSet("http", "invalid"), Value: 4},
 	}, metricdatatest.IgnoreTimestamp())
-	http.DefaultClient.CloseIdleConnections()
-}
-
-type logsServer struct {
-	plogotlp.UnimplementedGRPCServer
-}
-
-func (*logsServer) Export(context.Context, plogotlp.ExportRequest) (plogotlp.ExportResponse, error) {
-	return plogotlp.NewExportResponse(), nil
 }
 
 func TestOnlyMetricsPushesAreAnswered(t *testing.T) {
 	e, tel := newTestExtension(t, nil)
 	publish(t, e, "prod", 0.9)
-	opts, err := e.GetGRPCServerOptions(t.Context())
-	require.NoError(t, err)
-	srv := grpc.NewServer(opts...)
-	plogotlp.RegisterGRPCServer(srv, &logsServer{})
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	done := make(chan struct{})
-	go func() { defer close(done); _ = srv.Serve(ln) }()
-	t.Cleanup(func() { srv.Stop(); <-done })
-	cc, err := grpc.NewClient(ln.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = cc.Close() })
+	cc := dial(t, serveGRPC(t, e, &gateway{}))
 	var md grpcmetadata.MD
 	ctx := grpcmetadata.AppendToOutgoingContext(t.Context(), "gpu-cluster", "prod")
-	_, err = plogotlp.NewGRPCClient(cc).Export(ctx, plogotlp.NewExportRequest(), grpc.Header(&md))
-	require.NoError(t, err)
+	_, err := plogotlp.NewGRPCClient(cc).Export(ctx, plogotlp.NewExportRequest(), grpc.Header(&md))
+	assert.Equal(t, codes.Unimplemented, status.Code(err))
 	assert.Empty(t, md.Get("gpu-straggler-threshold"))
 
 	_, err = tel.GetMetric("otelcol_extension_straggler_threshold_requests")
@@ -458,15 +426,9 @@ func TestAnyPathIsAnswered(t *testing.T) {
 	publish(t, e, "prod", 0.9)
 	url := serveHTTP(t, e, &gateway{})
 	for method, want := range map[string]string{http.MethodPost: "0.9", http.MethodGet: ""} {
-		req, err := http.NewRequestWithContext(t.Context(), method, url+"/push", http.NoBody)
-		require.NoError(t, err)
-		req.Header.Set("gpu-cluster", "prod")
-		resp, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		resp, _ := do(t, method, url+"/push", "gpu-cluster", "prod")
 		assert.Equal(t, want, resp.Header.Get("gpu-straggler-threshold"), method)
 	}
-	http.DefaultClient.CloseIdleConnections()
 }
 
 func TestAGatewayKeepsNoAsks(t *testing.T) {
@@ -477,119 +439,60 @@ func TestAGatewayKeepsNoAsks(t *testing.T) {
 
 func TestManyGroupsAreAskedForInTurn(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
-	groups := make([]string, 40)
-	for i := range groups {
-		groups[i] = "g" + string(rune('A'+i))
-	}
+	groups := slices.Collect(strings.SplitSeq("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN", ""))
 	e.SetClaim(wire.Claim{Cluster: "prod", Groups: groups})
-	asked := map[string]bool{}
+	var asked []string
 	for range 3 {
-		some := e.ask()
-		assert.LessOrEqual(t, len(some.Groups), wire.MaxGroups)
-		for _, g := range some.Groups {
-			asked[g] = true
-		}
+		some := e.ask().Groups
+		assert.LessOrEqual(t, len(some), wire.MaxGroups)
+		asked = append(asked, some...)
 	}
-	assert.Len(t, asked, len(groups))
+	assert.ElementsMatch(t, groups, asked)
 }
 
 func TestIngeroCompatibility(t *testing.T) {
 	for name, tc := range map[string]struct {
-		wide      float64
-		cluster   string
-		want      string
-		wantQuery string
+		wide        float64
+		asked, want string
 	}{
-		"plain":                 {0.870348, "prod", "0.870348", "?cluster_id=prod"},
-		"perfect fleet":         {1, "prod", "0.99", "?cluster_id=prod"},
-		"hopeless fleet":        {0.01, "prod", "0.1", "?cluster_id=prod"},
-		"no threshold":          {-1, "prod", "", "?cluster_id=prod"},
-		"unknown cluster":       {0.8, "prod", "", "?cluster_id=elsewhere"},
-		"query wins over claim": {0.8, "prod", "0.8", "?cluster_id=prod"},
+		"plain":                        {0.870348, "prod", "0.870348"}, // the query wins over the header
+		"perfect fleet":                {1, "prod", "0.99"},
+		"hopeless fleet":               {0.01, "prod", "0.1"},
+		"no threshold":                 {-1, "prod", ""},
+		"unknown cluster of the query": {0.8, "elsewhere", ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			e, _ := newTestExtension(t, func(c *Config) { c.Compatibility = []string{"ingero"} })
-			publish(t, e, tc.cluster, tc.wide)
-			url := serveHTTP(t, e, &gateway{})
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/metrics"+tc.wantQuery, strings.NewReader("{}"))
-			require.NoError(t, err)
-			req.Header.Set("gpu-cluster", "claimed")
-			resp, err := http.DefaultClient.Do(req)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, tc.want, resp.Header.Get("X-Ingero-Threshold"))
-			quorum := ""
-			if tc.want != "" {
-				quorum = "true"
-			}
-			assert.Equal(t, quorum, resp.Header.Get("X-Ingero-Quorum-Met"))
-		})
+		e, _ := newTestExtension(t, func(c *Config) { c.Compatibility = []string{"ingero"} })
+		publish(t, e, "prod", tc.wide)
+		resp, _ := do(t, http.MethodPost, serveHTTP(t, e, &gateway{})+"/v1/metrics?cluster_id="+tc.asked, "gpu-cluster", "claimed")
+		assert.Equal(t, tc.want, resp.Header.Get("X-Ingero-Threshold"), name)
+		assert.Equal(t, map[bool]string{true: "true"}[tc.want != ""], resp.Header.Get("X-Ingero-Quorum-Met"), name)
 	}
-	http.DefaultClient.CloseIdleConnections()
-}
-
-func get(t *testing.T, url string) (int, string, string) {
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	require.NoError(t, err)
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	http.DefaultClient.CloseIdleConnections()
-	return resp.StatusCode, resp.Header.Get("Content-Type"), string(body)
 }
 
 func TestAPI(t *testing.T) {
-	api := confighttp.NewDefaultServerConfig()
-	api.NetAddr.Endpoint = "127.0.0.1:0"
-	e, _ := newTestExtension(t, func(c *Config) {
-		c.API = configoptional.Some(api)
-	})
+	e, _ := newTestExtension(t, nil)
 	url := serveHTTP(t, e, &gateway{})
-
-	code, _, body := get(t, url+"/api/v1/threshold?cluster=prod")
-	assert.Equal(t, http.StatusOK, code, "a cluster without a threshold is no error")
-	assert.JSONEq(t, `{"threshold":0,"quorum_met":false,"cluster":"prod"}`, body)
-
+	ask := func(method, path string, code int, typ, want string) {
+		resp, body := do(t, method, url+path)
+		assert.Equal(t, code, resp.StatusCode, path)
+		assert.Equal(t, typ, resp.Header.Get("Content-Type"), path)
+		assert.Contains(t, body, want, path)
+	}
+	ask("GET", "/api/v1/threshold?cluster=prod", 200, "application/json", `{"threshold":0,"quorum_met":false,"cluster":"prod"}`) // no error
 	publish(t, e, "prod", 0.870348, threshold.Value{Group: "b", Threshold: 0.5, Verdicts: threshold.NewVerdicts("b", 1, []threshold.Verdict{
 		{Node: "n", Loss: 0.1, Signal: nodesignal.CPU, Since: time.Unix(1789999990, 0).UTC()}, {Node: "m", Loss: 0.2, Signal: nodesignal.Count},
 	})}, threshold.Value{Group: "a", Threshold: 0.25, Ref: 2})
-	code, ct, body := get(t, url+"/api/v1/threshold?cluster=prod")
-	assert.Equal(t, http.StatusOK, code)
-	assert.Equal(t, "application/json", ct)
-	assert.JSONEq(t, `{"threshold":0.870348,"quorum_met":true,"cluster":"prod"}`, body)
-
-	code, ct, body = get(t, url+"/api/v1/threshold")
-	assert.Equal(t, http.StatusBadRequest, code)
-	assert.Equal(t, "application/problem+json", ct)
-	assert.Contains(t, body, "`cluster` is missing")
-	code, _, _ = get(t, url+"/api/v1/threshold?cluster="+strings.Repeat("x", 254))
-	assert.Equal(t, http.StatusBadRequest, code)
-	_, _, body = get(t, url+"/api/v1/threshold?cluster_id=prod")
-	assert.Contains(t, body, `"threshold":0.870348`, "as Ingero's pollers ask")
-	code, _, body = get(t, url+"/api/v1/threshold?cluster_id=prod&cluster=other")
-	assert.Equal(t, http.StatusBadRequest, code)
-	assert.Contains(t, body, "name two clusters")
-
-	_, _, body = get(t, url+"/api/v1/thresholds?cluster=other")
-	assert.JSONEq(t, "[]", body)
-	_, _, body = get(t, url+"/api/v1/thresholds")
-	var all []thresholdBody
-	require.NoError(t, json.Unmarshal([]byte(body), &all))
-	require.Len(t, all, 1)
-	require.Len(t, all[0].Groups, 2)
-	assert.Equal(t, "a", all[0].Groups[0].Group)
-	assert.InDelta(t, 2, all[0].Groups[0].Ref, 0)
-	assert.Contains(t, body, `"stragglers":[{"node":"m","loss":0.2},{"node":"n","since":"2026-09-21T14:13:10Z","loss":0.1,"signal":"cpu"}]`)
-
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/v1/threshold?cluster_id=prod", http.NoBody)
-	require.NoError(t, err)
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
-	http.DefaultClient.CloseIdleConnections()
+	const json, problem, known = "application/json", "application/problem+json", `{"threshold":0.870348,"quorum_met":true,"cluster":"prod"}`
+	ask("GET", "/api/v1/threshold?cluster=prod", 200, json, known)
+	ask("GET", "/api/v1/threshold?cluster_id=prod", 200, json, known) // as Ingero's pollers ask
+	ask("GET", "/api/v1/threshold", 400, problem, "`cluster` is missing")
+	ask("GET", "/api/v1/threshold?cluster="+strings.Repeat("x", 254), 400, problem, "`cluster` is not 1 to 253")
+	ask("POST", "/api/v1/threshold?cluster=prod", 405, problem, "only GET")
+	ask("GET", "/api/v1/thresholds?cluster=other", 200, json, "[]")
+	ask("GET", "/api/v1/thresholds", 200, json, `"groups":[{"group":"a","version":`)
+	ask("GET", "/api/v1/thresholds", 200, json, `"threshold":0.25,"quorum_met":true,"median":1,"scale":0,"k":2,"nodes":8,"ref":2,"ttl_seconds":50},{"group":"b"`)
+	ask("GET", "/api/v1/thresholds", 200, json,
+		`"stragglers":[{"node":"m","loss":0.2},{"node":"n","since":"2026-09-21T14:13:10Z","loss":0.1,"signal":"cpu"}]`)
 }
 
 type authData map[string]string
@@ -601,95 +504,49 @@ func (a authData) GetAttributeNames() []string { return nil }
 // answerTo is what a push that claims a cluster, and asks for groups, is answered.
 func answerTo(ctx context.Context, e *thresholdExtension, cluster string, groups ...string) (wire.Caller, []wire.Header) {
 	header := http.Header{"Gpu-Cluster": {cluster}, "Gpu-Group": groups}
-	p := threshold.Push{Transport: threshold.HTTP, Header: header.Values}
-	e.identify(ctx, &p, cluster, "")
-	return p.Caller, e.answer(ctx, &p)
+	below, answer := e.push(ctx, threshold.HTTP, header.Values, "")
+	return wire.CallerFromContext(below), answer()
 }
 
-func TestClusterIsBoundToTheCredentials(t *testing.T) {
-	e, _ := newTestExtension(t, func(c *Config) { c.ClusterAuthAttribute = "tenant" })
-	publish(t, e, "victim", 0.9)
-
-	ctx := client.NewContext(t.Context(), client.Info{Auth: authData{"tenant": "mine"}})
-	caller, headers := answerTo(ctx, e, "victim")
-	assert.Equal(t, wire.Caller{Cluster: "mine", Authenticated: true}, caller)
-	assert.Empty(t, headers)
-
-	caller, headers = answerTo(t.Context(), e, "victim")
-	assert.Equal(t, wire.Caller{}, caller, "without credentials there is no cluster")
-	assert.Empty(t, headers)
-
-	rec := httptest.NewRecorder()
-	e.apiHandler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/api/v1/thresholds", http.NoBody).WithContext(ctx))
-	assert.JSONEq(t, `[]`, rec.Body.String(), "other tenants' clusters are not listed")
-}
-
-// TestNodeIsBoundToTheCredentials: an impostor that only claims a node's name is not told
-// how that node stands.
-func TestNodeIsBoundToTheCredentials(t *testing.T) {
+// TestOnesOwnIsAnswered: an impostor that only claims a cluster's or a node's name is not
+// told how that stands.
+func TestOnesOwnIsAnswered(t *testing.T) {
 	e, _ := newTestExtension(t, func(c *Config) { c.ClusterAuthAttribute, c.NodeAuthAttribute = "username", "username" })
-	publish(t, e, "mine", 0.9)
+	publish(t, e, "victim", 0.9)
 	as := func(user string) context.Context {
 		return client.NewContext(t.Context(), client.Info{Auth: authData{"username": user}})
 	}
-	nodeOf := func(ctx context.Context, claimed string) string {
-		var p threshold.Push
-		e.identify(ctx, &p, "mine", claimed)
-		return p.Node
+	for user, want := range map[string]struct {
+		caller wire.Caller
+		told   bool
+	}{
+		"victim/n7": {wire.Caller{Cluster: "victim", Authenticated: true}, true},
+		"mine/n7":   {wire.Caller{Cluster: "mine", Authenticated: true}, false},
+		"*/*":       {wire.Caller{Cluster: "victim"}, true}, // a tier of all clusters asks for the one it names
+		"nobody":    {wire.Caller{}, false},
+		"":          {wire.Caller{}, false},
+	} {
+		ctx := as(user)
+		if user == "" {
+			ctx = t.Context()
+		}
+		caller, headers := answerTo(ctx, e, "victim")
+		assert.Equal(t, want.caller, caller, user)
+		assert.Equal(t, want.told, len(headers) > 1, "%s: more than the epoch", user)
+		rec := httptest.NewRecorder()
+		e.apiHandler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/api/v1/thresholds", http.NoBody).WithContext(ctx))
+		assert.Equal(t, want.told, strings.Contains(rec.Body.String(), `"cluster"`), user)
 	}
-	assert.Equal(t, "n7", nodeOf(as("mine/n7"), "victim"))
-	assert.Equal(t, "claimed", nodeOf(as("mine/*"), "claimed"), "a tier speaks for its nodes")
-	assert.Empty(t, nodeOf(as("mine"), "victim"))
-	assert.Empty(t, nodeOf(t.Context(), "victim"))
 
 	e.Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Minute, Standing: func(cluster, node string) threshold.Standing {
 		return threshold.Standing{Node: node, Group: cluster}
 	}})
-	answer := httptest.NewRecorder()
-	asks := httptest.NewRequest(http.MethodPost, "/v1/metrics", http.NoBody).WithContext(as("mine/n7"))
-	asks.Header = http.Header{"Gpu-Cluster": {"other"}, "Gpu-Node": {"victim"}, "Gpu-Standing": {"?1"}}
-	handlerOf(t, e, http.NotFoundHandler()).ServeHTTP(answer, asks)
-	assert.Contains(t, answer.Header().Get("Gpu-Standing"), `"n7";g="mine"`, "it asks for itself alone")
-	publish(t, e, "mine", 0.9)
-
-	// A tier of all clusters asks for the one it names, and sees all of them.
-	caller, headers := answerTo(as("*/*"), e, "mine")
-	assert.Equal(t, wire.Caller{Cluster: "mine"}, caller)
-	assert.NotEmpty(t, headers)
-	for user, want := range map[string]int{"*/*": 1, "mine/n7": 1, "other/n7": 0, "nobody": 0} {
-		rec := httptest.NewRecorder()
-		e.apiHandler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/api/v1/thresholds", http.NoBody).WithContext(as(user)))
-		assert.Equal(t, want, strings.Count(rec.Body.String(), `"cluster"`), user)
-	}
-}
-
-func TestAPIPortInUseIsAnErrorThatNamesIt(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, ln.Close()) }()
-	cfg := createDefaultConfig().(*Config)
-	api := confighttp.NewDefaultServerConfig()
-	api.NetAddr.Endpoint = ln.Addr().String()
-	cfg.API = configoptional.Some(api)
-	e, err := newExtension(extension.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: componenttest.NewNopTelemetrySettings()}, cfg)
-	require.NoError(t, err)
-	err = e.Start(t.Context(), componenttest.NewNopHost())
-	require.ErrorContains(t, err, "`api::endpoint` "+ln.Addr().String())
-	require.NoError(t, e.Shutdown(t.Context()))
-}
-
-func BenchmarkAnswer(b *testing.B) {
-	e, err := newExtension(extension.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}, createDefaultConfig().(*Config))
-	require.NoError(b, err)
-	entry, err := threshold.NewEntry(threshold.Value{Group: "AR/stage-0", Threshold: 0.9, Median: 1, TTL: time.Hour})
-	require.NoError(b, err)
-	e.Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Hour, Clusters: map[string]*threshold.Cluster{
-		"prod": {Wide: entry, Groups: map[string]*threshold.Entry{"AR/stage-0": entry}},
-	}})
-	groups := []string{`"AR/stage-0"`}
-	b.ReportAllocs()
-	for b.Loop() {
-		answerTo(b.Context(), e, "prod", groups...)
+	for user, want := range map[string]string{"mine/n7": `"n7";g="mine"`, "mine/*": `"victim";g="mine"`, "nobody": "^$"} { // a tier speaks for its nodes
+		answer := httptest.NewRecorder()
+		asks := httptest.NewRequest(http.MethodPost, "/v1/metrics", http.NoBody).WithContext(as(user))
+		asks.Header = http.Header{"Gpu-Cluster": {"other"}, "Gpu-Node": {"victim"}, "Gpu-Standing": {"?1"}}
+		handlerOf(t, e, http.NotFoundHandler()).ServeHTTP(answer, asks)
+		assert.Regexp(t, want, answer.Header().Get("Gpu-Standing"), user)
 	}
 }
 
@@ -700,17 +557,8 @@ func TestForeignNamesAreRefused(t *testing.T) {
 	e, _ := newTestExtension(t, func(c *Config) {
 		require.NoError(t, confmap.NewFromStringMap(map[string]any{"api": map[string]any{"endpoint": addr}, "allowed_hosts": []any{"gateway.example.com"}}).Unmarshal(c))
 	})
-	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	ask := func(method, url, name string, headers ...string) int {
-		req, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
-		require.NoError(t, err)
-		req.Host = name
-		for i := 0; i < len(headers); i += 2 {
-			req.Header.Set(headers[i], headers[i+1])
-		}
-		resp, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		resp, _ := do(t, method, url, append(headers, "Host", name)...)
 		return resp.StatusCode
 	}
 	const evil = "evil.example.com"
@@ -726,44 +574,36 @@ func TestForeignNamesAreRefused(t *testing.T) {
 	assert.Equal(t, http.StatusOK, ask(http.MethodPost, receiver+"/v1/metrics", "", "Origin", "http://10.0.0.7"))
 
 	// Who has a password, or a certificate for the name, is no page.
-	authenticated := serveHTTP(t, e, &gateway{}, func(h http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			h.ServeHTTP(w, r.WithContext(client.NewContext(r.Context(), client.Info{Auth: authData{}})))
+	for _, known := range []func(*http.Request) *http.Request{
+		func(r *http.Request) *http.Request {
+			return r.WithContext(client.NewContext(r.Context(), client.Info{Auth: authData{}}))
+		},
+		func(r *http.Request) *http.Request { r.TLS = &tls.ConnectionState{}; return r },
+	} {
+		guarded := serveHTTP(t, e, &gateway{}, func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, known(r)) })
 		})
-	})
-	assert.Equal(t, http.StatusOK, ask(http.MethodGet, authenticated+thresholdsPath, evil))
-	overTLS := serveHTTP(t, e, &gateway{}, func(h http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.TLS = &tls.ConnectionState{}
-			h.ServeHTTP(w, r)
-		})
-	})
-	assert.Equal(t, http.StatusOK, ask(http.MethodGet, overTLS+thresholdsPath, evil))
+		assert.Equal(t, http.StatusOK, ask(http.MethodGet, guarded+thresholdsPath, evil))
+	}
 }
 
 // TestTheSameThresholdIsUnchanged: the plain header has no version.
 func TestTheSameThresholdIsUnchanged(t *testing.T) {
-	for name, groups := range map[string][]threshold.Value{"plain": nil, "a group": {{Group: "g", Threshold: 0.8}}} {
-		t.Run(name, func(t *testing.T) {
-			server, _ := newTestExtension(t, nil)
-			node, tel := newTestExtension(t, nil)
-			push := pusher(t, node, "grpc", serve(t, server, &gateway{}, "grpc"))
-			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1", Groups: []string{"g"}})
-			now := time.Now()
-			node.now = func() time.Time { now = now.Add(5 * time.Millisecond); return now }
-			publish(t, server, "prod", 0.9, groups...)
-			for range 5 {
-				require.NoError(t, push())
-			}
-			got, err := tel.GetMetric("otelcol_extension_straggler_threshold_responses")
-			require.NoError(t, err)
-			said := map[string]int64{}
-			for _, dp := range got.Data.(metricdata.Sum[int64]).DataPoints {
-				outcome, _ := dp.Attributes.Value("outcome")
-				said[outcome.AsString()] = dp.Value
-			}
-			assert.Equal(t, map[string]int64{"new": 1, "unchanged": 4}, said, "one computation, five answers")
-		})
+	for _, groups := range [][]threshold.Value{nil, {{Group: "g", Threshold: 0.8}}} {
+		server, _ := newTestExtension(t, nil)
+		node, tel := newTestExtension(t, nil)
+		push := pusher(t, node, "grpc", serve(t, server, &gateway{}, "grpc"))
+		node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1", Groups: []string{"g"}})
+		now := time.Now()
+		node.now = func() time.Time { now = now.Add(5 * time.Millisecond); return now }
+		publish(t, server, "prod", 0.9, groups...)
+		for range 5 {
+			require.NoError(t, push())
+		}
+		metadatatest.AssertEqualExtensionStragglerThresholdResponses(t, tel, []metricdata.DataPoint[int64]{
+			{Attributes: outcomeSet(threshold.GRPC, "new"), Value: 1},
+			{Attributes: outcomeSet(threshold.GRPC, "unchanged"), Value: 4}, // one computation, five answers
+		}, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
 	}
 }
 
@@ -774,7 +614,7 @@ func TestAGatewayThatDoesNotAnswer(t *testing.T) {
 	e.set = tel.NewTelemetrySettings()
 	e.set.Logger = zap.New(core)
 	for i, answered := range []bool{false, false, true, true, false, false} {
-		e.reached("dns:///gateway:4317", answered)
+		e.hear(t.Context(), threshold.GRPC, "dns:///gateway:4317", &wire.Claim{}, http.Header{}.Values, answered)
 		assert.Equal(t, answered, e.Reachable())
 		assert.Equal(t, []int{1, 1, 1, 1, 2, 2}[i], logs.FilterMessageSnippet("run the command `check`").Len())
 	}

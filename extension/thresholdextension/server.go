@@ -7,6 +7,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"sync"
 
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
 	"go.opentelemetry.io/otel/attribute"
@@ -22,25 +23,17 @@ import (
 
 const metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
-// Ingero's names: X-Ingero-* over HTTP, the same without the prefix in gRPC
-// metadata (pkg/contract of its agent). Its agent names the cluster in the
-// query; its documentation also names a header.
+// Ingero's names (pkg/contract of its agent). Its agent names the cluster in the query; its
+// documentation also names a header.
 const (
-	ingeroThreshold     = "X-Ingero-Threshold"
-	ingeroQuorumMet     = "X-Ingero-Quorum-Met"
-	ingeroThresholdGRPC = "ingero-threshold"
-	ingeroQuorumMetGRPC = "ingero-quorum-met"
+	ingeroThreshold     = "Ingero-Threshold"
+	ingeroQuorumMet     = "Ingero-Quorum-Met"
 	ingeroClusterHeader = "ingero.cluster.id"
 	clusterQuery        = "cluster_id"
 )
 
-// Outcomes of a request, for the counter.
-const (
-	outcomeServed      = "served"
-	outcomeNoThreshold = "no_threshold"
-	outcomeNoCluster   = "no_cluster"
-	outcomeInvalid     = "invalid"
-)
+// ingeroPrefix is before the first two names.
+var ingeroPrefix = map[threshold.Transport]string{threshold.HTTP: "X-"}
 
 // GetHTTPHandler implements extensionmiddleware.HTTPServer. Each POST is a push: the
 // receiver's paths are not known here.
@@ -53,12 +46,39 @@ func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddlewar
 				return
 			}
 			ctx, answer := e.push(r.Context(), threshold.HTTP, r.Header.Values, r.URL.RawQuery)
-			aw := &answerWriter{ResponseWriter: w, answer: answer}
-			next.ServeHTTP(aw, r.WithContext(ctx))
-			aw.leave()
+			leave := sync.OnceFunc(func() {
+				for _, h := range answer() {
+					w.Header().Set(h.Name, h.Value)
+				}
+			})
+			next.ServeHTTP(answerWriter{w, leave}, r.WithContext(ctx))
+			leave()
 		})), nil
 	}, nil
 }
+
+// answerWriter calls leave before the headers leave, with the status.
+type answerWriter struct {
+	http.ResponseWriter
+	leave func()
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w answerWriter) WriteHeader(code int) {
+	if code >= http.StatusOK {
+		w.leave()
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (w answerWriter) Write(p []byte) (int, error) {
+	w.leave()
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap lets an http.ResponseController find the writer's other methods.
+func (w answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Guard implements threshold.Server.
 func (e *thresholdExtension) Guard(push http.Handler) http.Handler {
@@ -90,19 +110,16 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 }
 
 // push begins a push whose claims count as far as the client's credentials say.
-func (e *thresholdExtension) push(ctx context.Context, transport threshold.Transport, header func(string) []string, query string) (context.Context, func() []wire.Header) {
-	p := threshold.Push{Transport: transport, Header: header}
-	cluster, node := e.Claim(transport, header, query)
-	e.identify(ctx, &p, cluster, node)
-	return e.Push(ctx, &p)
-}
-
-// identify holds the claims of a push to the client's credentials.
-func (e *thresholdExtension) identify(ctx context.Context, p *threshold.Push, cluster, node string) {
-	if id, err := e.cfg.rule().Of(ctx); err == nil {
+func (e *thresholdExtension) push(
+	ctx context.Context, transport threshold.Transport, header func(string) []string, query string,
+) (context.Context, func() []wire.Header) {
+	p := &threshold.Push{Transport: transport, Header: header}
+	if id, err := e.cfg.Of(ctx); err == nil {
+		cluster, node := e.Claim(transport, header, query)
 		p.Caller, p.Invalid = id.Caller(cluster)
-		p.Node = id.NodeOr(node)
+		p.Node = cmp.Or(id.Node, node)
 	}
+	return e.Push(ctx, p)
 }
 
 // Serve implements threshold.Server.
@@ -116,7 +133,7 @@ func (e *thresholdExtension) Claim(transport threshold.Transport, header func(st
 		cluster = values.Get(clusterQuery)
 	}
 	cluster = cmp.Or(cluster, first(header(gpusemconv.HeaderCluster)))
-	if cluster == "" && e.ingero && transport == threshold.HTTP {
+	if cluster == "" && e.cfg.ingero() && transport == threshold.HTTP {
 		cluster = first(header(ingeroClusterHeader))
 	}
 	return cluster, first(header(gpusemconv.HeaderNode))
@@ -124,96 +141,47 @@ func (e *thresholdExtension) Claim(transport threshold.Transport, header func(st
 
 // Push implements threshold.Server.
 func (e *thresholdExtension) Push(ctx context.Context, p *threshold.Push) (context.Context, func() []wire.Header) {
-	standing := e.standing(p)
-	below := wire.ContextWithCaller(ctx, sender(p.Caller, first(p.Header(gpusemconv.HeaderTier))))
-	return below, func() []wire.Header {
-		return append(append(e.answer(below, p), standing...), wire.Header{Name: gpusemconv.HeaderEpoch, Value: *e.epoch.Load()})
+	sender := p.Caller
+	if !sender.Authenticated && first(p.Header(gpusemconv.HeaderTier)) != "" {
+		// A tier in between asks in one cluster, and pushes the nodes of all: those without
+		// a cluster of their own are not of that one.
+		sender = wire.Caller{}
+	}
+	return wire.ContextWithCaller(ctx, sender), func() []wire.Header {
+		return append(e.answer(ctx, p), wire.Header{Name: gpusemconv.HeaderEpoch, Value: *e.epoch.Load()})
 	}
 }
 
-// answerWriter adds headers when they leave, with the status.
-type answerWriter struct {
-	http.ResponseWriter
-	answer func() []wire.Header
-	left   bool
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *answerWriter) WriteHeader(code int) {
-	if code >= http.StatusOK {
-		w.leave()
+// answer is the thresholds and the verdict that the client asks for, and how it stands.
+func (e *thresholdExtension) answer(ctx context.Context, p *threshold.Push) (headers []wire.Header) {
+	groups, err := wire.ParseGroups(p.Header(gpusemconv.HeaderGroup))
+	if err != nil {
+		e.warn("a client's peer groups were ignored", err)
 	}
-	w.ResponseWriter.WriteHeader(code)
-}
-
-// Write implements http.ResponseWriter.
-func (w *answerWriter) Write(p []byte) (int, error) {
-	w.leave()
-	return w.ResponseWriter.Write(p)
-}
-
-// Unwrap lets an http.ResponseController find the writer's other methods.
-func (w *answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *answerWriter) leave() {
-	if w.left {
-		return
-	}
-	w.left = true
-	for _, h := range w.answer() {
-		w.Header().Set(h.Name, h.Value)
-	}
-}
-
-// answer is the thresholds and the verdict that the client asks for.
-func (e *thresholdExtension) answer(ctx context.Context, p *threshold.Push) []wire.Header {
-	outcome := outcomeServed
-	if p.Invalid {
-		outcome = outcomeInvalid
-	}
-	var groups []string
-	if header := p.Header(gpusemconv.HeaderGroup); len(header) > 0 {
-		var err error
-		if groups, err = wire.ParseGroups(header); err != nil {
-			outcome = outcomeInvalid
-			e.warn("a client's peer groups were ignored", err)
-		}
-	}
-	var headers []wire.Header
 	if p.Caller.Cluster != "" {
 		c := e.lookup(p.Caller.Cluster, groups)
 		headers = c.Respond(headers, p.Node, groups)
-		if e.ingero {
-			if p.Transport == threshold.HTTP {
-				headers = c.RespondIngero(headers, ingeroThreshold, ingeroQuorumMet)
-			} else {
-				headers = c.RespondIngero(headers, ingeroThresholdGRPC, ingeroQuorumMetGRPC)
-			}
+		if e.cfg.ingero() {
+			headers = c.RespondIngero(headers, ingeroPrefix[p.Transport]+ingeroThreshold, ingeroPrefix[p.Transport]+ingeroQuorumMet)
 		}
 	}
+	outcome := "served"
 	switch {
-	case outcome != outcomeServed:
+	case p.Invalid || err != nil:
+		outcome = "invalid"
 	case p.Caller.Cluster == "":
-		outcome = outcomeNoCluster
+		outcome = "no_cluster"
 	case len(headers) == 0:
-		outcome = outcomeNoThreshold
+		outcome = "no_threshold"
 	}
-	e.telemetry.ExtensionStragglerThresholdRequests.Add(ctx, 1,
-		metric.WithAttributeSet(outcomeSet(string(p.Transport), outcome)))
+	e.telemetry.ExtensionStragglerThresholdRequests.Add(ctx, 1, metric.WithAttributeSet(outcomeSet(p.Transport, outcome)))
+	if first(p.Header(gpusemconv.HeaderStanding)) == wire.Yes && p.Caller.Cluster != "" && p.Node != "" {
+		if snap := e.published.Snapshot(e.now()); snap != nil && snap.Standing != nil {
+			s := snap.Standing(p.Caller.Cluster, p.Node)
+			headers = append(headers, wire.Header{Name: gpusemconv.HeaderStanding, Value: s.Encode()})
+		}
+	}
 	return headers
-}
-
-// standing tells a node that asks how it stands. It is nil for a push that does not ask.
-func (e *thresholdExtension) standing(p *threshold.Push) []wire.Header {
-	if first(p.Header(gpusemconv.HeaderStanding)) != wire.Yes {
-		return nil
-	}
-	snap := e.published.Snapshot(e.now())
-	if snap == nil || snap.Standing == nil || p.Caller.Cluster == "" || p.Node == "" {
-		return []wire.Header{}
-	}
-	s := snap.Standing(p.Caller.Cluster, p.Node)
-	return []wire.Header{{Name: gpusemconv.HeaderStanding, Value: s.Encode()}}
 }
 
 // lookup returns what is known of a cluster: computed here, or heard from the
@@ -227,15 +195,6 @@ func (e *thresholdExtension) lookup(cluster string, groups []string) *threshold.
 	return e.inbox.Cluster(cluster, groups, now)
 }
 
-// sender is whom a push is of. A tier in between asks in one cluster, and pushes the
-// nodes of all: those without a cluster of their own are not of that one.
-func sender(caller wire.Caller, tier string) wire.Caller {
-	if tier != "" && !caller.Authenticated {
-		return wire.Caller{}
-	}
-	return caller
-}
-
 func first(values []string) string {
 	if len(values) == 0 {
 		return ""
@@ -243,6 +202,6 @@ func first(values []string) string {
 	return values[0]
 }
 
-func outcomeSet(transport, outcome string) attribute.Set {
-	return attribute.NewSet(attribute.String("transport", transport), attribute.String("outcome", outcome))
+func outcomeSet(transport threshold.Transport, outcome string) attribute.Set {
+	return attribute.NewSet(attribute.String("transport", string(transport)), attribute.String("outcome", outcome))
 }

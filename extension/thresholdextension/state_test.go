@@ -3,7 +3,6 @@
 package thresholdextension
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -15,46 +14,28 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
-// requests keeps what a subscriber was told.
-type requests struct {
-	mu   sync.Mutex
-	seen []resync.Request
-}
+// requests keeps what a subscriber was told, within a push.
+type requests []resync.Request
 
-func (r *requests) add(q resync.Request) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.seen = append(r.seen, q)
-}
+func (r *requests) add(q resync.Request) { *r = append(*r, q) }
 
 // take returns what came since the last call.
 func (r *requests) take() []resync.Request {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	seen := r.seen
-	r.seen = nil
+	seen := *r
+	*r = nil
 	return seen
-}
-
-func handlerOf(t *testing.T, e *thresholdExtension, g http.Handler) http.Handler {
-	wrap, err := e.GetHTTPHandler(t.Context())
-	require.NoError(t, err)
-	h, err := wrap(t.Context(), g)
-	require.NoError(t, err)
-	return h
 }
 
 // TestEpochCrossesTheWire lets a node push to a gateway that restarts, also
@@ -133,7 +114,7 @@ func TestHostileStateHeaders(t *testing.T) {
 	hear := func(name, value string) {
 		answer := http.Header{}
 		answer.Set(name, value)
-		e.hear(t.Context(), "http", claim, answer.Values, true)
+		e.hear(t.Context(), threshold.HTTP, "gateway", claim, answer.Values, true)
 	}
 	hear("gpu-state-epoch", "A")
 	hear("gpu-state-epoch", strings.Repeat("x", 65))
@@ -142,8 +123,8 @@ func TestHostileStateHeaders(t *testing.T) {
 	hear("gpu-state-epoch", "B")
 	assert.Equal(t, []resync.Request{{Cluster: "prod", Node: "n1"}}, told.take(), "a valid one still counts")
 	metadatatest.AssertEqualExtensionStragglerThresholdResponses(t, tel, []metricdata.DataPoint[int64]{
-		{Attributes: outcomeSet("http", outcomeAbsent), Value: 2},
-		{Attributes: outcomeSet("http", outcomeInvalid), Value: 2},
+		{Attributes: outcomeSet("http", "absent"), Value: 2},
+		{Attributes: outcomeSet("http", "invalid"), Value: 2},
 	}, metricdatatest.IgnoreTimestamp())
 }
 
@@ -156,12 +137,7 @@ func TestEpochsTravelHopByHop(t *testing.T) {
 			shard, _ := newTestExtension(t, nil)
 			// The shard forwards within the push, as diff does without a queue.
 			var up func() error
-			addr := ""
-			if transport == "grpc" {
-				addr = serveGRPC(t, shard, &forwarding{next: func() error { return up() }})
-			} else {
-				addr = serveHTTP(t, shard, &forwarding{next: func() error { return up() }})
-			}
+			addr := serve(t, shard, &gateway{next: func() error { return up() }}, transport)
 			up = pusher(t, shard, transport, serve(t, top, &gateway{}, transport))
 			var agents [2]*thresholdExtension
 			var pushes [2]func() error
@@ -186,35 +162,14 @@ func TestEpochsTravelHopByHop(t *testing.T) {
 	}
 }
 
-// forwarding pushes on before it answers.
-type forwarding struct {
-	gateway
-	next func() error
-}
-
-func (f *forwarding) Export(ctx context.Context, r pmetricotlp.ExportRequest) (pmetricotlp.ExportResponse, error) {
-	f.err = f.next()
-	return f.gateway.Export(ctx, r)
-}
-
-func (f *forwarding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f.err = f.next()
-	f.gateway.ServeHTTP(w, r)
-}
-
-func TestAnAgentWantsNothingFromItself(t *testing.T) {
-	e, _ := newTestExtension(t, nil)
-	before := e.epoch.Load()
-	e.resync(t.Context(), resync.Request{})
-	assert.Same(t, before, e.epoch.Load())
-}
-
 // TestOneNodeIsNotAll: a middle tier has that node's state, and a new epoch makes
 // everybody below send everything.
 func TestOneNodeIsNotAll(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
-	e.isServer.Store(true)
 	before := e.epoch.Load()
+	e.resync(t.Context(), resync.Request{})
+	assert.Same(t, before, e.epoch.Load(), "an agent wants nothing from itself")
+	e.isServer.Store(true)
 	var told requests
 	defer e.Subscribe(told.add)()
 	e.resync(t.Context(), resync.Request{Cluster: "prod", Node: "n1"})
@@ -227,15 +182,12 @@ func TestOneNodeIsNotAll(t *testing.T) {
 func TestAHandlerThatSetsNoStatusAnswersToo(t *testing.T) {
 	for _, body := range []string{"", "x"} {
 		e, _ := newTestExtension(t, nil)
-		srv := httptest.NewServer(handlerOf(t, e, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		url := serveHTTP(t, e, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if body != "" {
 				_, _ = io.WriteString(w, body)
 			}
-		})))
-		t.Cleanup(srv.Close)
-		resp, err := srv.Client().Post(srv.URL+"/v1/metrics", "application/x-protobuf", nil)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
+		}))
+		resp, _ := do(t, http.MethodPost, url+"/v1/metrics")
 		assert.Equal(t, *e.epoch.Load(), resp.Header.Get("gpu-state-epoch"))
 	}
 }
@@ -245,9 +197,7 @@ func TestAHandlerThatSetsNoStatusAnswersToo(t *testing.T) {
 func TestAnAnswerWriterKeepsWhatTheWriterCan(t *testing.T) {
 	rec := httptest.NewRecorder()
 	known := false
-	w := &answerWriter{ResponseWriter: rec, answer: func() []wire.Header {
-		return []wire.Header{{Name: "known", Value: strconv.FormatBool(known)}}
-	}}
+	w := answerWriter{rec, sync.OnceFunc(func() { rec.Header().Set("known", strconv.FormatBool(known)) })}
 	w.WriteHeader(http.StatusEarlyHints)
 	known = true
 	w.WriteHeader(http.StatusOK)

@@ -3,10 +3,12 @@
 package admission
 
 import (
+	"errors"
 	"math"
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -14,81 +16,57 @@ import (
 	"pgregory.net/rapid"
 )
 
-func newLimiter(permits int, share float64) *Limiter {
-	return New(Settings{Permits: permits, Bytes: 1000, ClusterShare: share, RetryMin: time.Second, RetryMax: 5 * time.Second})
+// anotherPushes binds every cluster to its share.
+func anotherPushes(l *Limiter) {
+	if p, err := l.Acquire("another"); err == nil {
+		p.Release()
+	}
 }
 
-// TestGreedyClusters get what the share says, one after another, and are told why not more.
-func TestGreedyClusters(t *testing.T) {
-	for share, want := range map[float64][]int{
-		1:     {1000, 0},
-		0.5:   {500, 250, 125, 63, 31, 16, 8, 4, 2, 1, 0},
-		0.8:   {800, 160, 32, 7, 1, 0},
-		0.001: {1, 1, 1},
-	} {
-		l := newLimiter(1000, share)
-		for i, want := range want {
-			held := 0
-			_, err := l.Acquire(strconv.Itoa(i))
-			for ; err == nil; _, err = l.Acquire(strconv.Itoa(i)) {
-				held++
-			}
-			assert.Equal(t, want, held, "cluster %d of share %v", i, share)
-			var refused *RefusedError
-			require.ErrorAs(t, err, &refused)
-			if inUse, _ := l.InUse(); inUse == 1000 {
-				assert.Equal(t, ReasonPermits, refused.Reason)
-			} else {
-				assert.Equal(t, ReasonShare, refused.Reason)
+// TestALoneClusterHasAll until another one pushes, and again a minute after its last push.
+func TestALoneClusterHasAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(10, 1000, 0.5)
+		most := func() (permits, bytes int) {
+			for {
+				p, err := l.Acquire("a")
+				if err != nil {
+					return permits, bytes
+				}
+				defer p.Release()
+				permits++
+				for p.Reserve(100) == nil {
+					bytes += 100
+				}
 			}
 		}
-	}
-}
-
-func TestRetryAfterIsWholeSecondsOverTheRange(t *testing.T) {
-	l := newLimiter(1, 1)
-	_, err := l.Acquire("a")
-	require.NoError(t, err)
-	seen := map[time.Duration]bool{}
-	for range 1000 {
-		_, err := l.Acquire("a")
-		var refused *RefusedError
-		require.ErrorAs(t, err, &refused)
-		seen[refused.RetryAfter] = true
-	}
-	assert.Equal(t, map[time.Duration]bool{1e9: true, 2e9: true, 3e9: true, 4e9: true, 5e9: true}, seen)
-}
-
-// TestClustersWithoutAValidName are one, whatever they call themselves.
-func TestClustersWithoutAValidName(t *testing.T) {
-	l := newLimiter(4, 0.5)
-	for _, name := range []string{"", "a\nb"} {
-		_, err := l.Acquire(name)
-		require.NoError(t, err)
-	}
-	_, err := l.Acquire("ä")
-	require.ErrorContains(t, err, "too many concurrent requests: the cluster holds its share of the permits; try again in ")
+		for _, another := range []bool{false, true, false} {
+			if another {
+				anotherPushes(l)
+			}
+			permits, bytes := most()
+			assert.Equal(t, map[bool]int{false: 10, true: 5}[another], permits)
+			assert.Equal(t, map[bool]int{false: 1000, true: 500}[another], bytes)
+			time.Sleep(time.Minute)
+		}
+	})
 }
 
 func TestTooLargeIsNotToBeTriedAgain(t *testing.T) {
-	l := newLimiter(10, 0.5)
+	l := New(10, 1000, 0.5)
 	a, err := l.Acquire("a")
 	require.NoError(t, err)
 	require.NoError(t, a.Reserve(400))
-	var tooLarge *TooLargeError
-	require.ErrorAs(t, a.Reserve(101), &tooLarge)
-	assert.Equal(t, TooLargeError{Bytes: 501, Most: 500}, *tooLarge)
-	require.ErrorAs(t, a.Reserve(math.MaxInt), &tooLarge)
+	require.ErrorIs(t, a.Reserve(101), ErrTooLarge)
+	require.ErrorContains(t, a.Reserve(101), "takes 501 bytes when decoded, must be at most 500")
+	require.ErrorIs(t, a.Reserve(math.MaxInt), ErrTooLarge)
 	require.NoError(t, a.Reserve(100))
-	a.Release()
-	inUse, bytes := l.InUse()
-	assert.Zero(t, inUse)
-	assert.Zero(t, bytes)
 }
 
 // TestRoomForAMessageThatIsToCome goes back when the message is there, or the permit is not.
 func TestRoomForAMessageThatIsToCome(t *testing.T) {
-	l := newLimiter(10, 0.5)
+	l := New(10, 1000, 0.5)
+	anotherPushes(l)
 	p, err := l.Acquire("a")
 	require.NoError(t, err)
 	arrived, err := p.Expect(9999)
@@ -98,7 +76,7 @@ func TestRoomForAMessageThatIsToCome(t *testing.T) {
 	other, err := l.Acquire("a")
 	require.NoError(t, err)
 	_, err = other.Expect(1)
-	require.ErrorContains(t, err, "its share of the memory")
+	require.ErrorContains(t, err, "the cluster's share of it")
 	arrived()
 	require.NoError(t, p.Reserve(400))
 	p.Release()
@@ -113,7 +91,7 @@ func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		permits := rapid.IntRange(1, 40).Draw(t, "permits")
 		share := rapid.Float64Range(0.01, 1).Draw(t, "share")
-		l := newLimiter(permits, share)
+		l := New(permits, 1000, share)
 		type push struct {
 			*Permit
 			bytes int
@@ -144,8 +122,11 @@ func TestProperties(t *testing.T) {
 				if want := own < most(permits, len(held)-own); (err == nil) != want {
 					t.Fatalf("%q holds %d of %d in use: %v", cluster, own, len(held), err)
 				}
+				var refused *RefusedError
 				if err == nil {
 					held = append(held, &push{Permit: p})
+				} else if !errors.As(err, &refused) || refused.Reason != map[bool]string{true: "permits", false: "cluster_share"}[len(held) == permits] {
+					t.Fatalf("%d of %d permits are taken: %v", len(held), permits, err)
 				}
 			},
 			"release": func(t *rapid.T) {
@@ -156,20 +137,21 @@ func TestProperties(t *testing.T) {
 			"reserve": func(t *rapid.T) {
 				p, n := held[pick(t)], rapid.IntRange(1, 600).Draw(t, "bytes")
 				_, own, all := count(p.cluster)
-				switch err := p.Reserve(n).(type) { //nolint:errorlint // it is not wrapped
-				case nil:
-					p.bytes += n
-				case *TooLargeError:
-					if p.bytes+n <= most(1000, 0) {
-						t.Fatal(err)
-					}
+				err := p.Reserve(n)
+				if tooLarge := p.bytes+n > most(1000, 0); errors.Is(err, ErrTooLarge) != tooLarge {
+					t.Fatal(err)
+				} else if tooLarge {
 					return
+				}
+				if err == nil {
+					p.bytes += n
 				}
 				if _, now, _ := count(p.cluster); (now > own) != (own+n <= most(1000, all-own)) {
 					t.Fatalf("%d bytes beside %d of %d", n, own, all)
 				}
 			},
 			"": func(t *rapid.T) {
+				anotherPushes(l)
 				permits, bytes := l.InUse()
 				if _, _, want := count(""); permits != len(held) || bytes != int64(want) {
 					t.Fatalf("%d with %d bytes in use, %d held with %d", permits, bytes, len(held), want)
@@ -180,7 +162,7 @@ func TestProperties(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	l := newLimiter(10, 0.5)
+	l := New(10, 1000, 0.5)
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {

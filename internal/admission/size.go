@@ -7,7 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // maxDepth is protobuf's default. OTLP needs some 14 levels for a point's attribute, and 3
@@ -21,149 +22,91 @@ var (
 	ErrMalformed = errors.New("the message is malformed")
 )
 
-// Decoded is the most memory that pdata takes to decode an OTLP Export request in protobuf.
-// It reads what pdata v1.61.0 reads, and goes on where that has given up.
-func Decoded(s Signal, msg []byte) (int, error) {
-	type frame struct {
-		end int
-		in  *[maxField + 1]field
+// Decoded is the most memory that pdata v1.61.0 takes to decode an OTLP Export request. What
+// pdata would pass over in protobuf, and OTLP does not have, is malformed: groups, and numbers
+// of more than 64 bits.
+func Decoded(request *Message, msg []byte, inJSON bool) (n int, err error) {
+	if inJSON {
+		n, err = decodedJSON(msg)
+	} else {
+		n, err = decoded(request, msg, maxDepth)
 	}
-	var (
-		around [maxDepth - 1]frame // the messages that this one is in
-		depth  int
-		in     = &fields[s]
-		end    = len(msg)
-		pos    int
-		groups int
-		total  = request
-	)
-	for {
-		if pos >= end {
-			if pos > end || groups > 0 {
-				return 0, ErrMalformed
-			}
-			if depth == 0 {
-				return total, nil
-			}
-			depth--
-			end, in = around[depth].end, around[depth].in //nolint:gosec // depth was more than 0
-			continue
-		}
-		tag := uint64(msg[pos])
-		pos++
-		number := tag >> 3
-		if tag >= 0x80 {
-			if tag, pos = varint(msg[:end], pos-1); pos < 0 {
-				return 0, ErrMalformed
-			}
-			if number = tag >> 3 & math.MaxUint32; number == deprecated { // pdata cuts it as well
-				number = maxField
-			} else if number >= maxField {
-				number = 0
-			}
-		}
-		if groups > 0 && tag&7 != 3 && tag&7 != 4 {
-			number, groups = 0, 0 // pdata passes over the first field in a group, whichever it is
-		}
-		f := &in[number]
-		total += int(f.cost)
-		switch tag & 7 {
-		case 1:
-			pos += 8
-		case 2:
-			if pos == end {
-				return 0, ErrMalformed
-			}
-			n := int(msg[pos])
-			pos++
-			if n >= 0x80 {
-				var long uint64
-				if long, pos = varint(msg[:end], pos-1); pos < 0 || long > uint64(end-pos) {
-					return 0, ErrMalformed
-				}
-				n = int(long)
-			}
-			next := pos + n
-			if next > end {
-				return 0, ErrMalformed
-			}
-			switch {
-			case f.of == 0 && f.each == text:
-				total += textBytes(n)
-			case f.of == 0:
-				total += int(f.each) * n
-			default:
-				if f.of == keyValue && depth < maxDepth-2 {
-					if took := textPair(msg[pos:next]); took > 0 {
-						total += took
-						break
-					}
-				}
-				if depth == len(around) {
-					return 0, ErrTooDeep
-				}
-				around[depth] = frame{end, in}
-				depth++
-				end, in = next, &fields[f.of]
-				continue
-			}
-			pos = next
-		case 0:
-			if _, pos = varint(msg[:end], pos); pos < 0 {
-				return 0, ErrMalformed
-			}
-		case 5:
-			pos += 4
-		case 3:
-			groups++
-		case 4:
-			if groups--; groups < 0 {
-				return 0, ErrMalformed
-			}
-		default:
+	return requestCost + n, err
+}
+
+// decoded is what the fields of a message take, with so many levels left.
+func decoded(of *Message, msg []byte, levels int) (total int, err error) {
+	if levels == 0 {
+		return 0, ErrTooDeep
+	}
+	for len(msg) > 0 {
+		tag, n := varint(msg)
+		number, kind := protowire.DecodeTag(tag)
+		if n < 0 || number < protowire.MinValidNumber {
 			return 0, ErrMalformed
 		}
-	}
-}
-
-// varint reads a number as pdata does, which lets bits beyond the 64th go. The position
-// after it is negative where there is none.
-func varint(b []byte, pos int) (num uint64, after int) {
-	for shift := 0; shift < 64 && pos < len(b); shift += 7 {
-		c := b[pos]
-		pos++
-		if num |= uint64(c&0x7f) << shift; c < 0x80 {
-			return num, pos
+		msg = msg[n:]
+		switch {
+		case number == deprecated:
+			number = maxField
+		case number >= maxField:
+			number = 0 // pdata knows none of them
 		}
+		f := &of[number]
+		total += f.cost
+		var content uint64 // bytes of it
+		switch kind {
+		case protowire.VarintType:
+			_, n = varint(msg)
+		case protowire.Fixed32Type:
+			n = 4
+		case protowire.Fixed64Type:
+			n = 8
+		case protowire.BytesType:
+			content, n = varint(msg)
+		default:
+			n = -1
+		}
+		if n < 0 || n > len(msg) || content > uint64(len(msg)-n) {
+			return 0, ErrMalformed
+		}
+		held := int(content)
+		msg = msg[n:]
+		switch {
+		case f.each != 0:
+			total += f.each * held
+		case f.of == nil:
+			total += textBytes(held)
+		default:
+			took, err := decoded(f.of, msg[:held], levels-1)
+			if err != nil {
+				return 0, err
+			}
+			total += took
+		}
+		msg = msg[held:]
 	}
-	return 0, -1
+	return total, nil
 }
 
-// textPair is what a KeyValue of a text and its key takes beside its place, in the order in
-// which Collectors write them: most of a report are such. It is 0 for another.
-func textPair(b []byte) int {
-	if len(b) < 6 || b[0] != 2<<3|2 || b[2] != 1<<3|2 {
-		return 0
+// varint reads a number. Most are of one byte.
+func varint(b []byte) (uint64, int) {
+	if len(b) > 0 && b[0] < 0x80 {
+		return uint64(b[0]), 1
 	}
-	text := int(b[3])
-	key := len(b) - text - 6
-	if text+2 != int(b[1]) || key < 0 || text+2 >= 0x80 || b[text+4] != 1<<3|2 || int(b[text+5]) != key || key >= 0x80 {
-		return 0
-	}
-	return textBytes(text) + int(fields[anyValue][1].cost) + textBytes(key)
+	return protowire.ConsumeVarint(b)
 }
 
 // textBytes is at least what Go allocates for a text: its size classes waste up to a
 // quarter (runtime/sizeclasses.go), and a short one may have 16 bytes for itself.
 func textBytes(n int) int { return (n + n>>2 + 15) &^ 15 }
 
-// DecodedJSON is the most memory that pdata takes to decode an OTLP Export request of any
-// signal in JSON.
+// decodedJSON is what a request of any signal takes in JSON.
 //
 // pdata's parser (jsoniter) goes on after an error, and then takes for structure what is
 // text. But each element of a list takes it a comma or a bracket, and each other field that
 // holds anything a comma or a brace, so they are counted wherever they are.
-func DecodedJSON(msg []byte) (int, error) {
+func decodedJSON(msg []byte) (int, error) {
 	depth := 0
 	for i := 0; i < len(msg); i++ {
 		switch msg[i] {
@@ -185,5 +128,5 @@ func DecodedJSON(msg []byte) (int, error) {
 		return 0, ErrMalformed
 	}
 	elements := bytes.Count(msg, []byte{','}) + bytes.Count(msg, []byte{'['})
-	return request + elements*jsonElement + bytes.Count(msg, []byte{'{'})*jsonObject + len(msg)*jsonByte, nil
+	return elements*jsonElement + bytes.Count(msg, []byte{'{'})*jsonObject + len(msg)*jsonByte, nil
 }

@@ -3,7 +3,6 @@
 package admission
 
 import (
-	"errors"
 	"runtime"
 	"slices"
 	"strings"
@@ -28,7 +27,7 @@ type exportRequest interface {
 	MarshalJSON() ([]byte, error)
 }
 
-func newRequest(s Signal) exportRequest {
+func newRequest(s *Message) exportRequest {
 	switch s {
 	case Metrics:
 		return pmetricotlp.NewExportRequest()
@@ -79,26 +78,28 @@ func over(said int, decode func() exportRequest) (more int) {
 	return more
 }
 
-func protobuf(s Signal, msg []byte) func() exportRequest {
+func decoding(s *Message, msg []byte, inJSON bool) func() exportRequest {
 	return func() exportRequest {
 		r := newRequest(s)
-		_ = r.UnmarshalProto(msg)
-		return r
-	}
-}
-
-func inJSON(s Signal, msg []byte) func() exportRequest {
-	return func() exportRequest {
-		r := newRequest(s)
-		_ = r.UnmarshalJSON(msg)
+		unmarshal := r.UnmarshalProto
+		if inJSON {
+			unmarshal = r.UnmarshalJSON
+		}
+		_ = unmarshal(msg)
 		return r
 	}
 }
 
 // path is the way from a request to a message of the table.
 type path struct {
-	signal  Signal
+	of      *Message
+	signal  *Message
 	numbers []protowire.Number
+}
+
+// to is the path on to the message in a field.
+func (p path) to(i int) path {
+	return path{p.of[i].of, p.signal, append(slices.Clone(p.numbers), numberAt(i))}
 }
 
 func (p path) wrap(msg []byte) []byte {
@@ -108,24 +109,27 @@ func (p path) wrap(msg []byte) []byte {
 	return msg
 }
 
-func paths() map[uint8]path {
-	found := map[uint8]path{}
-	var visit func(uint8, path)
-	visit = func(of uint8, p path) {
-		if _, known := found[of]; known {
+// takes reports whether pdata takes these fields of the message.
+func (p path) takes(msg []byte) bool { return newRequest(p.signal).UnmarshalProto(p.wrap(msg)) == nil }
+
+// paths leads to each message of the table once.
+func paths() (all []path) {
+	var visit func(path)
+	visit = func(p path) {
+		if slices.ContainsFunc(all, func(known path) bool { return known.of == p.of }) {
 			return
 		}
-		found[of] = p
-		for i, f := range fields[of] {
-			if f.of != 0 {
-				visit(f.of, path{p.signal, append(slices.Clone(p.numbers), numberAt(i))})
+		all = append(all, p)
+		for i, f := range p.of {
+			if f.of != nil {
+				visit(p.to(i))
 			}
 		}
 	}
-	for _, s := range []Signal{Metrics, Logs, Traces} {
-		visit(uint8(s), path{signal: s})
+	for _, s := range []*Message{Metrics, Logs, Traces} {
+		visit(path{of: s, signal: s})
 	}
-	return found
+	return all
 }
 
 func numberAt(i int) protowire.Number {
@@ -154,21 +158,21 @@ var wireTypes = []protowire.Type{protowire.VarintType, protowire.Fixed64Type, pr
 // TestCosts: each cost of the table is what an element takes at the moment when its list
 // grows: itself, the old list and the new one. It is the most for lists of any length.
 func TestCosts(t *testing.T) {
-	for of, p := range paths() {
-		for i, f := range fields[of] {
+	for _, p := range paths() {
+		for i, f := range p.of {
 			if f.cost == 0 {
 				continue
 			}
 			var one []byte
 			for _, as := range wireTypes {
 				one = value(numberAt(i), as, "")
-				if (as == protowire.BytesType || f.of == 0 && f.each != text) && newRequest(p.signal).UnmarshalProto(p.wrap(one)) == nil {
+				if p.takes(one) {
 					break
 				}
 			}
 			var took []int
 			for n := range 311 {
-				decode := protobuf(p.signal, p.wrap(slices.Repeat(one, n)))
+				decode := decoding(p.signal, p.wrap(slices.Repeat(one, n)), false)
 				took = append(took, min(allocated(decode), allocated(decode)))
 			}
 			var each []int
@@ -183,8 +187,8 @@ func TestCosts(t *testing.T) {
 					old = list
 				}
 			}
-			assert.GreaterOrEqual(t, int(f.cost), most, "field %d of message %d", i, of)
-			assert.LessOrEqual(t, int(f.cost), most+number, "field %d of message %d", i, of)
+			assert.GreaterOrEqual(t, f.cost, most, "field %d of message %v", i, p.numbers)
+			assert.LessOrEqual(t, f.cost, most+number, "field %d of message %v", i, p.numbers)
 		}
 	}
 }
@@ -192,7 +196,7 @@ func TestCosts(t *testing.T) {
 // TestNothingIsMissing in the table: whatever fields a message has, the form that pdata
 // makes of them takes no more than was said.
 func TestNothingIsMissing(t *testing.T) {
-	for of, p := range paths() {
+	for _, p := range paths() {
 		for number := protowire.Number(1); number <= deprecated; number++ {
 			if number == 40 {
 				number = deprecated
@@ -202,9 +206,9 @@ func TestNothingIsMissing(t *testing.T) {
 				for _, payload := range []string{"", strings.Repeat("\x79abcdefg\x01", 8), strings.Repeat("a", 16)} {
 					msg := p.wrap(slices.Repeat(value(number, as, payload), 300))
 					if newRequest(p.signal).UnmarshalProto(msg) == nil {
-						said, err := Decoded(p.signal, msg)
+						said, err := Decoded(p.signal, msg, false)
 						require.NoError(t, err)
-						require.Zero(t, over(said, protobuf(p.signal, msg)), "field %d, type %d, of message %d", number, as, of)
+						require.Zero(t, over(said, decoding(p.signal, msg, false)), "field %d, type %d, of message %v", number, as, p.numbers)
 					}
 				}
 			}
@@ -221,31 +225,25 @@ func TestTextBytes(t *testing.T) {
 }
 
 // drawn is any message of the table, as far as pdata takes it.
-func drawn(t *rapid.T, of uint8, depth int) (msg []byte) {
+func drawn(t *rapid.T, p path) (msg []byte) {
 	for range rapid.IntRange(0, 4).Draw(t, "fields") {
 		i := rapid.IntRange(1, maxField).Draw(t, "field")
-		f := fields[of][i]
 		times := 1
 		if rapid.IntRange(0, 7).Draw(t, "many") == 0 {
 			times = rapid.SampledFrom([]int{2, 33, 65, 257}).Draw(t, "times")
 		}
-		var one []byte
-		switch {
-		case f.of != 0 && depth < 24:
-			one = protowire.AppendBytes(protowire.AppendTag(nil, numberAt(i), protowire.BytesType), drawn(t, f.of, depth+1))
-		case f.each != 0:
-			n := 8 * rapid.SampledFrom([]int{0, 1, 2, 5, 33}).Draw(t, "length")
-			one = value(numberAt(i), protowire.BytesType, strings.Repeat("a", n))
-		case f.cost != 0 && f.of == 0:
-			one = value(numberAt(i), protowire.VarintType, "")
-			if of == numberPoint || of == exemplar || of == anyValue && i == 4 {
-				one = value(numberAt(i), protowire.Fixed64Type, "")
-			}
+		as := rapid.SampledFrom(wireTypes).Draw(t, "type")
+		payload := strings.Repeat("a", 8*rapid.SampledFrom([]int{0, 1, 2, 5, 33}).Draw(t, "length"))
+		if p.of[i].of != nil && len(p.numbers) < 24 {
+			as, payload = protowire.BytesType, string(drawn(t, p.to(i)))
 		}
+		one := value(numberAt(i), as, payload)
 		if len(one)*times > 1<<16 {
 			times = 1
 		}
-		msg = append(msg, slices.Repeat(one, times)...)
+		if p.takes(one) {
+			msg = append(msg, slices.Repeat(one, times)...)
+		}
 	}
 	return msg
 }
@@ -254,19 +252,18 @@ func drawn(t *rapid.T, of uint8, depth int) (msg []byte) {
 func TestABound(t *testing.T) {
 	all := paths()
 	rapid.Check(t, func(t *rapid.T) {
-		of := rapid.Uint8Range(1, messages-1).Draw(t, "message")
-		p := all[of]
-		msg := p.wrap(drawn(t, of, len(p.numbers)))
-		said, err := Decoded(p.signal, msg)
+		p := all[rapid.IntRange(0, len(all)-1).Draw(t, "message")]
+		msg := p.wrap(drawn(t, p))
+		said, err := Decoded(p.signal, msg, false)
 		require.NoError(t, err)
-		require.Zero(t, over(said, protobuf(p.signal, msg)))
+		require.Zero(t, over(said, decoding(p.signal, msg, false)))
 		r := newRequest(p.signal)
 		require.NoError(t, r.UnmarshalProto(msg))
 		msg, err = r.MarshalJSON()
 		require.NoError(t, err)
-		said, err = DecodedJSON(msg)
+		said, err = Decoded(Metrics, msg, true)
 		require.NoError(t, err)
-		require.Zero(t, over(said, inJSON(p.signal, msg)))
+		require.Zero(t, over(said, decoding(p.signal, msg, true)))
 	})
 }
 
@@ -288,10 +285,10 @@ func TestJSONMadeToTakeMuch(t *testing.T) {
 		"empty exemplars": `{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"gauge":{"dataPoints":[{"exemplars":[` +
 			strings.Repeat(`{},`, 302) + `{}]}]}}]}]}]}`,
 	} {
-		for _, s := range []Signal{Metrics, Traces} {
-			said, err := DecodedJSON([]byte(msg))
+		for _, s := range []*Message{Metrics, Traces} {
+			said, err := Decoded(Metrics, []byte(msg), true)
 			require.NoError(t, err, name)
-			assert.Zero(t, over(said, inJSON(s, []byte(msg))), name)
+			assert.Zero(t, over(said, decoding(s, []byte(msg), true)), name)
 		}
 	}
 }
@@ -303,21 +300,21 @@ func TestDepth(t *testing.T) {
 			msg = protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), msg)
 			msg = protowire.AppendBytes(protowire.AppendTag(nil, 5, protowire.BytesType), msg)
 		}
-		return path{Logs, []protowire.Number{1, 2, 2, 5}}.wrap(msg) // 5 levels, the value's own included
+		return path{signal: Logs, numbers: []protowire.Number{1, 2, 2, 5}}.wrap(msg) // 5 levels, the value's own included
 	}
-	_, err := Decoded(Logs, nested(94))
+	_, err := Decoded(Logs, nested(94), false)
 	require.NoError(t, err)
-	_, err = Decoded(Logs, nested(96))
+	_, err = Decoded(Logs, nested(96), false)
 	require.ErrorIs(t, err, ErrTooDeep)
 	list := func(levels int) []byte {
 		return []byte(strings.Repeat("[", levels) + `"\"[["` + strings.Repeat("]", levels))
 	}
-	_, err = DecodedJSON(list(100))
+	_, err = Decoded(Metrics, list(100), true)
 	require.NoError(t, err)
-	_, err = DecodedJSON(list(101))
+	_, err = Decoded(Metrics, list(101), true)
 	require.ErrorIs(t, err, ErrTooDeep)
 	for _, bad := range []string{"", "{", `{"a":1}}`, `{"a",{}}`, "{} {}"} {
-		_, err = DecodedJSON([]byte(bad))
+		_, err = Decoded(Metrics, []byte(bad), true)
 		require.ErrorIs(t, err, ErrMalformed, bad)
 	}
 }
@@ -334,14 +331,14 @@ func report(tb testing.TB) []byte {
 // TestARealReport reserves not much more than it takes.
 func TestARealReport(t *testing.T) {
 	msg := report(t)
-	said, err := Decoded(Metrics, msg)
+	said, err := Decoded(Metrics, msg, false)
 	require.NoError(t, err)
-	took := held(protobuf(Metrics, msg))
+	took := held(decoding(Metrics, msg, false))
 	r := pmetricotlp.NewExportRequest()
 	require.NoError(t, r.UnmarshalProto(msg))
 	asJSON, err := r.MarshalJSON()
 	require.NoError(t, err)
-	saidJSON, err := DecodedJSON(asJSON)
+	saidJSON, err := Decoded(Metrics, asJSON, true)
 	require.NoError(t, err)
 	t.Logf("%d points in %d bytes take %d, said to be %d; in %d bytes of JSON said to be %d",
 		r.Metrics().DataPointCount(), len(msg), took, said, len(asJSON), saidJSON)
@@ -350,25 +347,17 @@ func TestARealReport(t *testing.T) {
 	assert.Less(t, saidJSON, 10*took, "every comma may be a span")
 }
 
-// FuzzDecoded: what pdata decodes is not malformed, and takes no more than was said.
+// FuzzDecoded: no message takes more than was said.
 func FuzzDecoded(f *testing.F) {
-	f.Add(uint8(Metrics), report(f))
-	f.Add(uint8(Logs), []byte("\x0a\x0a\x12\x08\x12\x06\x2a\x04\x2a\x02\x0a\x00"))
-	f.Add(uint8(Traces), []byte("\x0a\x04\x12\x02\x12\x00"))
-	f.Add(uint8(Traces), []byte("\xa3\x06\x0a\x01\xff\x0a\x00")) // a group that does not end, and what pdata passes over
-	f.Add(uint8(Traces), []byte("\x8a\x80\x80\x80\x80\x01\x04\x12\x02\x12\x00"))
+	f.Add(uint8(0), report(f))
+	f.Add(uint8(1), []byte("\x0a\x0a\x12\x08\x12\x06\x2a\x04\x2a\x02\x0a\x00"))
+	f.Add(uint8(2), []byte("\x0a\x04\x12\x02\x12\x00"))
+	f.Add(uint8(2), []byte("\x8a\x80\x00\x04\x12\x02\x12\x00")) // a long form of a number
 	f.Fuzz(func(t *testing.T, signal uint8, msg []byte) {
-		_, _ = DecodedJSON(msg)
-		s := Signal(signal%3 + 1)
-		said, err := Decoded(s, msg)
-		if errors.Is(err, ErrTooDeep) {
-			return
-		}
-		if newRequest(s).UnmarshalProto(msg) == nil {
-			require.NoError(t, err)
-		}
-		if err == nil {
-			require.Zero(t, over(said, protobuf(s, msg)))
+		_, _ = Decoded(Metrics, msg, true)
+		s := []*Message{Metrics, Logs, Traces}[signal%3]
+		if said, err := Decoded(s, msg, false); err == nil {
+			require.Zero(t, over(said, decoding(s, msg, false)))
 		}
 	})
 }
@@ -378,21 +367,7 @@ func BenchmarkDecoded(b *testing.B) {
 	b.SetBytes(int64(len(msg)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Decoded(Metrics, msg); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkDecodedJSON(b *testing.B) {
-	r := pmetricotlp.NewExportRequest()
-	require.NoError(b, r.UnmarshalProto(report(b)))
-	msg, err := r.MarshalJSON()
-	require.NoError(b, err)
-	b.SetBytes(int64(len(msg)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := DecodedJSON(msg); err != nil {
+		if _, err := Decoded(Metrics, msg, false); err != nil {
 			b.Fatal(err)
 		}
 	}

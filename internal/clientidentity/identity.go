@@ -8,87 +8,160 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"go.opentelemetry.io/collector/client"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
-// Any as a cluster or a node is for clients that speak for all of them: a
-// tier in between, which has checked what it passes on.
-const Any = "*"
-
-// separator is between cluster and node where one attribute holds both. No
-// name of a Kubernetes cluster or node has one.
-const separator = "/"
-
-// Errors of Rule.Of.
+// Errors of Rule.Of and Identity.Settle.
 var (
 	ErrNobody    = errors.New("the client is not authenticated")
 	ErrNoCluster = errors.New("the client's credentials name no cluster")
 	ErrNoNode    = errors.New("the client's credentials name no node")
+	ErrForeign   = errors.New("not the client's own")
 )
 
 // Rule names the attributes of authenticated clients that hold what they are.
-// Where both are the same, its values are `cluster/node`.
 type Rule struct {
-	Cluster string // empty where claims count
-	Node    string // empty where clients speak for all nodes of their cluster
-	// Everybody is who all clients are where claims count. An empty name is Any.
-	Everybody Identity
+	// ClusterAuthAttribute and NodeAuthAttribute are the attributes of the authenticated
+	// client that hold its cluster and node. Where both are the same, the value is
+	// `cluster/node`. Without the first the clients' claims count, and without the second a
+	// client speaks for all nodes of its cluster.
+	ClusterAuthAttribute string `mapstructure:"cluster_auth_attribute"`
+	NodeAuthAttribute    string `mapstructure:"node_auth_attribute"`
+
+	_ struct{}
 }
 
-// Identity is for whom a client may speak. Either name may be Any.
+// Validate implements xconfmap.Validator.
+func (r *Rule) Validate() error {
+	if r.NodeAuthAttribute != "" && r.ClusterAuthAttribute == "" {
+		return fmt.Errorf("`node_auth_attribute` is %q without `cluster_auth_attribute`: must be with it, since a node is one of a cluster",
+			r.NodeAuthAttribute)
+	}
+	return nil
+}
+
+// Identity is for whom a client may speak. An empty name is any.
 type Identity struct{ Cluster, Node string }
 
 // Of returns the identity of the client behind a push, or why it has none.
-func (r Rule) Of(ctx context.Context) (Identity, error) {
-	if r.Cluster == "" {
-		return Identity{cmp.Or(r.Everybody.Cluster, Any), cmp.Or(r.Everybody.Node, Any)}, nil
+func (r *Rule) Of(ctx context.Context) (id Identity, err error) {
+	if r.ClusterAuthAttribute == "" {
+		return id, nil
 	}
 	auth := client.FromContext(ctx).Auth
 	if auth == nil {
-		return Identity{}, ErrNobody
+		return id, ErrNobody
 	}
-	id := Identity{Cluster: text(auth, r.Cluster), Node: Any}
-	switch r.Node {
+	cluster, _ := auth.GetAttribute(r.ClusterAuthAttribute).(string)
+	node := "*"
+	switch r.NodeAuthAttribute {
 	case "":
-	case r.Cluster:
-		id.Cluster, id.Node, _ = strings.Cut(id.Cluster, separator)
+	case r.ClusterAuthAttribute:
+		// No name of a Kubernetes cluster or node has a slash.
+		cluster, node, _ = strings.Cut(cluster, "/")
 	default:
-		id.Node = text(auth, r.Node)
+		node, _ = auth.GetAttribute(r.NodeAuthAttribute).(string)
 	}
 	switch {
-	case !wire.ValidName(id.Cluster):
-		return Identity{}, ErrNoCluster
-	case !wire.ValidName(id.Node):
-		return Identity{}, ErrNoNode
+	case !wire.ValidName(cluster):
+		return id, ErrNoCluster
+	case !wire.ValidName(node):
+		return id, ErrNoNode
 	}
-	return id, nil
+	return Identity{own(cluster), own(node)}, nil
 }
 
-func text(auth client.AuthData, name string) string {
-	s, _ := auth.GetAttribute(name).(string)
-	return s
+// own is a name of the credentials. A tier in between has `*`, and speaks for all clusters or
+// nodes: it has checked what it passes on.
+func own(name string) string {
+	if name == "*" {
+		return ""
+	}
+	return name
 }
 
 // Caller returns the caller of a push that claims a cluster. A claim that cannot name a
 // cluster is invalid.
 func (id Identity) Caller(claim string) (caller wire.Caller, invalid bool) {
-	cluster := or(id.Cluster, claim)
+	cluster := cmp.Or(id.Cluster, claim)
 	if cluster != "" && !wire.ValidName(cluster) {
 		return wire.Caller{}, true
 	}
-	return wire.Caller{Cluster: cluster, Authenticated: id.Cluster != Any}, false
+	return wire.Caller{Cluster: cluster, Authenticated: id.Cluster != ""}, false
 }
 
-// NodeOr returns the node to take a push for that claims one.
-func (id Identity) NodeOr(claim string) string { return or(id.Node, claim) }
+// name is an attribute in which a resource names its cluster or node.
+type name struct {
+	key, own string
+	claim    bool // another name than the client's own is a foreign one
+}
 
-func or(own, claim string) string {
-	if own == Any {
-		return claim
+// names are those of a resource that the client is held to. On Kubernetes host.name is often
+// a pod's: that is no claim.
+func (id Identity) names(attrs pcommon.Map) (all []name) {
+	if id.Cluster != "" {
+		all = append(all, name{identity.Cluster, id.Cluster, true})
 	}
-	return own
+	if id.Node != "" {
+		claim := identity.Claim(func(key string) bool { _, ok := attrs.Get(key); return ok })
+		all = append(all, name{claim, id.Node, true})
+		if claim != identity.Host {
+			all = append(all, name{identity.Host, id.Node, false})
+		}
+	}
+	return all
+}
+
+// find returns how many attributes of a name there are, whether one text is all that it has,
+// and a foreign text of it. On the wire there may be several of a name: some readers take the
+// first, others the last.
+func (n *name) find(attrs pcommon.Map) (count int, settled bool, foreign error) {
+	for k, v := range attrs.All() {
+		if k != n.key {
+			continue
+		}
+		count++
+		settled = count == 1 && v.Type() == pcommon.ValueTypeStr && v.Str() == n.own
+		if foreign == nil && metricreading.Text(v) != n.own {
+			foreign = fmt.Errorf("`%s` is %q, which is %w: must be %q", n.key, wire.Clip(v.AsString()), ErrForeign, n.own)
+		}
+	}
+	return count, settled, foreign
+}
+
+// Owns reports whether Settle would leave a resource as it is.
+func (id Identity) Owns(attrs pcommon.Map) bool {
+	for _, n := range id.names(attrs) {
+		if _, settled, _ := n.find(attrs); !settled {
+			return false
+		}
+	}
+	return true
+}
+
+// Settle writes the client's own names into a resource, and returns the first foreign name
+// that it had, an ErrForeign. A resource that names nobody is its client's.
+func (id Identity) Settle(attrs pcommon.Map) (foreign error) {
+	for _, n := range id.names(attrs) {
+		count, settled, other := n.find(attrs)
+		if settled {
+			continue
+		}
+		if n.claim && foreign == nil {
+			foreign = other
+		}
+		if count > 1 {
+			attrs.RemoveIf(func(key string, _ pcommon.Value) bool { return key == n.key })
+		}
+		attrs.PutStr(n.key, n.own)
+	}
+	return foreign
 }

@@ -12,8 +12,8 @@
 // 1/(k+1) each, and however greedy k of them are, 2^-k is free for the next.
 //
 // A ledger that lends gives an owner all that is free, and holds it to its share only
-// while somebody else wants a place: another owner was refused below its share, and has
-// tried within a minute.
+// while somebody else wants a place. An owner wants from when it was refused below its
+// share, or Want was called, until a minute after its last try.
 package fairshare // import "github.com/gpu-collector/gpu-collector/internal/fairshare"
 
 import (
@@ -50,7 +50,7 @@ type Ledger[K comparable] struct {
 	mu    sync.Mutex
 	taken int
 	held  map[K]int
-	// wants is until when an owner wants that was refused below its share.
+	// wants is until when an owner wants.
 	wants map[K]time.Time
 	swept time.Time
 }
@@ -65,8 +65,8 @@ func New[K comparable](places int, share float64) *Ledger[K] {
 }
 
 // NewLending returns a ledger whose share binds only while somebody else wants a place.
-// It is for places that come back soon, or that a sweep takes back by Excess: whoever
-// comes late gets nothing before that.
+// It is for places that come back soon, or that a sweep takes back by Excess: who comes
+// late gets nothing before that.
 func NewLending[K comparable](places int, share float64, now func() time.Time) *Ledger[K] {
 	l := New[K](places, share)
 	l.now, l.wants = now, map[K]time.Time{}
@@ -92,9 +92,8 @@ func (l *Ledger[K]) take(owner K, want, least int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := min(want, l.room(owner))
-	_, wants := l.wants[owner]
-	if wants || n < least && l.now != nil && l.low(owner) && len(l.wants) < maxWanting {
-		l.wants[owner] = l.now().Add(wantFor)
+	if _, wants := l.wants[owner]; wants || n < least && l.now != nil && l.low(owner) {
+		l.want(owner)
 	}
 	if n < least {
 		return 0
@@ -102,6 +101,20 @@ func (l *Ledger[K]) take(owner K, want, least int) int {
 	l.held[owner] += n
 	l.taken += n
 	return n
+}
+
+// Want says for an owner of a ledger that lends that it will want places, whether or not
+// it is refused.
+func (l *Ledger[K]) Want(owner K) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.want(owner)
+}
+
+func (l *Ledger[K]) want(owner K) {
+	if _, wants := l.wants[owner]; wants || len(l.wants) < maxWanting {
+		l.wants[owner] = l.now().Add(wantFor)
+	}
 }
 
 // low reports whether an owner holds less than each of two get that both want more.
@@ -191,13 +204,8 @@ func (l *Ledger[K]) Give(owner K, n int) {
 	}
 }
 
-// Most is how many places an owner may hold that is alone.
-func (l *Ledger[K]) Most() int {
-	if l.now != nil {
-		return l.places
-	}
-	return Limit(l.share, l.places, 0)
-}
+// Most is the share of an owner beside whom nobody holds a place.
+func (l *Ledger[K]) Most() int { return Limit(l.share, l.places, 0) }
 
 // Full reports whether no place is left for anybody.
 func (l *Ledger[K]) Full() bool { return l.Taken() >= l.places }

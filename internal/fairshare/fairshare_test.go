@@ -164,6 +164,11 @@ func TestLendingProperties(t *testing.T) {
 					move(who, want)
 				}
 			},
+			"want": func(t *rapid.T) {
+				who := owner.Draw(t, "who")
+				l.Want(who)
+				wants[who] = now.Add(wantFor)
+			},
 			"give": func(t *rapid.T) {
 				who := owner.Draw(t, "who")
 				n := rapid.IntRange(0, held[who]).Draw(t, "n")
@@ -224,7 +229,7 @@ func TestWhoeverIsRefusedFindsRoom(t *testing.T) {
 func TestALedgerLends(t *testing.T) {
 	now := time.Unix(0, 0)
 	l := NewLending[string](10, Half, func() time.Time { return now })
-	assert.Equal(t, 10, l.Most())
+	assert.Equal(t, 5, l.Most())
 	assert.Equal(t, 10, l.Take("a", 99))
 	assert.Zero(t, l.Take("a", 1), "its own wish binds nobody")
 	assert.Zero(t, l.Excess("a"))

@@ -55,54 +55,39 @@ func bandOf(bands []Band, name string) *Band {
 	return nil
 }
 
-// matches reports whether name is like pattern.
+// matches reports whether name is like pattern, in which `*` stands for any text.
 func matches(pattern, name string) bool {
-	head, rest, wild := strings.Cut(pattern, "*")
-	if !wild {
-		return name == pattern
-	}
-	if !strings.HasPrefix(name, head) {
-		return false
-	}
-	name = name[len(head):]
-	for {
-		part, after, more := strings.Cut(rest, "*")
-		if !more {
-			return strings.HasSuffix(name, part)
-		}
-		i := strings.Index(name, part)
-		if i < 0 {
+	parts := strings.Split(pattern, "*")
+	last := len(parts) - 1
+	for i, part := range parts[:last] {
+		at := strings.Index(name, part)
+		if at < 0 || i == 0 && at > 0 {
 			return false
 		}
-		name, rest = name[i+len(part):], after
+		name = name[at+len(part):]
 	}
+	return strings.HasSuffix(name, parts[last]) && (last > 0 || name == pattern)
 }
 
 // holds reports whether old will do for value. Both are of the same kind.
 func (b *Band) holds(kind Kind, old, value uint64) bool {
-	if b == nil {
+	if b == nil || kind == KindHash {
 		return false
 	}
-	switch kind {
-	case KindInt:
-		o, v := int64(old), int64(value)
-		if (o == 0) != (v == 0) {
-			return false
-		}
-		distance := uint64(max(o, v)) - uint64(min(o, v)) // exact, modulo 2^64
-		// Beyond 2^53 a float64 does not tell neighbours apart.
-		return distance <= 1<<53 && float64(distance) <= b.around(float64(v))
-	case KindDouble:
-		o, v := math.Float64frombits(old), math.Float64frombits(value)
-		if (o == 0) != (v == 0) {
-			return false
-		}
-		distance := math.Abs(o - v)
-		// False for NaN, and for infinities by the second.
-		return distance <= b.around(v) && distance <= math.MaxFloat64
-	case KindHash:
+	o, v, most := kind.float(old), kind.float(value), math.MaxFloat64
+	distance := math.Abs(o - v)
+	if kind == KindInt {
+		// Beyond 2^53 a float64 does not tell neighbours apart. The distance is exact, modulo 2^64.
+		distance, most = float64(uint64(max(int64(old), int64(value)))-uint64(min(int64(old), int64(value)))), 1<<53
 	}
-	return false
+	// False for NaN, and for infinities by most.
+	return (o == 0) == (v == 0) && distance <= max(b.Absolute, b.Relative*math.Abs(v)) && distance <= most
 }
 
-func (b *Band) around(v float64) float64 { return max(b.Absolute, b.Relative*math.Abs(v)) }
+// float is the number that a value is, not for KindHash.
+func (k Kind) float(value uint64) float64 {
+	if k == KindInt {
+		return float64(int64(value))
+	}
+	return math.Float64frombits(value)
+}

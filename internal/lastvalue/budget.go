@@ -58,21 +58,19 @@ func (t *Table) recount(n *node) {
 // reports whether there is any.
 func (r *Report) reserve(bytes int) bool {
 	n, t := r.node, r.table
-	if len(n.entries) >= t.set.MaxSeriesPerNode {
+	switch {
+	case len(n.entries) >= t.set.MaxSeriesPerNode:
 		r.limit = LimitNodeSeries
-		return false
-	}
-	if !t.room.TakeAll(n.cluster, 1) {
+	case !t.room.TakeAll(n.cluster, 1):
 		r.limit = t.pressure.on(LimitSeries, n.cluster)
-		return false
-	}
-	if !t.bytes.TakeAll(n.cluster, bytes) {
+	case !t.bytes.TakeAll(n.cluster, bytes):
 		t.room.Give(n.cluster, 1)
 		r.limit = t.pressure.on(LimitBytes, n.cluster)
-		return false
+	default:
+		n.bytes += bytes
+		return true
 	}
-	n.bytes += bytes
-	return true
+	return false
 }
 
 // holdBeat makes room for the node's heartbeat beyond its cluster's share, once. A
@@ -96,7 +94,7 @@ const maxPressed = 1024
 // Sweep. The next Sweep makes room for them.
 type pressure struct {
 	mu       sync.Mutex
-	clusters map[uint64]struct{}
+	clusters map[uint64]bool
 }
 
 // on notes that a cluster found no room, and returns the limit.
@@ -104,10 +102,10 @@ func (p *pressure) on(limit Limit, cluster uint64) Limit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.clusters == nil {
-		p.clusters = map[uint64]struct{}{}
+		p.clusters = map[uint64]bool{}
 	}
 	if len(p.clusters) < maxPressed {
-		p.clusters[cluster] = struct{}{}
+		p.clusters[cluster] = true
 	}
 	return limit
 }
@@ -121,34 +119,28 @@ func (t *Table) Pressed() bool {
 
 // wanted is the room that a Sweep makes.
 type wanted struct {
-	clusters map[uint64]struct{}
+	clusters map[uint64]bool
 	nodes    int // that may leave though they report
 }
 
-// take begins the pressure of the next Sweep.
+// take begins the pressure of the next Sweep. A Sweep takes no more than one in 16 nodes
+// from clusters over their share, so that one node of another cluster does not cost them half.
 func (p *pressure) take(t *Table) wanted {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w := wanted{p.clusters, t.set.MaxNodes/sweepPart + 1}
+	w := wanted{p.clusters, t.set.MaxNodes/16 + 1}
 	p.clusters = nil
 	return w
 }
 
-// sweepPart: a Sweep takes no more than one in so many nodes from clusters over their share,
-// so that one node of another cluster does not cost them half.
-const sweepPart = 16
-
 // leaves reports whether a node makes room: one that does not report any more, for its own
 // cluster, and any of a cluster that is over its share, where another cluster wants room.
 func (w *wanted) leaves(t *Table, n *node, now time.Duration) bool {
-	if len(w.clusters) == 0 {
-		return false
-	}
 	// Nobody has to come back under a name that was made up, so one report buys little time.
-	if _, pressed := w.clusters[n.cluster]; pressed && n.silent(now, onceReported/2) {
+	if w.clusters[n.cluster] && n.silent(now, onceReported/2) {
 		return true
 	}
-	over := w.nodes > 0 && (t.places.Excess(n.cluster) > 0 || t.room.Excess(n.cluster) > 0 || t.bytes.Excess(n.cluster) > 0)
+	over := len(w.clusters) > 0 && w.nodes > 0 && max(t.places.Excess(n.cluster), t.room.Excess(n.cluster), t.bytes.Excess(n.cluster)) > 0
 	if over {
 		w.nodes--
 	}

@@ -169,20 +169,6 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestOfANodeWithoutRoomNothingIsSaid(t *testing.T) {
-	tb := newTable(func(s *Settings) { s.MaxNodes, s.DropOver = 1, true })
-	push{Table: tb}.send(integer(1, 1))
-	m := push{Table: tb, node: "b"}.begin(integer(1, 1), end(2))
-	assert.Equal(t, []Verdict{Over, Over}, m.verdicts)
-	assert.Zero(t, m.beat)
-	m.Open(push{node: "b"}.key(), func() ([]Attr, bool) { return nil, true })
-	assert.True(t, m.Drops())
-	assert.False(t, m.Inline())
-	m.Done()
-	assert.Empty(t, m.Nodes(nil))
-	m.Accepted()
-}
-
 // A node without room for a further series goes on to say that it lives.
 func TestAHeartbeatFindsRoomBeyondTheShare(t *testing.T) {
 	p := push{Table: newTable(func(s *Settings) { s.MaxSeries, s.DropOver = 1, true })}

@@ -450,8 +450,10 @@ func seriesOf(name string, point, resource []Attr) string {
 	set := map[string]string{model.MetricNameLabel: name}
 	var names []Attr
 	for _, key := range identity.Attributes {
-		if text := textOf(resource, key); text != "" {
-			names = append(names, attr(key, text))
+		for _, a := range resource {
+			if a.Key == key && a.text() != "" {
+				names = append(names, a)
+			}
 		}
 	}
 	claim := func(a Attr) bool { return promtext.LabelName(a.Key) == "k8s_cluster_name" } // of another cluster

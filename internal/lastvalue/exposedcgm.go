@@ -3,7 +3,7 @@
 package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/lastvalue"
 
 import (
-	"math"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -13,69 +13,59 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// gpuAt is a GPU or slice of a node that is written.
-type gpuAt struct {
-	node *shown
-	id   uint64 // hash of hw.id
+const (
+	// maxGPUBytes bounds what a text holds of its GPUs, for about 130,000 of them.
+	maxGPUBytes = 64 << 20
+	// gpuBytes are a GPU's beside its labels.
+	gpuBytes = 250
+)
+
+// dcgmText is the part of a text that has dcgm-exporter's names.
+type dcgmText struct {
+	*scrape
+	gpus     map[gpuAt]*dcgmGPU
+	byLabels map[string]*dcgmGPU
+	order    []*dcgmGPU
+	room     int // of maxGPUBytes
 }
 
-// dcgmGPU is a GPU under dcgm-exporter's names.
+// gpuAt is a GPU or slice of a node, by the hash of hw.id.
+type gpuAt struct {
+	node *shown
+	id   uint64
+}
+
 type dcgmGPU struct {
-	labels string
-	whole  *dcgmGPU // that a slice is of
-	pods   []string // of its containers, as labels; with several it has none
-	jobs   []string // likewise
-	sum    float64  // of the name at hand
-	has    bool
+	node     *shown
+	labels   string
+	address  string   // on the PCI bus
+	whole    *dcgmGPU // that a slice is of
+	pod, job holder
+	hidden   bool
+	sum      float64 // of the name at hand
+	has      bool
+}
+
+// holder is who holds a GPU, as labels. One that several hold has labels of none.
+type holder struct {
+	labels  string
+	several bool
+}
+
+func (h *holder) add(labels string) {
+	h.several = h.several || h.labels != "" && labels != "" && labels != h.labels
+	h.labels = cmp.Or(h.labels, labels)
 }
 
 // dcgm writes the GPUs under dcgm-exporter's names, each joined with what the node says of
-// it. It takes some 500 bytes for a GPU while it does so.
+// it.
 func (s *scrape) dcgm() error {
-	gpus, order := map[gpuAt]*dcgmGPU{}, []*dcgmGPU(nil)
-	byLabels, addresses := map[string]gpuAt{}, map[gpuAt]string{}
-	s.points(gpusemconv.MetricGPUInfo, func(at gpuAt, attrs []Attr, _ float64) {
-		whole, address := at, textOf(attrs, "gpu.pci.bus_id")
-		if parent := textOf(attrs, gpusemconv.AttrHWParent); parent != "" {
-			whole.id = HashString(parent)
-		}
-		if address != "" {
-			addresses[whole] = address // a slice comes after its GPU, and tells none
-		}
-		labels := s.dcgmLabels(at.node, attrs, addresses[whole])
-		if labels == "" || gpus[at] != nil {
-			return
-		}
-		if other, twice := byLabels[labels]; twice { // the later report counts
-			s.hide(at.node.cluster, HiddenDuplicate, 1)
-			if other.node.beat >= at.node.beat {
-				return
-			}
-			delete(gpus, other)
-		}
-		g := &dcgmGPU{labels: labels, whole: gpus[whole]}
-		byLabels[labels], gpus[at], order = at, g, append(order, g)
-	})
-	s.points(gpusemconv.MetricGPUAllocation, func(at gpuAt, attrs []Attr, value float64) {
-		if g := gpus[at]; g != nil && value > 0 {
-			var h reading.Holder
-			for i := range attrs {
-				h.Name(attrs[i].Key, attrs[i].text())
-			}
-			addLabels(&g.pods, [2]string{"pod", h.Pod}, [2]string{"namespace", h.Namespace}, [2]string{"container", h.Container})
-			addLabels(&g.jobs, [2]string{"hpc_job", h.Job})
-		}
-	})
-	for _, g := range order {
-		for _, held := range [...][]string{g.pods, g.jobs} {
-			if len(held) == 1 {
-				g.labels += held[0]
-			}
-		}
-	}
+	d := &dcgmText{scrape: s, gpus: map[gpuAt]*dcgmGPU{}, byLabels: map[string]*dcgmGPU{}, room: maxGPUBytes}
+	d.points(gpusemconv.MetricGPUInfo, d.add)
+	d.points(gpusemconv.MetricGPUAllocation, d.allocate)
 	for i := range dcgmnames.All {
 		if n := &dcgmnames.All[i]; n.Metric != "" {
-			if err := s.dcgmFamily(n, gpus, order); err != nil {
+			if err := d.name(n); err != nil {
 				return err
 			}
 		}
@@ -83,114 +73,140 @@ func (s *scrape) dcgm() error {
 	return nil
 }
 
-// dcgmFamily writes a name of all GPUs that have a value of it.
-func (s *scrape) dcgmFamily(n *dcgmnames.Name, gpus map[gpuAt]*dcgmGPU, order []*dcgmGPU) error {
-	for _, g := range order {
+// takes takes room for what is held of a node's GPU.
+func (d *dcgmText) takes(node *shown, bytes int) bool {
+	if bytes > maxLine || bytes > d.room {
+		d.hide(node.cluster, HiddenLong, 1)
+		return false
+	}
+	d.room -= bytes
+	return true
+}
+
+// add takes a GPU or slice that a node tells of. Of two with the same labels the one counts
+// whose node reported last.
+func (d *dcgmText) add(at gpuAt, text func(key string) string, _ float64) {
+	g := &dcgmGPU{node: at.node, address: text("gpu.pci.bus_id")}
+	index, id, model, instance, profile := text(gpusemconv.AttrGPUIndex), text(gpusemconv.AttrHWID), text(gpusemconv.AttrHWModel), "", ""
+	if parent := text(gpusemconv.AttrHWParent); parent != "" {
+		if instance = text(gpusemconv.AttrGPUInstance); instance == "" {
+			return // slices of a GPU cannot be told apart
+		}
+		id = parent
+		model, profile, _ = strings.Cut(model, " MIG ")
+		if g.whole = d.gpus[gpuAt{at.node, HashString(parent)}]; g.whole != nil && g.address == "" {
+			g.address = g.whole.address
+		}
+	}
+	g.labels = labelsOf("gpu", index, "UUID", id, "pci_bus_id", g.address, "device", "nvidia"+index, "modelName", model,
+		"GPU_I_PROFILE", profile, "GPU_I_ID", instance,
+		// The first is dcgm-exporter's until May 2026, the second its later one.
+		"Hostname", g.node.name, "hostname", g.node.name,
+		"DCGM_FI_DRIVER_VERSION", text("hw.driver_version"), d.cluster.name, g.node.cluster)
+	if d.gpus[at] != nil || !d.takes(g.node, gpuBytes+len(g.labels)) {
+		return
+	}
+	d.gpus[at], d.order = g, append(d.order, g)
+	if other := d.byLabels[g.labels]; other != nil {
+		d.hide(g.node.cluster, HiddenDuplicate, 1)
+		if g.hidden = other.node.reported >= g.node.reported; g.hidden {
+			return
+		}
+		other.hidden = true
+	}
+	d.byLabels[g.labels] = g
+}
+
+// allocate takes who holds a GPU.
+func (d *dcgmText) allocate(at gpuAt, text func(key string) string, value float64) {
+	g := d.gpus[at]
+	if g == nil || g.hidden || value <= 0 {
+		return
+	}
+	pod := labelsOf("pod", text(gpusemconv.AttrPodName), "namespace", text(gpusemconv.AttrNamespaceName),
+		"container", text(gpusemconv.AttrContainerName))
+	job := labelsOf("hpc_job", text(gpusemconv.AttrJobID))
+	if g.hidden = !d.takes(g.node, len(pod)+len(job)); !g.hidden {
+		g.pod.add(pod)
+		g.job.add(job)
+	}
+}
+
+// read reads the values that the GPUs have of a name.
+func (d *dcgmText) read(n *dcgmnames.Name) {
+	for _, g := range d.order {
 		g.sum, g.has = 0, false
 	}
-	s.points(n.Metric, func(at gpuAt, attrs []Attr, value float64) {
-		if g := gpus[at]; g != nil && !slices.ContainsFunc(n.Attributes, func(a dcgmnames.Attribute) bool { return textOf(attrs, a.Key) != a.Value }) {
-			g.sum, g.has = g.sum+value, true
-		}
-	})
-	for _, metric := range n.Less {
-		s.points(metric, func(at gpuAt, _ []Attr, value float64) {
-			if g := gpus[at]; g != nil {
+	for i, metric := range append([]string{n.Metric}, n.Less...) {
+		d.points(metric, func(at gpuAt, text func(key string) string, value float64) {
+			other := func(a dcgmnames.Attribute) bool { return text(a.Key) != a.Value }
+			switch g := d.gpus[at]; {
+			case g == nil:
+			case i > 0:
 				g.sum -= value
+			case !slices.ContainsFunc(n.Attributes, other):
+				g.sum, g.has = g.sum+value, true
 			}
 		})
 	}
-	for _, g := range order {
+	for _, g := range d.order {
 		if g.has && g.whole != nil {
 			g.whole.has = false // dcgm-exporter has rows of slices or of their GPU, so that sums hold
 		}
 	}
-	header, before := len(s.buf), s.exposed.Series
-	kind := map[bool]promtext.Type{false: promtext.Gauge, true: promtext.Counter}[n.Counter]
-	s.buf = promtext.AppendFamily(s.buf, n.DCGM, n.Help+" ("+n.Unit+").", kind, s.OpenMetrics, true)
-	for _, g := range order {
-		if !g.has {
+}
+
+// name writes a name of all GPUs that have a value of it.
+func (d *dcgmText) name(n *dcgmnames.Name) error {
+	d.read(n)
+	f := &family{name: n.DCGM, help: n.Help + " (" + n.Unit + ").", kind: promtext.Gauge}
+	if n.Counter {
+		f.kind = promtext.Counter
+	}
+	for _, g := range d.order {
+		if !g.has || g.hidden {
 			continue
 		}
-		s.buf = append(append(append(s.buf, n.DCGM...), '{'), g.labels[1:]...)
-		s.buf = append(promtext.AppendFloat(append(s.buf, "} "...), n.Compute(g.sum)), '\n')
-		s.exposed.Series++
-		if err := s.flush(); err != nil {
+		d.text = append(append(append(d.text[:0], n.DCGM...), '{'), g.labels[1:]...)
+		for _, h := range [...]*holder{&g.pod, &g.job} {
+			if !h.several {
+				d.text = append(d.text, h.labels...)
+			}
+		}
+		d.text = append(promtext.AppendFloat(append(d.text, "} "...), n.Compute(g.sum)), '\n')
+		if err := d.write(f, d.text, 1); err != nil {
 			return err
 		}
 	}
-	s.endFamily(header, before)
 	return nil
 }
 
 // points yields what the nodes say of their GPUs by a metric of the catalogue.
-func (s *scrape) points(metric string, yield func(at gpuAt, attrs []Attr, value float64)) {
+func (s *scrape) points(metric string, yield func(at gpuAt, text func(key string) string, value float64)) {
 	m := reading.ByName(metric)
-	name := promtext.MetricName(m.Name, m.Unit, [...]promtext.Kind{
+	f := s.byName[promtext.MetricName(m.Name, m.Unit, [...]promtext.Kind{
 		reading.Gauge: promtext.KindGauge, reading.Counter: promtext.KindCounter, reading.UpDownCounter: promtext.KindNonMonotonic,
-	}[m.Kind])
-	f, found := s.byName[name]
-	if !found {
+	}[m.Kind])]
+	if f == nil {
 		return
 	}
 	for v, runs := range s.nodesOf(f) {
-		v.mu.Lock()
 		s.each(f, v, runs, func(e *entry) {
-			attrs := v.names.attributes(e.attrs)
-			if id := textOf(attrs, gpusemconv.AttrHWID); id != "" {
-				value := float64(int64(e.value))
-				if e.kind() != KindInt {
-					value = math.Float64frombits(e.value)
-				}
-				yield(gpuAt{v, HashString(id)}, attrs, value)
+			text := func(key string) string { return v.names.text(e.attrs, key) }
+			if id := text(gpusemconv.AttrHWID); id != "" {
+				yield(gpuAt{v, HashString(id)}, text, e.kind().float(e.value))
 			}
 		})
-		v.mu.Unlock()
 	}
 }
 
-// dcgmLabels are those of a GPU, empty where it cannot be told apart: a slice has its
-// GPU's, and the number of its GPU instance.
-func (s *scrape) dcgmLabels(v *shown, attrs []Attr, address string) string {
-	index, id, model := textOf(attrs, gpusemconv.AttrGPUIndex), textOf(attrs, gpusemconv.AttrHWID), textOf(attrs, gpusemconv.AttrHWModel)
-	instance, profile := "", ""
-	if parent := textOf(attrs, gpusemconv.AttrHWParent); parent != "" {
-		if instance = textOf(attrs, gpusemconv.AttrGPUInstance); instance == "" {
-			return ""
-		}
-		id = parent
-		model, profile, _ = strings.Cut(model, " MIG ")
-	}
-	return labelsOf([][2]string{
-		{"gpu", index},
-		{"UUID", id},
-		{"pci_bus_id", address},
-		{"device", "nvidia" + index},
-		{"modelName", model},
-		{"GPU_I_PROFILE", profile},
-		{"GPU_I_ID", instance},
-		// The first is dcgm-exporter's until May 2026, the second its later one.
-		{"Hostname", v.name},
-		{"hostname", v.name},
-		{"DCGM_FI_DRIVER_VERSION", textOf(attrs, "hw.driver_version")},
-		{s.cluster.name, v.cluster},
-	})
-}
-
-// labelsOf are those that have a value, as text.
-func labelsOf(labels [][2]string) string {
+// labelsOf are the labels that have a value, as text, of names and values in turn.
+func labelsOf(pairs ...string) string {
 	var out []byte
-	for _, label := range labels {
-		if label[1] != "" {
-			out = promtext.AppendLabel(out, label[0], label[1])
+	for pair := range slices.Chunk(pairs, 2) {
+		if pair[1] != "" {
+			out = promtext.AppendLabel(out, pair[0], pair[1])
 		}
 	}
 	return string(out)
-}
-
-// addLabels adds to a GPU's holders of a kind, as far as one differs from several.
-func addLabels(to *[]string, labels ...[2]string) {
-	if text := labelsOf(labels); len(*to) < 2 && text != "" && !slices.Contains(*to, text) {
-		*to = append(*to, text)
-	}
 }

@@ -113,3 +113,21 @@ func TestAGPUIsThereOnceUnderDCGMsNames(t *testing.T) {
 		assert.True(t, slices.ContainsFunc(lines, func(line string) bool { return strings.HasSuffix(line, "} 200") }), lines)
 	}
 }
+
+// TestLabelsOfGPUsAreBounded: a GPU whose labels have no room is not there under
+// dcgm-exporter's names, and is counted.
+func TestLabelsOfGPUsAreBounded(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	tb := newTable(roomy)
+	tell(tb, 0, host("c", "a"),
+		say("hw.gpu.info", "GPU-0", 1, "gpu.index", "0"), say("hw.power", "GPU-0", 100),
+		say("hw.gpu.info", "GPU-1"+long, 1, "gpu.index", long, "hw.driver_version", long), say("hw.power", "GPU-1"+long, 100))
+	require.Len(t, dcgmOf(t, &Exposition{DCGM: true}, tb, 0), 1)
+	_, done := written(t, forever(Exposition{DCGM: true}), tb, 0)
+	assert.Equal(t, 1, done.Hidden["c"][HiddenLong])
+
+	d := &dcgmText{scrape: &scrape{Exposed: Exposed{Hidden: map[string]*[hiddenReasons]int{}}}, room: 300}
+	assert.True(t, d.takes(&shown{cluster: "c"}, 200))
+	assert.False(t, d.takes(&shown{cluster: "c"}, 200), "all GPUs have a bound together")
+	assert.Equal(t, 1, d.Hidden["c"][HiddenLong])
+}

@@ -3,10 +3,10 @@
 package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/lastvalue"
 
 import (
-	"encoding/binary"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/gpu-collector/gpu-collector/internal/promtext"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
@@ -15,21 +15,21 @@ import (
 // shown is a node that is written.
 type shown struct {
 	*node
-	layout        uint32
 	cluster, name string
-	beat          uint64
-	group         int32 // of nodes whose series may have the same labels
-	runs, end     int   // in scrape.found
-
-	text   []byte  // its labels as each of its lines has them
-	labels []label // likewise
-	named  int     // where its names end in text
-	rest   int     // and in labels
-	apart  int     // where what sets its group apart ends in text
+	reported      uint64  // its heartbeat when the scrape began
+	found         uint32  // its layout when its runs were found
+	group         int     // of nodes whose series may have the same labels
+	called        string  // the text of its names
+	labels        []label // as each of its lines has them, its names first
+	named, apart  int     // of labels: its names, and those that set it apart from other nodes
+	size          int     // of labels' text
 }
 
-// own is what sets the node apart from those whose series have other labels.
-func (v *shown) own() []byte { return v.text[:v.apart] }
+// compare orders nodes by what sets them apart. It is 0 where their series may have the
+// same labels.
+func (v *shown) compare(other *shown) int {
+	return slices.CompareFunc(v.labels[:v.apart], other.labels[:other.apart], func(a, b label) int { return strings.Compare(a.text, b.text) })
+}
 
 // labelName is a label's name and the hash of it.
 type labelName struct {
@@ -37,84 +37,97 @@ type labelName struct {
 	hash uint64
 }
 
+// label is a node's.
 type label struct {
-	name uint64 // its hash
-	hash uint64 // of name and value
-	end  int    // in shown.text
+	name, hash uint64 // of its name, and of text
+	text       string // as promtext.AppendLabel has it
 }
 
-// line is a rendered series of the group at hand.
+// line is a rendered series of the nodes at hand.
 type line struct {
-	hash     uint64
-	from, to int
+	hash     uint64 // of its labels, in any order
+	from, to int    // in scrape.text
 	time     uint32
 	age      uint16
 	dead     bool
 }
 
-// The labels that Prometheus makes of what names a service.
-const (
-	jobLabel      = "job"
-	instanceLabel = "instance"
-)
-
-// resource renders the node's labels: of its attributes those that are asked for, and
-// `job` and `instance` as OpenTelemetry's rules for Prometheus make them. Its names come
-// first: a point cannot claim others, for whoever may speak for a cluster may not speak for
-// another.
-func (s *scrape) resource(v *shown, attrs []Attr, only []string) {
-	wanted := func(only []string, key string) bool {
-		return len(only) == 0 || key == identity.Cluster || slices.Contains(only, key)
+// show takes a node that is to be written.
+func (s *scrape) show(n *node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.evicted || s.now-n.heard > s.Expiration {
+		return
 	}
-	// Where all are asked for besides some, each that does not fit is counted once.
-	again := len(only) == 0 && len(s.Attributes) > 0
-	add := func(key, value string) {
-		name := s.labelName([]byte(key))
-		if value == "" || (name == s.cluster && key != identity.Cluster) ||
-			slices.ContainsFunc(v.labels, func(l label) bool { return l.name == name.hash }) {
-			return
+	attrs := n.names.attributes(n.attrs)
+	names := Identify(attrs)
+	v := shown{node: n, cluster: names.Cluster("", ""), name: names.Node(), reported: n.beat}
+	if s.Cluster == nil || v.cluster == *s.Cluster {
+		s.label(&v, attrs)
+		s.nodes = append(s.nodes, v)
+		if n.without > 0 {
+			s.hide(v.cluster, HiddenLabel, int(n.without))
 		}
-		from := len(v.text)
-		if v.text = promtext.AppendLabel(v.text, name.name, value); len(v.text) <= maxResourceText {
-			v.labels = append(v.labels, label{name.hash, HashBytes(v.text[from:]), len(v.text)})
-			return
-		}
-		v.text = v.text[:from]
-		if !again || key != jobLabel && key != instanceLabel && !wanted(s.Attributes, key) {
-			s.hide(v.cluster, HiddenLabel, 1)
-		}
-	}
-	for _, key := range identity.Attributes {
-		if wanted(only, key) {
-			add(key, textOf(attrs, key))
-		}
-	}
-	v.named, v.rest = len(v.text), len(v.labels)
-	job := textOf(attrs, "service.name")
-	if space := textOf(attrs, "service.namespace"); space != "" && job != "" {
-		job = space + "/" + job
-	}
-	add(jobLabel, job)
-	add(instanceLabel, textOf(attrs, "service.instance.id"))
-	for i := range attrs {
-		if a := &attrs[i]; wanted(only, a.Key) {
-			add(a.Key, a.text())
-		}
-	}
-	if v.apart = v.named; !slices.ContainsFunc(identity.Attributes[1:], func(key string) bool { return wanted(only, key) }) {
-		v.apart = len(v.text) // no name is among them
-	}
-	if v.without > 0 && len(only) == 0 {
-		s.hide(v.cluster, HiddenLabel, int(v.without))
 	}
 }
 
-// keepNames bounds the names that a scrape remembers.
-const keepNames = 1 << 12
+// asked reports whether an attribute of a node is a label of each of its series.
+func (s *scrape) asked(key string) bool {
+	return len(s.Attributes) == 0 || key == identity.Cluster || slices.Contains(s.Attributes, key)
+}
+
+// label makes the node's labels: of its attributes those that are asked for, and `job` and
+// `instance` as OpenTelemetry's rules for Prometheus make them. Its names come first: a
+// point cannot claim others, for whoever may speak for a cluster may not speak for another.
+func (s *scrape) label(v *shown, attrs []Attr) {
+	for _, key := range identity.Attributes {
+		if s.asked(key) {
+			s.addLabel(v, key, v.names.text(v.attrs, key))
+		}
+	}
+	v.named = len(v.labels)
+	for i := range v.labels {
+		v.called += v.labels[i].text
+	}
+	job := v.names.text(v.attrs, "service.name")
+	if space := v.names.text(v.attrs, "service.namespace"); space != "" && job != "" {
+		job = space + "/" + job
+	}
+	s.addLabel(v, "job", job)
+	s.addLabel(v, "instance", v.names.text(v.attrs, "service.instance.id"))
+	for i := range attrs {
+		if s.asked(attrs[i].Key) {
+			s.addLabel(v, attrs[i].Key, attrs[i].text())
+		}
+	}
+	if v.apart = v.named; !slices.ContainsFunc(identity.Attributes[1:], s.asked) {
+		v.apart = len(v.labels) // nobody asks for the names
+	}
+}
+
+// addLabel adds a label to a node's, unless it has one of that name, or has no room.
+func (s *scrape) addLabel(v *shown, key, value string) {
+	name := s.labelName([]byte(key))
+	same := func(l label) bool { return l.name == name.hash }
+	if value == "" || name == s.cluster && key != identity.Cluster || slices.ContainsFunc(v.labels, same) {
+		return
+	}
+	text := string(promtext.AppendLabel(nil, name.name, value))
+	if v.size+len(text) > maxResourceText {
+		s.hide(v.cluster, HiddenLabel, 1)
+		return
+	}
+	v.size += len(text)
+	v.labels = append(v.labels, label{name.hash, HashString(text), text})
+}
+
+// keepNames bounds the names that a scrape remembers, keepLines the lines whose room in the
+// map is kept: it would be cleared for each node.
+const keepNames, keepLines = 1 << 12, 1 << 8
 
 func (s *scrape) labelName(key []byte) labelName {
-	l, ok := s.labelNames[string(key)]
-	if !ok {
+	l, known := s.labelNames[string(key)]
+	if !known {
 		if len(s.labelNames) == keepNames {
 			clear(s.labelNames)
 		}
@@ -125,164 +138,108 @@ func (s *scrape) labelName(key []byte) labelName {
 	return l
 }
 
-// each yields the node's series of a family. The node's lock is held. Where a sweep
-// has moved them, they are looked for among all.
-func (s *scrape) each(f int32, v *shown, runs []run, yield func(*entry)) {
-	if v.evicted {
-		return
-	}
-	if v.node.layout != v.layout {
-		for i := range v.entries {
-			e := &v.entries[i]
-			if e.is(gone) || e.metric == 0 || e.kind() == KindHash {
-				continue
-			}
-			// Metrics that came since the scrape began have no family in it.
-			if at, known := s.byMetric[v.names.metrics[e.metric-1]]; known && at == f {
-				yield(e)
+// render renders a node's series of a family, or that which the text adds.
+func (s *scrape) render(f *family, v *shown, e *entry) {
+	switch {
+	case e == nil && f == s.info:
+		all, attrs := *v, v.names.attributes(v.attrs)
+		all.labels = slices.Clip(v.labels)
+		for i := range attrs {
+			if !s.asked(attrs[i].Key) {
+				s.addLabel(&all, attrs[i].Key, attrs[i].text())
 			}
 		}
-		return
+		s.series(&all, f.name, &entry{value: 1, bits: s.tick})
+	case e == nil:
+		s.series(v, f.name, &entry{value: v.reported / 1e9, bits: s.tick})
+	case f == s.beat && v.reported != 0 && len(v.names.set(e.attrs)) == 0:
+		// The heartbeat is from the tier before, and not newer.
+	default:
+		s.series(v, f.name, e)
 	}
-	for _, r := range runs {
-		for i := r.from; i < r.to; i++ {
-			if e := &v.entries[i]; !e.is(gone) && e.kind() != KindHash {
-				yield(e)
-			}
-		}
-	}
-}
-
-// render renders a node's series of a family.
-func (s *scrape) render(f int32, v *shown, runs []run) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.evicted {
-		return
-	}
-	name := s.families[f].name
-	if runs[0].from == runs[0].to {
-		runs = runs[1:]
-		if f == s.info {
-			all := shown{node: v.node, cluster: v.cluster}
-			s.resource(&all, v.names.attributes(v.attrs), nil)
-			s.series(&all, name, &entry{value: 1, bits: s.tick})
-		} else {
-			s.series(v, name, &entry{value: v.beat / 1e9, bits: s.tick})
-		}
-	}
-	s.each(f, v, runs, func(e *entry) {
-		if f == s.beat && v.beat != 0 && len(v.names.set(e.attrs)) == 0 {
-			return // from the tier before, and not newer
-		}
-		s.series(v, name, e)
-	})
 }
 
 // series renders a line. Of labels with the same name the first counts: those of the
 // node's names, then the point's, then the rest of the resource's.
 func (s *scrape) series(v *shown, name string, e *entry) {
-	l := line{from: len(s.buf), time: e.time}
-	s.buf = append(s.buf, name...)
-	open := len(s.buf)
-	s.buf = append(s.buf, v.text[:v.named]...)
+	l := line{from: len(s.text), time: e.time, age: (s.tick - e.heard()) & heardMask}
+	if l.age > heardMask/2 { // heard since the scrape began
+		l.age = 0
+	}
+	s.text = append(s.text, name...)
+	open := len(s.text)
 	s.has = append(s.has[:0], s.cluster.hash)
-	for i := range v.labels[:v.rest] {
+	s.text = append(s.text, v.called...)
+	for i := range v.labels[:v.named] {
 		s.has, l.hash = append(s.has, v.labels[i].name), l.hash+v.labels[i].hash
 	}
 	for refs := v.names.set(e.attrs); len(refs) > 0; refs = refs[2:] {
 		key, kind, value := v.names.pair(refs)
-		label := s.labelName(key)
-		if len(value) == 0 || slices.Contains(s.has, label.hash) {
+		name := s.labelName(key)
+		if len(value) == 0 || slices.Contains(s.has, name.hash) {
 			continue
 		}
-		from := len(s.buf)
-		if kind == AttrString {
-			s.buf = promtext.AppendLabel(s.buf, label.name, value)
-		} else {
-			var digits [32]byte
-			s.buf = promtext.AppendLabel(s.buf, label.name, appendNumber(digits[:0], kind, binary.LittleEndian.Uint64(value)))
-		}
-		s.has, l.hash = append(s.has, label.hash), l.hash+HashBytes(s.buf[from:])
+		var digits [32]byte
+		from := len(s.text)
+		s.text = promtext.AppendLabel(s.text, name.name, textOf(digits[:0], kind, value))
+		s.has, l.hash = append(s.has, name.hash), l.hash+HashBytes(s.text[from:])
 	}
-	start := v.named
-	for i := v.rest; i < len(v.labels); i++ {
-		label := &v.labels[i]
-		if !slices.Contains(s.has, label.name) {
-			s.buf = append(s.buf, v.text[start:label.end]...)
-			l.hash += label.hash
+	for i := v.named; i < len(v.labels); i++ {
+		if label := &v.labels[i]; !slices.Contains(s.has, label.name) {
+			s.text, l.hash = append(s.text, label.text...), l.hash+label.hash
 		}
-		start = label.end
 	}
-	if len(s.buf)-l.from > maxLine || len(s.buf)-s.group > maxGroupText {
-		s.buf = s.buf[:l.from]
+	if len(s.text)-l.from > maxLine || len(s.text) > maxGroupText {
+		s.text = s.text[:l.from]
 		s.hide(v.cluster, HiddenLong, 1)
 		return
 	}
-	if len(s.buf) > open {
-		s.buf[open] = '{'
-		s.buf = append(s.buf, '}')
+	if len(s.text) > open {
+		s.text[open] = '{'
+		s.text = append(s.text, '}')
 	}
-	s.buf = append(s.buf, ' ')
+	s.text = append(s.text, ' ')
 	if e.kind() == KindInt {
-		s.buf = strconv.AppendInt(s.buf, int64(e.value), 10)
+		s.text = strconv.AppendInt(s.text, int64(e.value), 10)
 	} else {
-		s.buf = promtext.AppendFloat(s.buf, math.Float64frombits(e.value))
+		s.text = promtext.AppendFloat(s.text, math.Float64frombits(e.value))
 	}
-	s.buf = append(s.buf, '\n')
-	if l.to, l.age = len(s.buf), (s.tick-e.heard())&heardMask; l.age > heardMask/2 { // heard since the scrape began
-		l.age = 0
-	}
+	s.text = append(s.text, '\n')
+	l.to = len(s.text)
 	s.enter(v, l)
 }
 
-// keepLines is how many lines of a group leave their room in the map for the next.
-const keepLines = 1 << 8
-
-// begin starts a group of nodes with the same labels, mostly one.
-func (s *scrape) begin() {
-	if len(s.lines) > keepLines {
-		s.seen = map[uint64]int{}
-	} else {
-		clear(s.seen)
-	}
-	s.group, s.lines, s.dead = len(s.buf), s.lines[:0], 0
-}
-
-// enter takes note of a line. Of two with the same labels the one stays that was
-// heard last. Hashes of labels add up, so that their order does not matter.
+// enter takes note of a line. Of two with the same labels the one stays that was heard
+// last. Hashes of labels add up, so that their order does not matter.
 func (s *scrape) enter(v *shown, l line) {
 	if i, twice := s.seen[l.hash]; twice {
 		s.hide(v.cluster, HiddenDuplicate, 1)
 		old := &s.lines[i]
-		if l.age > old.age || (l.age == old.age && int32(l.time-old.time) <= 0) {
-			s.buf = s.buf[:l.from]
+		if l.age > old.age || l.age == old.age && int32(l.time-old.time) <= 0 {
+			s.text = s.text[:l.from]
 			return
 		}
 		old.dead = true
-		s.dead++
 	}
 	s.seen[l.hash] = len(s.lines)
 	s.lines = append(s.lines, l)
 }
 
-// end ends the group, without the lines that others took the place of, and writes the text
-// once it is long and the family that began with so many series has some.
-func (s *scrape) end(before int) error {
-	s.exposed.Series += len(s.lines) - s.dead
-	if s.dead > 0 {
-		to := s.group
-		for i := range s.lines {
-			if l := &s.lines[i]; !l.dead {
-				to += copy(s.buf[to:], s.buf[l.from:l.to])
-			}
+// end writes the lines of nodes with the same labels, mostly of one node, without those
+// that others took the place of.
+func (s *scrape) end(f *family) error {
+	size, lines := 0, 0
+	for i := range s.lines {
+		if l := &s.lines[i]; !l.dead {
+			size += copy(s.text[size:], s.text[l.from:l.to])
+			lines++
 		}
-		s.buf = s.buf[:to]
 	}
-	var err error
-	if s.exposed.Series > before {
-		err = s.flush()
+	err := s.write(f, s.text[:size], lines)
+	if len(s.lines) > keepLines {
+		s.seen = map[uint64]int{}
 	}
-	s.begin()
+	clear(s.seen)
+	s.text, s.lines = s.text[:0], s.lines[:0]
 	return err
 }

@@ -18,10 +18,7 @@ type NodeKey struct{ Hi, Lo uint64 }
 // up a resource with another node's key could make its changes look old.
 func KeyOf(identity []byte) NodeKey {
 	sum := sha256.Sum256(identity)
-	return NodeKey{
-		Hi: binary.BigEndian.Uint64(sum[:8]),
-		Lo: binary.BigEndian.Uint64(sum[8:16]),
-	}
+	return NodeKey{Hi: binary.BigEndian.Uint64(sum[:8]), Lo: binary.BigEndian.Uint64(sum[8:16])}
 }
 
 // seed is this process's alone: senders choose what is hashed, and could choose texts
@@ -34,26 +31,14 @@ func HashString(s string) uint64 { return maphash.String(seed, s) }
 // HashBytes returns the hash of b.
 func HashBytes(b []byte) uint64 { return maphash.Bytes(seed, b) }
 
-// salt is what hashes of numbers begin with.
-var salt = HashString("salt")
-
-// HashLength begins the hash of a list of so many numbers, which Mix continues.
-func HashLength(n int) uint64 { return Mix(salt, uint64(n)) }
-
 // Mix folds b into a. It is one-to-one in each argument, and so adds no collision where
 // only one argument differs. It is not symmetric.
 // Add the mixed hashes of a set's members for a hash that ignores their order.
 func Mix(a, b uint64) uint64 {
-	return finish(a*0x9e3779b97f4a7c15 + bits.RotateLeft64((b+1)*0xd6e8feb86659fd93, 32))
-}
-
-// finish is a bijection that spreads each bit over all (D. Stafford's variant
-// 13 of the MurmurHash3 finalizer, as in SplitMix64).
-func finish(h uint64) uint64 {
-	h ^= h >> 30
-	h *= 0xbf58476d1ce4e5b9
-	h ^= h >> 27
-	h *= 0x94d049bb133111eb
-	h ^= h >> 31
-	return h
+	h := a*0x9e3779b97f4a7c15 + bits.RotateLeft64((b+1)*0xd6e8feb86659fd93, 32)
+	// What follows is a bijection that spreads each bit over all (D. Stafford's variant 13 of
+	// the MurmurHash3 finalizer, as in SplitMix64).
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
 }

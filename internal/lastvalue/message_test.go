@@ -3,7 +3,6 @@
 package lastvalue
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"testing"
@@ -127,29 +126,6 @@ func TestWhatIsCleanIsWhatTheNextHopHas(t *testing.T) {
 	})
 }
 
-// Two messages of one node under way at once that both have a series.
-func TestOverlap(t *testing.T) {
-	for name, finish := range map[string]func(first, second *message){
-		"in order":       func(a, b *message) { a.Accepted(); b.Accepted() },
-		"crossed":        func(a, b *message) { b.Accepted(); a.Accepted() },
-		"first refused":  func(a, b *message) { a.Refused(); b.Accepted() },
-		"second refused": func(a, b *message) { a.Accepted(); b.Refused() },
-	} {
-		for _, value := range []int64{7, 8} {
-			t.Run(fmt.Sprint(name, value), func(t *testing.T) {
-				p := push{Table: newTable()}
-				p.send(integer(1, 1), integer(2, 2))
-				a, b := p.begin(integer(1, 7), integer(2, 2)), p.begin(integer(1, 8), integer(2, 2))
-				assert.Equal(t, []Verdict{Pass, Drop}, a.verdicts)
-				assert.Equal(t, []Verdict{Pass, Drop}, b.verdicts)
-				finish(a, b)
-				assert.Equal(t, []Verdict{Pass, Drop}, p.send(integer(1, value), integer(2, 2)).verdicts)
-				assert.Equal(t, []Verdict{Drop, Drop}, p.send(integer(1, value), integer(2, 2)).verdicts)
-			})
-		}
-	}
-}
-
 func TestWhatIsCollectedGoesOnce(t *testing.T) {
 	p := push{Table: newTable(collecting)}
 	assert.Equal(t, []Verdict{Drop, Drop, Pass, Pass}, p.send(integer(1, 1), sum(2, 2, 77), Point{Key: 3, Kind: KindHash}, integer(unnamed, 1)).verdicts)
@@ -162,9 +138,12 @@ func TestWhatIsCollectedGoesOnce(t *testing.T) {
 	}, m.has[2])
 	assert.InDelta(t, unix(0), m.has[2].Time, float64(2*time.Millisecond))
 	assert.Equal(t, unix(0), m.beat)
+	p.at += second
 	p.send(integer(1, 5), sum(2, 9, 77))
 	m.Accepted()
-	assert.Equal(t, []uint64{2}, p.flush().keys(), "it changed meanwhile")
+	m = p.flush()
+	assert.Equal(t, []uint64{2}, m.keys(), "it changed meanwhile")
+	assert.Equal(t, unix(second), m.beat, "and so did the heartbeat")
 	assert.Empty(t, p.flush().has)
 	assert.Empty(t, p.Pending())
 
@@ -202,50 +181,33 @@ func TestANodeInPieces(t *testing.T) {
 			count++
 			return count < 2
 		})
-		if next == 0 {
-			beat, _ = r.Beat(0)
-		}
+		beat, _ = r.Beat(from)
 		r.Done()
 		r.Accepted()
 		return next, beat
 	}
-	next, _ := piece(0)
+	next, beat := piece(0)
 	assert.Equal(t, 2, next)
+	assert.Equal(t, unix(0), beat)
+	p.at += second
 	p.send(integer(1, 5))
-	next, beat := piece(next)
+	next, beat = piece(next)
 	assert.Zero(t, next)
-	assert.NotZero(t, beat, "it comes last")
+	assert.Zero(t, beat)
 	assert.Equal(t, []uint64{1, 2, 3}, got)
 	assert.Len(t, p.Pending(), 1)
-	next, _ = piece(0)
-	assert.Zero(t, next)
+	next, beat = piece(0)
+	assert.Zero(t, next, "nothing is left")
+	assert.Equal(t, unix(second), beat)
 	assert.Equal(t, []uint64{1, 2, 3, 1}, got)
 	assert.Empty(t, p.Pending())
-}
 
-// The next hop may lose its state while a message is under way: that does not make clean what
-// the new one never saw, nor does it hold the heartbeat back.
-func TestResyncWhileUnderWay(t *testing.T) {
-	for _, name := range []string{"", "a"} {
-		for _, edit := range []func(*Settings){func(*Settings) {}, collecting} {
-			p := push{Table: newTable(edit, func(s *Settings) { s.HeartbeatInterval = time.Hour })}
-			m := p.begin(integer(1, 1))
-			if p.set.Collect {
-				m.Accepted()
-				m = p.held()
-			}
-			p.Resync(name)
-			m.Accepted()
-			m = p.send(integer(1, 1))
-			if p.set.Collect {
-				m = p.flush()
-			}
-			assert.Equal(t, []uint64{1}, m.keys())
-			assert.NotZero(t, m.beat)
-			p.send(integer(1, 1))
-			assert.Empty(t, p.flush().has)
-		}
-	}
+	p.send(integer(1, 6), integer(2, 6), integer(3, 6))
+	next, _ = piece(0)
+	p.at += second
+	p.send()
+	piece(next)
+	assert.Len(t, p.Pending(), 1, "the heartbeat alone")
 }
 
 func TestResyncByName(t *testing.T) {

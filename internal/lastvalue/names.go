@@ -3,6 +3,7 @@
 package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/lastvalue"
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/promtext"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 )
@@ -60,32 +60,32 @@ type Attr struct {
 	Type AttrType
 }
 
-// text is the attribute's value.
 func (a *Attr) text() string {
-	if a.Type == AttrString {
-		return a.Text
-	}
-	return string(appendNumber(nil, a.Type, a.Num))
+	return string(textOf(nil, a.Type, a.appendValue(nil)))
 }
 
-// appendNumber appends a value that is no text, as OpenTelemetry's AsString has it.
-func appendNumber(to []byte, t AttrType, num uint64) []byte {
+func (a *Attr) appendValue(to []byte) []byte {
+	if a.Type == AttrString {
+		return append(to, a.Text...)
+	}
+	return binary.LittleEndian.AppendUint64(to, a.Num)
+}
+
+// textOf is the text of what appendValue appends, as OpenTelemetry's AsString has it. A
+// number's is in room.
+func textOf(room []byte, t AttrType, value []byte) []byte {
+	if t == AttrString {
+		return value
+	}
+	num := binary.LittleEndian.Uint64(value)
 	switch t {
 	case AttrInt:
-		return strconv.AppendInt(to, int64(num), 10)
+		return strconv.AppendInt(room, int64(num), 10)
 	case AttrBool:
-		return strconv.AppendBool(to, num != 0)
-	case AttrDouble, AttrString:
+		return strconv.AppendBool(room, num != 0)
+	default:
+		return promtext.AppendDouble(room, math.Float64frombits(num))
 	}
-	return promtext.AppendDouble(to, math.Float64frombits(num))
-}
-
-// textOf is the value of a key, "" for none.
-func textOf(attrs []Attr, key string) string {
-	if i := slices.IndexFunc(attrs, func(a Attr) bool { return a.Key == key }); i >= 0 {
-		return attrs[i].text()
-	}
-	return ""
 }
 
 // The bounds of names. A series beyond them is compared like any other, but has no name: it
@@ -94,14 +94,14 @@ const (
 	maxMetricText    = 1 << 10
 	maxPairText      = 1 << 10
 	maxPairsPerSet   = 32
-	maxNodeNames     = 1<<16 - 2 // metrics, attributes or sets of a node
+	maxNodeNames     = 1<<16 - 2 // metrics of a node, and attributes with sets
 	maxNodeNameBytes = 1 << 20
 )
 
 const (
 	// metricBytes are a metric's, with its place in the map, beside its text.
 	metricBytes = 300
-	// ownNameBytes are what a node has for a metric, an attribute or a set beside its bytes.
+	// ownNameBytes are a node's for a metric, an attribute or a set, beside its bytes.
 	ownNameBytes = 8
 )
 
@@ -156,22 +156,19 @@ func (m *metrics) release(all []*metric) {
 	}
 }
 
-// names are the words of a node's series. Bytes hold its attributes, and sets of them by
-// number: most series of a node share their attributes with others.
+// names are the words of a node's series. Bytes hold texts, each once and known by its
+// number: attributes, and sets of them, which most series share with others.
 type names struct {
 	metrics []*metric
 	bytes   []byte
-	pairs   []uint32 // where in bytes
-	sets    []uint32
+	ends    []uint32 // of the texts in bytes
 }
 
-func (n *names) size() int {
-	return cap(n.metrics)*8 + cap(n.bytes) + (cap(n.pairs)+cap(n.sets))*4
-}
+func (n *names) size() int { return cap(n.metrics)*8 + cap(n.bytes) + cap(n.ends)*4 }
 
 // trim gives back the room that appending took in advance.
 func (n *names) trim() {
-	n.metrics, n.bytes, n.pairs, n.sets = trimmed(n.metrics), trimmed(n.bytes), trimmed(n.pairs), trimmed(n.sets)
+	n.metrics, n.bytes, n.ends = trimmed(n.metrics), trimmed(n.bytes), trimmed(n.ends)
 }
 
 func trimmed[T any](s []T) []T {
@@ -193,13 +190,13 @@ func nameSize(m *Metric, attrs []Attr) int {
 	return size * 9 / 8 // see trimmed
 }
 
-// namer adds to the names of one node. It is scratch of a report, by hash of what the node
-// has; bytes tell whether it is the same.
+// namer adds to the names of one node. It is scratch of a report: the numbers of the node's
+// metrics, and by hash those of its texts.
 type namer struct {
-	node        *node
-	metrics     map[Metric]uint16
-	pairs, sets map[uint64]uint16
-	pair, set   []byte
+	node      *node
+	metrics   map[Metric]uint16
+	texts     map[uint64]uint16
+	pair, set []byte
 }
 
 // of turns to a node.
@@ -207,29 +204,18 @@ func (w *namer) of(n *node) {
 	if w.node == n {
 		return
 	}
-	if w.node = n; w.metrics == nil {
-		w.metrics, w.pairs, w.sets = map[Metric]uint16{}, map[uint64]uint16{}, map[uint64]uint16{}
-	}
+	w.node = n
+	w.metrics, w.texts = make(map[Metric]uint16, len(n.names.metrics)), make(map[uint64]uint16, len(n.names.ends))
 	for i, m := range n.names.metrics {
 		w.metrics[m.Metric] = uint16(i)
 	}
-	for i, at := range n.names.pairs {
-		w.pairs[HashBytes(pairBytes(n.names.bytes[at:]))] = uint16(i)
-	}
-	for i, at := range n.names.sets {
-		w.sets[HashBytes(setBytes(n.names.bytes[at:]))] = uint16(i)
+	for i := range n.names.ends {
+		w.texts[HashBytes(n.names.at(uint16(i)))] = uint16(i)
 	}
 }
 
 // next lets go of the node.
-func (w *namer) next() {
-	if w.node != nil {
-		w.node = nil
-		clear(w.metrics)
-		clear(w.pairs)
-		clear(w.sets)
-	}
-}
+func (w *namer) next() { *w = namer{pair: w.pair, set: w.set} }
 
 // christen returns the numbers that a series has by its metric and attributes, 0 where they
 // are beyond the bounds.
@@ -238,94 +224,100 @@ func (t *Table) christen(w *namer, n *node, m *Metric, attrs []Attr) (metric, se
 	if m.text() > maxMetricText || len(n.names.metrics) >= maxNodeNames {
 		return 0, 0
 	}
-	if set = w.addSet(n, attrs); set == 0 {
+	if set = w.addSet(attrs); set == 0 {
 		return 0, 0
 	}
-	i, known := w.metrics[*m]
-	if !known {
-		own := t.metrics.take(m, n.cluster)
-		i = uint16(len(n.names.metrics))
-		n.names.metrics = append(n.names.metrics, own)
-		w.metrics[own.Metric] = i
-	}
-	return i + 1, set
+	return w.addMetric(t, m), set
 }
 
-// addSet returns the number of a set of attributes, 0 where it is beyond the bounds.
-func (w *namer) addSet(n *node, attrs []Attr) uint16 {
+// addMetric returns the number of a metric, from 1.
+func (w *namer) addMetric(t *Table, m *Metric) uint16 {
+	i, known := w.metrics[*m]
+	if !known {
+		own := t.metrics.take(m, w.node.cluster)
+		i = uint16(len(w.node.names.metrics))
+		w.node.names.metrics = append(w.node.names.metrics, own)
+		w.metrics[own.Metric] = i
+	}
+	return i + 1
+}
+
+// addSet returns the number of a set of attributes, from 1, or 0 where it is beyond the
+// bounds. The text of an attribute is its type, the length of its key, key and value, and
+// that of a set the attributes' numbers.
+func (w *namer) addSet(attrs []Attr) uint16 {
 	if len(attrs) > maxPairsPerSet {
 		return 0
 	}
-	w.set = append(w.set[:0], byte(len(attrs)))
+	w.set = w.set[:0]
 	for i := range attrs {
-		if len(attrs[i].Key)+len(attrs[i].Text) > maxPairText {
+		a := &attrs[i]
+		if len(a.Key)+len(a.Text) > maxPairText {
 			return 0
 		}
-		w.pair = appendPair(w.pair[:0], &attrs[i])
-		at, ok := n.names.add(&n.names.pairs, w.pairs, w.pair, pairBytes)
+		w.pair = binary.LittleEndian.AppendUint16(append(w.pair[:0], byte(a.Type)), uint16(len(a.Key)))
+		w.pair = a.appendValue(append(w.pair, a.Key...))
+		number, ok := w.addText(w.pair)
 		if !ok {
 			return 0
 		}
-		w.set = binary.LittleEndian.AppendUint16(w.set, at)
+		w.set = binary.LittleEndian.AppendUint16(w.set, number)
 	}
-	at, ok := n.names.add(&n.names.sets, w.sets, w.set, setBytes)
+	number, ok := w.addText(w.set)
 	if !ok {
 		return 0
 	}
-	return at + 1
+	return number + 1
 }
 
-// add returns the place of what b encodes among those that the node has, and adds it where
-// it has not and there is room.
-func (n *names) add(to *[]uint32, known map[uint64]uint16, b []byte, read func([]byte) []byte) (uint16, bool) {
-	h := HashBytes(b)
-	if i, ok := known[h]; ok && string(read(n.bytes[(*to)[i]:])) == string(b) {
-		return i, true
+// addText returns the number of a text, or false where it is new and has no room.
+func (w *namer) addText(b []byte) (number uint16, ok bool) {
+	n, hash := &w.node.names, HashBytes(b)
+	if number, ok = w.texts[hash]; ok && bytes.Equal(n.at(number), b) {
+		return number, true
 	}
-	if len(*to) >= maxNodeNames || len(n.bytes)+len(b) > maxNodeNameBytes {
+	if len(n.ends) >= maxNodeNames || len(n.bytes)+len(b) > maxNodeNameBytes {
 		return 0, false
 	}
-	*to = append(*to, uint32(len(n.bytes)))
+	number = uint16(len(n.ends))
 	n.bytes = append(n.bytes, b...)
-	known[h] = uint16(len(*to) - 1)
-	return uint16(len(*to) - 1), true
+	n.ends = append(n.ends, uint32(len(n.bytes)))
+	w.texts[hash] = number
+	return number, true
 }
 
-// appendPair encodes an attribute: the lengths of key and value, the type, key and value.
-func appendPair(to []byte, a *Attr) []byte {
-	size := len(a.Text)
-	if a.Type != AttrString {
-		size = 8
+// at is the text of a number.
+func (n *names) at(number uint16) []byte {
+	from := uint32(0)
+	if number > 0 {
+		from = n.ends[number-1]
 	}
-	to = binary.LittleEndian.AppendUint16(to, uint16(len(a.Key)))
-	to = binary.LittleEndian.AppendUint16(to, uint16(size))
-	to = append(append(to, byte(a.Type)), a.Key...)
-	if a.Type == AttrString {
-		return append(to, a.Text...)
-	}
-	return binary.LittleEndian.AppendUint64(to, a.Num)
+	return n.bytes[from:n.ends[number]]
 }
-
-// pairBytes returns the attribute that b starts with, setBytes the set.
-func pairBytes(b []byte) []byte {
-	return b[:5+int(binary.LittleEndian.Uint16(b))+int(binary.LittleEndian.Uint16(b[2:]))]
-}
-
-func setBytes(b []byte) []byte { return b[:1+2*int(b[0])] }
 
 // set returns the attributes of a set by number, of two bytes each, none for 0.
 func (n *names) set(number uint16) []byte {
 	if number == 0 {
 		return nil
 	}
-	return setBytes(n.bytes[n.sets[number-1]:])[1:]
+	return n.at(number - 1)
 }
 
 // pair reads the attribute whose number is at the beginning of refs.
 func (n *names) pair(refs []byte) (key []byte, kind AttrType, value []byte) {
-	b := pairBytes(n.bytes[n.pairs[binary.LittleEndian.Uint16(refs)]:])
-	end := 5 + int(binary.LittleEndian.Uint16(b))
-	return b[5:end], AttrType(b[4]), b[end:]
+	b := n.at(binary.LittleEndian.Uint16(refs))
+	end := 3 + binary.LittleEndian.Uint16(b[1:])
+	return b[3:end], AttrType(b[0]), b[end:]
+}
+
+// text is the value of a set's attribute, "" for none.
+func (n *names) text(set uint16, key string) string {
+	for refs := n.set(set); len(refs) > 0; refs = refs[2:] {
+		if k, kind, value := n.pair(refs); string(k) == key {
+			return string(textOf(nil, kind, value))
+		}
+	}
+	return ""
 }
 
 // attributes are those of a set.
@@ -359,21 +351,15 @@ func (n *node) series(e *entry) Series {
 // describe names a new node by its resource's attributes, first those that say what it is
 // called.
 func (t *Table) describe(n *node, attrs []Attr) {
-	called := func(a *Attr) bool { return a.Key == gpusemconv.AttrClusterName || identity.IsNode(a.Key) }
-	var own []Attr
-	for _, first := range [...]bool{true, false} {
-		for i := range attrs {
-			a := &attrs[i]
-			n.isNode = n.isNode || identity.IsNode(a.Key)
-			if called(a) == first && len(own) < maxPairsPerSet && len(a.Key)+len(a.Text) <= maxPairText {
-				own = append(own, *a)
-			}
-		}
-	}
+	n.isNode = slices.ContainsFunc(attrs, func(a Attr) bool { return identity.IsNode(a.Key) })
+	own := slices.DeleteFunc(slices.Clone(attrs), func(a Attr) bool { return len(a.Key)+len(a.Text) > maxPairText })
+	place := func(a Attr) int { return slices.Index(identity.Attributes[:], a.Key) } // -1 for the rest
+	slices.SortStableFunc(own, func(a, b Attr) int { return place(b) - place(a) })
+	own = own[:min(len(own), maxPairsPerSet)]
 	n.without = uint16(min(len(attrs)-len(own), math.MaxUint16))
 	var w namer
 	w.of(n)
-	n.attrs = w.addSet(n, own)
+	n.attrs = w.addSet(own)
 	n.names.trim()
 }
 
@@ -386,7 +372,7 @@ func (t *Table) rebuildNames(n *node) {
 	n.names = names{}
 	var w namer
 	w.of(n)
-	n.attrs = w.addSet(n, old.attributes(n.attrs))
+	n.attrs = w.addSet(old.attributes(n.attrs))
 	sets := map[uint16]uint16{}
 	for i := range n.entries {
 		e := &n.entries[i]
@@ -394,16 +380,9 @@ func (t *Table) rebuildNames(n *node) {
 			continue
 		}
 		if sets[e.attrs] == 0 {
-			sets[e.attrs] = w.addSet(n, old.attributes(e.attrs))
+			sets[e.attrs] = w.addSet(old.attributes(e.attrs))
 		}
-		m := old.metrics[e.metric-1]
-		at, known := w.metrics[m.Metric]
-		if !known {
-			at = uint16(len(n.names.metrics))
-			n.names.metrics = append(n.names.metrics, t.metrics.take(&m.Metric, n.cluster))
-			w.metrics[m.Metric] = at
-		}
-		e.attrs, e.metric = sets[e.attrs], at+1
+		e.metric, e.attrs = w.addMetric(t, &old.metrics[e.metric-1].Metric), sets[e.attrs]
 	}
 	t.metrics.release(old.metrics)
 	n.names.trim()

@@ -126,7 +126,7 @@ func TestBoundsOfNames(t *testing.T) {
 
 // A node's names are bounded by their number and by their bytes.
 func TestNamesOfANodeAreBounded(t *testing.T) {
-	for text, want := range map[string]int{"": maxNodeNames, strings.Repeat("x", 1000): maxNodeNameBytes / 1013} {
+	for text, want := range map[string]int{"": maxNodeNames / 2, strings.Repeat("x", 1000): maxNodeNameBytes / 1010} {
 		tb, n := newTable(), &node{}
 		var w namer
 		named := 0

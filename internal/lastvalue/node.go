@@ -37,6 +37,7 @@ type node struct {
 	said     uint64        // its time by the node's clock, in Unix nanoseconds
 	beat     uint64        // and its heartbeat: when the first tier received it
 	told     uint64        // and that as the tier before has it, 0 for none
+	agreed   bool          // the tier's clock did with the one here
 	clock    clock
 	usual    time.Duration // between reports, 0 until there were two
 	paced    bool          // there were three

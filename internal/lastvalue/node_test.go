@@ -3,7 +3,6 @@
 package lastvalue
 
 import (
-	"maps"
 	"strconv"
 	"testing"
 	"time"
@@ -55,8 +54,10 @@ func paused(edit ...func(*Settings)) push {
 // Who paused may have reported elsewhere: the next hop may have something newer than what is
 // known here, until the series is reported again.
 func TestAfterAPauseAllIsInDoubt(t *testing.T) {
-	p := paused()
-	assert.Equal(t, []uint64{1}, p.send(integer(1, 1)).keys())
+	p := paused(func(s *Settings) { s.HeartbeatInterval = time.Hour })
+	m := p.send(integer(1, 1))
+	assert.Equal(t, []uint64{1}, m.keys())
+	assert.NotZero(t, m.beat, "whoever has it from elsewhere may take the node for silent")
 	p.at += 10 * second
 	assert.Equal(t, []Verdict{Drop, Pass}, p.send(integer(1, 1), integer(2, 1)).verdicts)
 	p.Resync("")
@@ -112,6 +113,7 @@ func TestStartsAreBounded(t *testing.T) {
 			for round := range uint64(200) {
 				for i := range points {
 					points[i] = sum(uint64(i), 1, 1+uint64(i)+1000*round*uint64(i%2))
+					points[i].Flags = 2
 				}
 				p.at += second
 				p.send(points...)
@@ -122,6 +124,7 @@ func TestStartsAreBounded(t *testing.T) {
 			m := p.send()
 			for i := range points {
 				assert.Equal(t, points[i].Start, m.has[uint64(i)].Start)
+				assert.EqualValues(t, 2, m.has[uint64(i)].Flags)
 			}
 			p.at += 2 * time.Hour
 			p.send(points[0])
@@ -138,37 +141,12 @@ func relaying(edit ...func(*Settings)) push {
 	return push{Table: newTable(append([]func(*Settings){set}, edit...)...), relayed: true}
 }
 
-// until goes on with reports each 10 s, and returns what all of them brought.
-func (p *push) until(at time.Duration, points ...Point) map[uint64]Series {
-	all := map[uint64]Series{}
+// until goes on with reports each 10 s.
+func (p *push) until(at time.Duration, points ...Point) {
 	for p.at += 10 * second; p.at < at; p.at += 10 * second {
-		maps.Copy(all, p.send(points...).has)
+		p.send(points...)
 		p.Sweep(p.at)
 	}
-	return all
-}
-
-// Another tier reports what changed. The rest is repeated as of that tier's last report.
-func TestWhatAnotherTierReducedIsRepeated(t *testing.T) {
-	p := relaying(func(s *Settings) {
-		s.ResyncInterval, s.VanishedAfter = 100*second, 100*second
-		s.Rand = func(n int64) int64 { return n - 1 }
-	})
-	p.send(integer(1, 1), sum(2, 2, 77), Point{Key: 3, Kind: KindHash}, integer(unnamed, 1))
-	require.Empty(t, p.until(100*second), "nothing vanishes either")
-	m := p.begin(integer(1, 5))
-	assert.Equal(t, []uint64{1, 2}, m.keys(), "the others cannot be made of the table")
-	assert.Equal(t, unix(p.at), m.has[2].Time)
-	assert.EqualValues(t, 77, m.has[2].Start)
-	assert.EqualValues(t, 5, m.has[1].Value)
-	assert.EqualValues(t, 1, m.Repeated)
-	m.Refused()
-	assert.Zero(t, p.Stats().Repeated)
-	assert.Equal(t, []uint64{1, 2}, p.send().keys())
-	assert.EqualValues(t, 2, p.Stats().Repeated)
-	assert.Equal(t, []Verdict{Pass, Pass}, p.send(Point{Key: 3, Kind: KindHash}, integer(unnamed, 1)).verdicts, "these are due since")
-	assert.Empty(t, p.until(200*second))
-	assert.Len(t, p.send().has, 2, "once per interval")
 }
 
 // The table forgets a series that only the table speaks of. It keeps a series that the other
@@ -183,6 +161,11 @@ func TestASilentSeriesBehindAnotherTierExpires(t *testing.T) {
 	}
 	p.until(2 * time.Hour)
 	assert.EqualValues(t, 1, p.Stats().Series)
+	p.send(end(2))
+	p.until(p.at + 600*second)
+	assert.EqualValues(t, 1, p.Stats().Series, "its end may have to be told again")
+	p.until(p.at + 100*second)
+	assert.Zero(t, p.Stats().Series)
 }
 
 // A tier that was silent for long sends everything when it is back; what it does
@@ -222,28 +205,8 @@ func TestOpaqueSeriesAreDueMoreOften(t *testing.T) {
 		}
 		assert.Equal(t, want, got, "a hash, a named number, one without a name")
 		assert.Zero(t, p.Stats().Resyncs)
+		p.send(Point{Key: 1, End: true})
+		p.at += time.Hour / 2
+		assert.Empty(t, p.send().has, "an end is told once")
 	}
-}
-
-func TestTheHeartbeatOfAnotherTier(t *testing.T) {
-	p := push{Table: newTable()}
-	r := p.Begin(0)
-	_, newer := r.Heartbeat(1)
-	assert.False(t, newer, "no node")
-	assert.Zero(t, r.Lag())
-	r.Open(p.key(), func() ([]Attr, bool) { return p.attrs(), true })
-	last, newer := r.Heartbeat(unix(5 * second))
-	assert.Zero(t, last)
-	assert.False(t, newer, "nobody knows")
-	r.Close(Facts{Time: unix(3 * second), Beat: unix(7 * second), Relayed: true, Alive: true})
-	last, newer = r.Heartbeat(unix(6 * second))
-	assert.Equal(t, unix(7*second), last)
-	assert.True(t, newer)
-	_, newer = r.Heartbeat(unix(6 * second))
-	assert.False(t, newer)
-	assert.EqualValues(t, 4*second, r.Lag())
-	r.Close(Facts{Time: unix(0), Beat: unix(second), Relayed: true, Alive: true})
-	assert.EqualValues(t, 4*second, r.Lag(), "an overtaken report")
-	r.Done()
-	r.Accepted()
 }

@@ -118,6 +118,9 @@ func (r *Report) Open(key NodeKey, attrs func() (some []Attr, all bool)) bool {
 		if n, r.limit, full = r.table.add(key, some, all, r.now); full {
 			return false
 		}
+		if n == nil {
+			n = r.table.open(key) // another goroutine has made it meanwhile
+		}
 	}
 	r.begin(n)
 	if n.owner != r.id {
@@ -345,18 +348,19 @@ func (r *Report) Lag() uint64 {
 }
 
 // Heartbeat takes a heartbeat that another tier has of the open node, in Unix nanoseconds of
-// that tier's clock. It returns the node's last heartbeat, 0 where that tier had none, and
-// whether this one is newer.
-func (r *Report) Heartbeat(unixNano uint64) (last uint64, newer bool) {
+// that tier's clock, which agrees with the one here or does not. It returns the node's last
+// heartbeat, 0 where that tier had none, whether this one is newer, and whether the clocks
+// agreed with the last one.
+func (r *Report) Heartbeat(unixNano uint64, agrees bool) (last uint64, newer, agreed bool) {
 	n := r.node
 	if n == nil {
-		return 0, false
+		return 0, false, false
 	}
-	before := n.told
-	if n.told = unixNano; before == 0 {
-		return 0, false
+	before, agreed := n.told, n.agreed
+	if n.told, n.agreed = unixNano, agrees; before == 0 {
+		return 0, false, false
 	}
-	return n.beat, unixNano > before
+	return n.beat, unixNano > before, agreed
 }
 
 // Facts are what a push holds of a node besides its series.
@@ -383,7 +387,8 @@ func (r *Report) Close(f Facts) {
 		return
 	}
 	ttl := r.table.set.TTL
-	if f.Relayed {
+	// A heartbeat that is sent again is no news of the node.
+	if f.Relayed && (f.Beat > n.beat || !n.relayed) {
 		if ttl > 0 && r.now-n.relayedAt >= ttl/2 {
 			n.returned()
 		}

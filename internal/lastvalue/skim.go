@@ -7,7 +7,7 @@ import "time"
 // Skim finds the points of a push that Report.Observe would drop, so that they need not be
 // decoded. One goroutine uses it, before the report of what is left:
 //
-//	Open, Known and Pass..., Close   for each node of the push
+//	Open, Known..., Close   for each node of the push
 //
 // Open takes the node's lock and Close gives it back. A series counts as reported with the
 // points that are known. Where another push of the node comes between, some points go on
@@ -49,35 +49,25 @@ func (s *Skim) Open(key NodeKey) bool {
 // Close ends the points of the open node.
 func (s *Skim) Close() { s.node.mu.Unlock() }
 
-// Pass takes note of a point that goes on whatever the table has: a later point of its series
-// goes on too.
-func (s *Skim) Pass(p *Point) { s.look(p) }
-
-// Known reports whether the next hop has the value, or one within the metric's Band. A series
-// that came before in the push goes on, in order.
-func (s *Skim) Known(p *Point) bool {
-	e, at := s.look(p), coarse(p.Time)
-	if e == nil || e.metric == 0 || e.is(dirty|gone|repeated) || older(e.time, at) || setBack(e.time, at) || !s.node.serves(e, p) {
+// Known reports whether the next hop has the value, or one within the metric's Band. Only
+// those that may be known are, and that did not come before in the push: both go on, in order.
+func (s *Skim) Known(p *Point, may bool) bool {
+	n := s.node
+	i, ok := n.find(p.Key, s.cursor)
+	if !ok {
+		return false
+	}
+	s.cursor = i + 1
+	e, at := &n.entries[i], coarse(p.Time)
+	if e.seen == n.visit || e.seen == n.visit+1 || n.doubted(e) {
+		return false
+	}
+	e.seen = n.visit
+	if !may || e.metric == 0 || e.is(dirty|gone|repeated) || older(e.time, at) || setBack(e.time, at) || !n.serves(e, p) {
 		return false
 	}
 	e.seen++ // the report's visit: it finds the series reported twice if another point is left
 	e.hear(s.tick)
 	e.setTime(at)
 	return true
-}
-
-// look returns the series of a point that has not come before in the push, nil for none.
-func (s *Skim) look(p *Point) *entry {
-	n := s.node
-	i, ok := n.find(p.Key, s.cursor)
-	if !ok {
-		return nil
-	}
-	s.cursor = i + 1
-	e := &n.entries[i]
-	if e.seen == n.visit || e.seen == n.visit+1 || n.doubted(e) {
-		return nil
-	}
-	e.seen = n.visit
-	return e
 }

@@ -73,6 +73,9 @@ type Settings struct {
 	// Collect has named numbers wait in the table for Pending, instead of going on with
 	// their report.
 	Collect bool
+	// Watch has reports go on as they are: the table remembers what they say, and nothing
+	// is sent from it.
+	Watch bool
 	// Bands say by a metric's name how far the next hop's value may be from the true one.
 	// The first that matches counts.
 	Bands []Band
@@ -135,6 +138,7 @@ func New(set Settings) *Table {
 	if set.MaxSeriesPerNode <= 0 || set.MaxSeriesPerNode > MaxNodeSeries {
 		set.MaxSeriesPerNode = MaxNodeSeries
 	}
+	set.Collect = set.Collect || set.Watch
 	if set.MaxBytes <= 0 {
 		set.MaxBytes = unbounded
 	}
@@ -170,6 +174,20 @@ func (t *Table) Stats() Stats {
 	}
 }
 
+// Max is a bound of the table.
+func (t *Table) Max(l Limit) int64 {
+	switch l {
+	case LimitNodes:
+		return int64(t.set.MaxNodes)
+	case LimitSeries:
+		return int64(t.set.MaxSeries)
+	case LimitNodeSeries:
+		return int64(t.set.MaxSeriesPerNode)
+	case LimitBytes:
+	}
+	return int64(t.set.MaxBytes)
+}
+
 // Bytes is the memory that the table takes.
 func (t *Table) Bytes() int64 { return int64(t.bytes.Taken()) }
 
@@ -182,7 +200,7 @@ func (t *Table) Counts(now time.Duration) (reporting, pending int64) {
 		if !n.silent(now, onceReported) {
 			reporting++
 		}
-		if n.pending {
+		if n.pending && !t.set.Watch {
 			pending++
 		}
 		n.mu.Unlock()

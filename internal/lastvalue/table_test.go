@@ -9,8 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -193,14 +191,6 @@ func TestObserveComparesBits(t *testing.T) {
 	}
 }
 
-func TestOrderOfSeriesDoesNotMatter(t *testing.T) {
-	p := push{Table: newTable()}
-	p.send(integer(1, 1), integer(2, 2), integer(3, 3), integer(4, 4))
-	assert.Equal(t, []Verdict{Drop, Pass, Pass, Drop}, p.send(integer(4, 4), integer(2, 0), integer(9, 1), integer(1, 1)).verdicts)
-	assert.Equal(t, []Verdict{Drop, Drop, Drop, Drop, Drop},
-		p.send(integer(9, 1), integer(3, 3), integer(2, 0), integer(4, 4), integer(1, 1)).verdicts)
-}
-
 // Two series whose keys collide look like one that comes twice.
 func TestASeriesThatComesTwiceGoesOnAsItComes(t *testing.T) {
 	for name, edit := range map[string]func(*Settings){"at once": func(*Settings) {}, "collected": collecting} {
@@ -217,23 +207,6 @@ func TestASeriesThatComesTwiceGoesOnAsItComes(t *testing.T) {
 			assert.Equal(t, []Verdict{Pass, Pass}, p.send(integer(1, 3), integer(1, 2)).verdicts)
 		})
 	}
-}
-
-func TestNodeOpenedTwiceInAReport(t *testing.T) {
-	a := push{Table: newTable()}
-	b := push{Table: a.Table, node: "b"}
-	for i, want := range []Verdict{Pass, Drop, Drop} {
-		m := a.begin(integer(1, 1))
-		m.take(b, integer(1, int64(i)))
-		m.take(a, integer(2, 2))
-		assert.Equal(t, []Verdict{want, Pass, want}, m.verdicts, "report %d", i)
-		m.Accepted()
-	}
-	m := a.begin(integer(1, 5))
-	m.take(a, integer(1, 1))
-	assert.Equal(t, []Verdict{Pass, Pass}, m.verdicts, "the next hop keeps the last value")
-	m.Accepted()
-	assert.Equal(t, []Verdict{Pass, Drop}, a.send(integer(1, 1), integer(2, 2)).verdicts)
 }
 
 func TestStale(t *testing.T) {
@@ -365,58 +338,6 @@ func TestHashesAreThisProcesss(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(out), "hash ")
 	assert.NotContains(t, string(out), say)
-}
-
-// Many goroutines, own and shared nodes, sweeps, messages of the table: for the race
-// detector, and the counts must come out.
-func TestConcurrentUse(t *testing.T) {
-	for _, collect := range []bool{false, true} {
-		tb := New(Settings{
-			MaxNodes: 5, MaxSeries: 60, MaxBytes: 12_000, DropOver: true, ClusterShare: 0.9, Collect: collect,
-			TTL: 80, ResyncInterval: 50, VanishedAfter: 20, HeartbeatInterval: 10, Rand: func(n int64) int64 { return n / 2 },
-		})
-		var wg sync.WaitGroup
-		for g := range 4 {
-			wg.Go(func() {
-				for i := range 300 {
-					now := time.Duration(i)
-					m := push{Table: tb, at: now}.begin()
-					for _, node := range []string{"a", "b", strconv.Itoa(g)} {
-						var points []Point
-						for key := range int64(10) {
-							points = append(points, integer(uint64(key), int64(i)*key))
-						}
-						m.take(push{Table: tb, at: now, node: node}, append(points, end(3))...)
-					}
-					switch {
-					case i%7 == 0:
-						m.Refused()
-					case i%50 == 1:
-						m.GaveUp()
-					default:
-						m.Accepted()
-					}
-					switch {
-					case i%50 == 0:
-						tb.Sweep(now)
-					case i%60 == 0:
-						tb.Resync("b")
-					case i%5 == 0:
-						tb.Counts(now)
-						for range tb.Pending() {
-							push{Table: tb, at: now, node: "b"}.flush()
-						}
-					}
-				}
-			})
-		}
-		wg.Wait()
-		assert.LessOrEqual(t, tb.Stats().Nodes, int64(5))
-		assert.LessOrEqual(t, tb.Stats().Series, int64(60))
-		requireCounted(t, tb)
-		tb.Sweep(time.Hour)
-		requireEmpty(t, tb)
-	}
 }
 
 func BenchmarkReport(b *testing.B) {

@@ -16,52 +16,6 @@ func vanishing(edit ...func(*Settings)) push {
 	return push{Table: newTable(append([]func(*Settings){set}, edit...)...)}
 }
 
-func TestASeriesThatIsNotReportedAnyMoreEnds(t *testing.T) {
-	p := vanishing()
-	p.send(integer(1, 1), integer(2, 1))
-	require.Empty(t, p.until(110*second, integer(1, 1)))
-	m := p.begin(integer(1, 1))
-	require.Equal(t, []uint64{2}, m.keys())
-	assert.True(t, m.has[2].Gone)
-	assert.Equal(t, unix(p.at), m.has[2].Time)
-	assert.EqualValues(t, 1, m.Markers)
-	assert.Zero(t, m.Repeated)
-	m.Refused()
-	assert.Equal(t, []uint64{2}, p.send(integer(1, 1)).keys(), "not accepted, so again")
-	assert.Empty(t, p.until(500*second, integer(1, 1)), "once")
-	assert.Equal(t, []Verdict{Pass}, p.send(integer(2, 1)).verdicts, "back, with the value of before")
-	assert.Equal(t, []Verdict{Drop}, p.send(integer(2, 1)).verdicts)
-	assert.Len(t, p.until(700*second, integer(1, 1)), 1, "gone for a second time")
-	assert.EqualValues(t, 2, p.Stats().Series, "it may have to be told again")
-	p.until(1300*second, integer(1, 1))
-	assert.EqualValues(t, 1, p.Stats().Series)
-}
-
-// The next hop takes a report for old that the end has overtaken. A later one brings the value.
-func TestAnEndOvertakesAReport(t *testing.T) {
-	p := vanishing()
-	p.send(integer(1, 1), integer(2, 1))
-	late := integer(2, 5)
-	late.Time = unix(50 * second)
-	require.Empty(t, p.until(110*second, integer(1, 1)))
-	require.True(t, p.send(integer(1, 1)).has[2].Gone)
-	assert.Equal(t, []Verdict{Drop}, p.send(late).verdicts)
-	assert.Equal(t, []Verdict{Pass}, p.send(integer(2, 5)).verdicts)
-}
-
-func TestWithCollectAnEndWaitsForAMessage(t *testing.T) {
-	p := vanishing(collecting)
-	p.send(integer(1, 1), integer(2, 1))
-	p.flush()
-	for p.at < 120*second {
-		p.at += 10 * second
-		require.Empty(t, p.send(integer(1, 1)).has)
-	}
-	m := p.flush()
-	assert.Equal(t, []uint64{2}, m.keys())
-	assert.True(t, m.has[2].Gone)
-}
-
 func TestSilenceIsNotHeldAgainstASeries(t *testing.T) {
 	p := vanishing()
 	p.send(integer(1, 1), integer(2, 1))

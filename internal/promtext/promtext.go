@@ -22,8 +22,7 @@ type Type uint8
 
 // The types.
 const (
-	Unknown Type = iota
-	Gauge
+	Gauge Type = iota
 	Counter
 )
 
@@ -87,7 +86,7 @@ func CounterBase(name string) (string, bool) {
 // AppendFamily appends the lines before a family's series. In OpenMetrics, base says
 // whether the name without its suffix is free, which a counter needs.
 func AppendFamily(to []byte, name, help string, t Type, openMetrics, free bool) []byte {
-	kind := [...]string{"untyped", "gauge", "counter"}[t]
+	kind := [...]string{"gauge", "counter"}[t]
 	if openMetrics {
 		base, ok := CounterBase(name)
 		switch {

@@ -61,8 +61,6 @@ func TestAppendFamily(t *testing.T) {
 		{"a_total", Counter, true, true, "# HELP a say \\\"\\\\\\n\\\"\n# TYPE a counter\n"},
 		{"a_total", Counter, true, false, "# HELP a_total say \\\"\\\\\\n\\\"\n# TYPE a_total unknown\n"},
 		{"total", Counter, true, true, "# HELP total say \\\"\\\\\\n\\\"\n# TYPE total unknown\n"},
-		{"a", Unknown, false, true, "# HELP a say \"\\\\\\n\"\n# TYPE a untyped\n"},
-		{"a", Unknown, true, true, "# HELP a say \\\"\\\\\\n\\\"\n# TYPE a unknown\n"},
 	} {
 		assert.Equal(t, tt.want, string(AppendFamily(nil, tt.name, "say \"\\\n\"", tt.kind, tt.openMetrics, tt.free)))
 	}

@@ -19,32 +19,35 @@ import (
 // MaxTTL bounds how long a received threshold may claim to be fresh.
 const MaxTTL = time.Hour
 
-// Value is the threshold of one peer group, or of a whole cluster when Group is empty.
+// Value is the threshold of one peer group, or of a whole cluster when Group is empty. Its
+// names in JSON are those of the threshold API.
 // Scores and thresholds are in [0,1].
 type Value struct {
-	Group string
+	Group string `json:"group"`
 	// Version grows with each computation, across restarts of the gateway too:
 	// it is the time of the computation in Unix milliseconds.
-	Version int64
+	Version int64 `json:"version"`
 	// Threshold below which a node's score makes it a straggler.
-	Threshold float64
+	Threshold float64 `json:"threshold"`
 	// QuorumMet is false when too few nodes were active to compute Threshold
 	// anew; Threshold is then the last value that had a quorum.
-	QuorumMet bool
+	QuorumMet bool `json:"quorum_met"`
 	// Median and Scale (1.4826*MAD) of the active nodes' scores, K the factor on Scale.
-	Median, Scale, K float64
+	Median float64 `json:"median"`
+	Scale  float64 `json:"scale"`
+	K      float64 `json:"k"`
 	// Nodes is the number of active nodes behind Median.
-	Nodes int
+	Nodes int `json:"nodes"`
 	// Ref is the peers' median throughput in the unit of the signal, 0 when unknown.
-	Ref float64
+	Ref float64 `json:"ref,omitempty"`
 	// TTL is how long the value may be used after it was received.
-	TTL time.Duration
+	TTL time.Duration `json:"-"`
 	// Verdicts are the group's stragglers. With All they are all of them: any other node
 	// of the group is in good standing. Where About is not empty, both are of that node
 	// alone.
-	Verdicts *Verdicts
-	All      bool
-	About    string
+	Verdicts *Verdicts `json:"-"`
+	All      bool      `json:"-"`
+	About    string    `json:"-"`
 }
 
 // Of is what v says of a node: its verdict where it is a straggler. It is not told where v

@@ -65,14 +65,16 @@ func TestAnAnswersValidMembersCount(t *testing.T) {
 	}
 }
 
-func TestParseThreshold(t *testing.T) {
-	f, err := ParseThreshold(" 0.870348 ")
+func TestParsePlain(t *testing.T) {
+	v, err := ParsePlain(" 0.870348 ", "true")
 	require.NoError(t, err)
-	assert.InDelta(t, 0.870348, f, 0)
+	assert.Equal(t, Value{Threshold: 0.870348, QuorumMet: true}, v)
 	for _, bad := range []string{"", "NaN", "inf", "-0.1", "1.0001", "0,9", strings.Repeat("9", 1000)} {
-		_, err := ParseThreshold(bad)
-		assert.Error(t, err, bad)
+		_, err := ParsePlain(bad, "true")
+		require.Error(t, err, bad)
 	}
+	_, err = ParsePlain("1", "yes")
+	require.Error(t, err)
 }
 
 func TestNewEntryRefusesWhatMustNotBePublished(t *testing.T) {

@@ -24,16 +24,20 @@ const maxComplaints = 16
 // FormatNumber writes f with up to nine significant digits.
 func FormatNumber(f float64) string { return strconv.FormatFloat(f, 'g', digits, 64) }
 
-// ParseThreshold reads a plain threshold header: a finite number in [0,1].
-func ParseThreshold(s string) (float64, error) {
-	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
-	if err != nil {
-		return 0, fmt.Errorf("threshold %q is not a number", wire.Clip(s))
+// ParsePlain reads the plain headers: a threshold, a finite number in [0,1], and whether it
+// had a quorum, true or false.
+func ParsePlain(number, quorum string) (v Value, err error) {
+	if v.Threshold, err = strconv.ParseFloat(strings.TrimSpace(number), 64); err != nil {
+		return v, fmt.Errorf("threshold %q is not a number", wire.Clip(number))
 	}
-	if !inUnit(f) {
-		return 0, fmt.Errorf("threshold %q is not in [0,1]", wire.Clip(s))
+	if !inUnit(v.Threshold) {
+		return v, fmt.Errorf("threshold %q is not in [0,1]", wire.Clip(number))
 	}
-	return f, nil
+	if quorum != "true" && quorum != "false" {
+		return v, errors.New("quorum header is neither true nor false")
+	}
+	v.QuorumMet = quorum == "true"
+	return v, nil
 }
 
 // EncodeMember writes v as one member of a gpu-straggler-params list, but for the flag

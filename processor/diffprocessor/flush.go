@@ -4,22 +4,16 @@ package diffprocessor // import "github.com/gpu-collector/gpu-collector/processo
 
 import (
 	"context"
-	"errors"
 	"time"
 
-	"go.opentelemetry.io/collector/consumer/consumererror"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.uber.org/zap"
-
-	"github.com/gpu-collector/gpu-collector/internal/delta"
-	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 )
 
 // shutdownTimeout bounds the last flush where the Collector does not: its
 // context for shutdown has no deadline. Kubernetes kills after 30 s.
 const shutdownTimeout = 10 * time.Second
 
-// flusher sends what the buffer holds, once per interval, one after another.
+// flusher sends what waits in the table, once per interval, one after another.
 type flusher struct {
 	ending chan struct{}      // closed to end the loop
 	ended  chan struct{}      // closed by the loop
@@ -69,56 +63,29 @@ func (p *diffProcessor) stopFlusher(ctx context.Context) {
 		p.flusher.cancel()
 		<-p.flusher.ended
 	}
-	if held := p.buffer.Points(); held > 0 {
-		p.logger.Warn("the next component did not take the last values; their next reports will bring them again",
-			zap.Int64("points", held))
+	if _, nodes := p.engine.Table.Counts(p.engine.Time()); nodes > 0 {
+		p.logger.Warn("the next component did not take the last values of some nodes; their next reports bring them again",
+			zap.Int64("nodes", nodes))
 	}
 }
 
 func (p *diffProcessor) flush(ctx context.Context, enough func() bool) {
-	var sent []statetable.NodeKey
-	held, dropped := p.buffer.Flush(delta.Hop{
-		Send: func(md pmetric.Metrics, points, heartbeats int) error {
-			if err := p.next.ConsumeMetrics(ctx, md); err != nil {
-				return err
-			}
-			p.telemetry.ProcessorDiffForwardedPoints.Add(ctx, int64(points-heartbeats))
-			p.telemetry.ProcessorDiffHeartbeats.Add(ctx, int64(heartbeats))
-			return nil
-		},
-		Reads:     !p.next.Capabilities().MutatesData,
-		Enough:    enough,
-		Permanent: consumererror.IsPermanent,
-		Sent:      func(node statetable.NodeKey) { sent = append(sent, node) },
-		Forget:    p.engine.Table.ResyncNode,
-	})
-	p.sendHeld(ctx, sent)
-	failing := held != nil || dropped != nil
+	done := p.engine.Flush(ctx, p.cfg.MaxBatchBytes, enough, p.send)
+	p.telemetry.ProcessorDiffDroppedPoints.Add(ctx, done.Points)
+	failing := done.Failed != nil || done.GaveUp != nil
 	if failing {
 		p.telemetry.ProcessorDiffFailedFlushes.Add(ctx, 1)
 	}
 	f := &p.flusher
-	if held != nil && !f.holding {
-		p.logger.Warn("the next component refuses; last values are held until it takes them", zap.Error(held))
+	if done.Failed != nil && !f.holding {
+		p.logger.Warn("the next component refuses; last values wait until it takes them", zap.Error(done.Failed))
 	}
-	if dropped != nil && !f.dropping {
-		p.logger.Warn("the next component refuses some values for good, which are dropped; the next reports of their nodes are forwarded in full",
-			zap.Error(dropped))
+	if done.GaveUp != nil && !f.dropping {
+		p.logger.Warn("the next component refuses some values for good, which are dropped; all of their nodes is sent again after a minute",
+			zap.Error(done.GaveUp))
 	}
 	if !failing && (f.holding || f.dropping) {
 		p.logger.Info("the next component takes values again")
 	}
-	f.holding, f.dropping = held != nil, dropped != nil
-}
-
-// observeBuffer registers the figures of the buffer, where there is one.
-func (p *diffProcessor) observeBuffer() error {
-	if p.buffer == nil {
-		return nil
-	}
-	return errors.Join(
-		p.telemetry.RegisterProcessorDiffPendingPointsCallback(gauge(p.buffer.Points)),
-		p.telemetry.RegisterProcessorDiffReplacedPointsCallback(gauge(p.buffer.Replaced)),
-		p.telemetry.RegisterProcessorDiffDroppedPointsCallback(gauge(p.buffer.Dropped)),
-	)
+	f.holding, f.dropping = done.Failed != nil, done.GaveUp != nil
 }

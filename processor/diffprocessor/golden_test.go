@@ -13,12 +13,8 @@ import (
 	"github.com/open-telemetry/opentelemetry-collector-contrib/pkg/pdatatest/pmetrictest"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/confmap"
-	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/processor/processortest"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 )
 
 var update = flag.Bool("update", false, "write testdata/*/output.yaml anew")
@@ -32,18 +28,14 @@ func TestGoldens(t *testing.T) {
 	for _, input := range cases {
 		dir := filepath.Dir(input)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			sink := new(consumertest.MetricsSink)
-			p, err := newProcessor(createDefaultConfig().(*Config), processortest.NewNopSettings(metadata.Type), sink)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, p.Shutdown(t.Context())) }()
-			now := time.Unix(1_700_000_010, 0)
-			p.engine.Now, p.engine.Epoch = func() time.Time { return now }, now
-			require.NoError(t, p.ConsumeMetrics(t.Context(), readMetrics(t, input)))
-			sink.Reset()
-			require.NoError(t, p.ConsumeMetrics(t.Context(), readMetrics(t, filepath.Join(dir, "next.yaml"))))
+			s := started(t, func(*Config) {})
+			*s.clock() = time.Unix(1_700_000_010, 0)
+			require.NoError(t, s.ConsumeMetrics(t.Context(), readMetrics(t, input)))
+			s.took()
+			require.NoError(t, s.ConsumeMetrics(t.Context(), readMetrics(t, filepath.Join(dir, "next.yaml"))))
 
 			got := pmetric.NewMetrics()
-			for _, md := range sink.AllMetrics() {
+			for _, md := range s.got {
 				require.NotZero(t, md.ResourceMetrics().Len(), "the next consumer is not called for nothing")
 				md.ResourceMetrics().MoveAndAppendTo(got.ResourceMetrics())
 			}

@@ -11,8 +11,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 )
 
-// nodeReport is one node's report: 8 GPUs with 40 metrics each, 320 points.
-func nodeReport() pmetric.Metrics {
+// nodeReport is one node's report: 8 GPUs with 40 metrics each, 320 points, of which one in
+// ten has another value.
+func nodeReport(other float64) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
 	rm.Resource().Attributes().PutStr("k8s.cluster.name", "lab")
@@ -27,6 +28,9 @@ func nodeReport() pmetric.Metrics {
 			dp := points.AppendEmpty()
 			dp.SetTimestamp(pcommon.Timestamp(1_700_000_000e9))
 			dp.SetDoubleValue(float64(gpu))
+			if (i*8+gpu)%10 == 0 {
+				dp.SetDoubleValue(other)
+			}
 			dp.Attributes().PutStr("hw.id", fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a%02d", gpu))
 		}
 	}
@@ -35,7 +39,7 @@ func nodeReport() pmetric.Metrics {
 
 // BenchmarkPush has client and server in one process: compare the ways, not the figures.
 func BenchmarkPush(b *testing.B) {
-	msg := encode(b, nodeReport())
+	msgs := [][]byte{encode(b, nodeReport(1)), encode(b, nodeReport(2))}
 	for _, table := range []bool{true, false} {
 		var s *server
 		if table {
@@ -44,12 +48,14 @@ func BenchmarkPush(b *testing.B) {
 			s = fleet(b, nil)
 		}
 		for transport, push := range s.pushers("gpu-cluster", "lab") {
-			b.Run(fmt.Sprintf("%s/table=%v", transport, table), func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					require.NoError(b, push(b, msg))
-				}
-			})
+			for name, different := range map[string]int{"unchanged": 1, "one_in_10_changed": 2} {
+				b.Run(fmt.Sprintf("%s/table=%v/%s", transport, table, name), func(b *testing.B) {
+					b.ReportAllocs()
+					for i := 0; b.Loop(); i++ {
+						require.NoError(b, push(b, msgs[i%different]))
+					}
+				})
+			}
 		}
 	}
 }

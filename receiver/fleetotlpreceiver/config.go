@@ -4,6 +4,7 @@ package fleetotlpreceiver
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -14,7 +15,6 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 
-	"github.com/gpu-collector/gpu-collector/internal/admission"
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
@@ -40,19 +40,12 @@ type Config struct {
 	_ struct{}
 }
 
-// A push that names a foreign cluster or node has one of two fates.
-const (
-	foreignRefuse    = "refuse"    // none of it is taken
-	foreignOverwrite = "overwrite" // it is taken as its sender's own
-)
+// A push that names a foreign cluster or node goes nowhere, or is taken as its sender's own.
+const foreignRefuse, foreignOverwrite = "refuse", "overwrite"
 
 // Identity says whose the pushes are. Without its keys the clients' claims count.
 type Identity struct {
-	// ClusterAuthAttribute and NodeAuthAttribute are the attributes of the authenticated
-	// client that hold its cluster and node. Where both are the same, the value is
-	// `cluster/node`. Without a node a client speaks for all nodes of its cluster.
-	ClusterAuthAttribute string `mapstructure:"cluster_auth_attribute"`
-	NodeAuthAttribute    string `mapstructure:"node_auth_attribute"`
+	clientidentity.Rule `mapstructure:",squash"`
 	// Cluster and Node are for whom everybody speaks, at a receiver that needs no
 	// authentication since all it takes is of one cluster or node.
 	Cluster string `mapstructure:"cluster"`
@@ -71,9 +64,10 @@ type Admission struct {
 	// MaxBytes is the memory that they may take together. 0 is half of the process'.
 	MaxBytes int64 `mapstructure:"max_bytes"`
 	// ClusterShare is the part of both that one cluster may hold, of what the other
-	// clusters do not hold.
+	// clusters do not hold, while another one pushes.
 	ClusterShare float64 `mapstructure:"cluster_share"`
-	// ReceiveTimeout is how long a push may take until its message or body is there.
+	// ReceiveTimeout is how long a push may take until its message or body is there. In less
+	// than a second no lost packet is there, which TCP sends again after 200 ms at the earliest.
 	ReceiveTimeout time.Duration `mapstructure:"receive_timeout"`
 	// RetryAfter is what a refused sender is asked to wait.
 	RetryAfter RetryAfter `mapstructure:"retry_after"`
@@ -81,23 +75,14 @@ type Admission struct {
 	_ struct{}
 }
 
-// RetryAfter is the range, in whole seconds, from which each refusal draws its wait.
+// RetryAfter is the range, in whole seconds, from which each refusal draws its wait. Exporters
+// give a push up once the wait would pass their max_elapsed_time, 5 minutes by default.
 type RetryAfter struct {
 	Min time.Duration `mapstructure:"min"`
 	Max time.Duration `mapstructure:"max"`
 
 	_ struct{}
 }
-
-const (
-	// minReceiveTimeout is a lost packet, which TCP sends again after 200 ms at the
-	// earliest, and maxReceiveTimeout still is a bound.
-	minReceiveTimeout = time.Second
-	maxReceiveTimeout = 5 * time.Minute
-	// maxRetryAfter is the longest wait: exporters give a push up once the wait would pass
-	// their max_elapsed_time, 5 minutes by default.
-	maxRetryAfter = time.Minute
-)
 
 func createDefaultConfig() component.Config {
 	protocols := otlpreceiver.NewFactory().CreateDefaultConfig().(*otlpreceiver.Config).Protocols
@@ -141,76 +126,61 @@ func createDefaultConfig() component.Config {
 
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
-	var errs []error
-	if !c.Protocols.GRPC.HasValue() && !c.Protocols.HTTP.HasValue() {
-		errs = append(errs, errors.New("`protocols` is empty: must have `grpc`, `http` or both"))
-	}
-	if c.Protocols.GRPC.HasValue() && len(c.Protocols.GRPC.Get().Middlewares) > 0 {
-		errs = append(errs, errors.New("`protocols::grpc::middlewares` is set: a middleware's interceptors of unary calls would not run here. "+
-			"Name straggler_threshold as `threshold_extension`, and use the otlp receiver for other middlewares"))
-	}
-	if c.MaxConnections < 0 {
-		errs = append(errs, fmt.Errorf("`max_connections` is %d: must be positive, or 0 for a part of the memory", c.MaxConnections))
-	}
-	return errors.Join(errs...)
+	grpc, http := c.Protocols.GRPC.Get(), c.Protocols.HTTP.Get()
+	return errors.Join(
+		mistake(grpc == nil && http == nil, "`protocols` is empty: must have `grpc`, `http` or both"),
+		mistake(grpc != nil && len(grpc.Middlewares) > 0,
+			"`protocols::grpc::middlewares` is set: a middleware's interceptors of unary calls would not run here. "+
+				"Name straggler_threshold as `threshold_extension`, and use the otlp receiver for other middlewares"),
+		mistake(http != nil && (http.MetricsURLPath == http.LogsURLPath ||
+			http.LogsURLPath == http.TracesURLPath || http.TracesURLPath == http.MetricsURLPath),
+			"`protocols::http` has one path for two signals: `metrics_url_path`, `logs_url_path` and `traces_url_path` must differ"),
+		mistake(c.MaxConnections < 0, "`max_connections` is %d: must be positive, or 0 for a part of the memory", c.MaxConnections))
 }
 
 // Validate implements xconfmap.Validator.
 func (c *Identity) Validate() error {
-	var errs []error
-	switch {
-	case c.Cluster != "" && (c.ClusterAuthAttribute != "" || c.NodeAuthAttribute != ""):
-		errs = append(errs, errors.New("`cluster` is set beside `cluster_auth_attribute` or `node_auth_attribute`: must be either the names or the attributes that hold them"))
-	case c.Cluster == "" && c.Node != "":
-		errs = append(errs, errors.New("`node` is set without `cluster`: must go with the name of its cluster"))
-	case c.NodeAuthAttribute != "" && c.ClusterAuthAttribute == "":
-		errs = append(errs, fmt.Errorf("`node_auth_attribute` is %q without `cluster_auth_attribute`: must be with it, since a node is one of a cluster", c.NodeAuthAttribute))
+	name := func(key, value string) error {
+		return mistake(value != "" && !wire.ValidName(value),
+			"`%s` is %q: must be 1 to %d printable ASCII characters", key, value, wire.MaxNameLength)
 	}
-	for _, name := range []struct{ key, value string }{{"cluster", c.Cluster}, {"node", c.Node}} {
-		if name.value != "" && !wire.ValidName(name.value) {
-			errs = append(errs, fmt.Errorf("`%s` is %q: must be 1 to %d printable ASCII characters", name.key, name.value, wire.MaxNameLength))
-		}
-	}
-	if c.Foreign != foreignRefuse && c.Foreign != foreignOverwrite {
-		errs = append(errs, fmt.Errorf("`foreign` is %q: must be %q or %q", c.Foreign, foreignRefuse, foreignOverwrite))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake(c.Cluster != "" && c.Rule != clientidentity.Rule{},
+			"`cluster` is set beside `cluster_auth_attribute` or `node_auth_attribute`: must be either the names or the attributes that hold them"),
+		mistake(c.Cluster == "" && c.Node != "", "`node` is set without `cluster`: must go with the name of its cluster"),
+		name("cluster", c.Cluster), name("node", c.Node),
+		mistake(c.Foreign != foreignRefuse && c.Foreign != foreignOverwrite,
+			"`foreign` is %q: must be %q or %q", c.Foreign, foreignRefuse, foreignOverwrite))
 }
 
-func (c *Identity) rule() clientidentity.Rule {
-	return clientidentity.Rule{
-		Cluster: c.ClusterAuthAttribute, Node: c.NodeAuthAttribute, Everybody: clientidentity.Identity{Cluster: c.Cluster, Node: c.Node},
+// of is for whom the client of a push may speak.
+func (c *Identity) of(ctx context.Context) (clientidentity.Identity, error) {
+	if c.Cluster != "" {
+		return clientidentity.Identity{Cluster: c.Cluster, Node: c.Node}, nil
 	}
+	return c.Of(ctx)
 }
 
 // Validate implements xconfmap.Validator.
 func (c *Admission) Validate() error {
-	var errs []error
-	if c.MaxConcurrent < 1 {
-		errs = append(errs, fmt.Errorf("`max_concurrent` is %d: must be at least 1", c.MaxConcurrent))
-	}
-	if c.MaxBytes != 0 && c.MaxBytes < 1<<20 {
-		errs = append(errs, fmt.Errorf("`max_bytes` is %d: must be at least 1048576, or 0 for half of the memory", c.MaxBytes))
-	}
-	if !(c.ClusterShare > 0 && c.ClusterShare <= 1) { // also NaN
-		errs = append(errs, fmt.Errorf("`cluster_share` is %v: must be in (0,1]", c.ClusterShare))
-	}
-	if c.ReceiveTimeout < minReceiveTimeout || c.ReceiveTimeout > maxReceiveTimeout {
-		errs = append(errs, fmt.Errorf("`receive_timeout` is %s: must be in [%s,%s]", c.ReceiveTimeout, minReceiveTimeout, maxReceiveTimeout))
-	}
 	lo, hi := c.RetryAfter.Min, c.RetryAfter.Max
-	if lo < time.Second || hi < lo || hi > maxRetryAfter || lo%time.Second != 0 || hi%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("`retry_after` is %s to %s: `min` and `max` must be whole seconds in [1s,%s], and `max` not less than `min`", lo, hi, maxRetryAfter))
+	return errors.Join(
+		mistake(c.MaxConcurrent < 1, "`max_concurrent` is %d: must be at least 1", c.MaxConcurrent),
+		mistake(c.MaxBytes != 0 && c.MaxBytes < 1<<20, "`max_bytes` is %d: must be at least 1048576, or 0 for half of the memory", c.MaxBytes),
+		mistake(!(c.ClusterShare > 0 && c.ClusterShare <= 1), "`cluster_share` is %v: must be in (0,1]", c.ClusterShare), // also NaN
+		mistake(c.ReceiveTimeout < time.Second || c.ReceiveTimeout > 5*time.Minute,
+			"`receive_timeout` is %s: must be in [1s,5m]", c.ReceiveTimeout),
+		mistake(lo < time.Second || hi < lo || hi > time.Minute || lo%time.Second != 0 || hi%time.Second != 0,
+			"`retry_after` is %s to %s: `min` and `max` must be whole seconds in [1s,1m], and `max` not less than `min`", lo, hi))
+}
+
+// mistake is the error of a key, nil where there is none.
+func mistake(made bool, format string, args ...any) error {
+	if !made {
+		return nil
 	}
-	return errors.Join(errs...)
+	return fmt.Errorf(format, args...)
 }
 
 // MemoryBytes implements memorybudget.Holder: what all pushes share.
 func (c *Config) MemoryBytes() int64 { return cmp.Or(c.Admission.MaxBytes, memorybudget.Percent(50)) }
-
-func (c *Config) admission() admission.Settings {
-	return admission.Settings{
-		Permits: c.Admission.MaxConcurrent, Bytes: c.MemoryBytes(), ClusterShare: c.Admission.ClusterShare,
-		RetryMin: c.Admission.RetryAfter.Min, RetryMax: c.Admission.RetryAfter.Max,
-	}
-}

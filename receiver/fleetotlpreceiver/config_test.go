@@ -35,6 +35,7 @@ func TestDefaultsStayBesideAKey(t *testing.T) {
 	assert.True(t, grpc.Keepalive.Get().EnforcementPolicy.Get().PermitWithoutStream)
 	assert.EqualValues(t, "/push", http.MetricsURLPath)
 	assert.EqualValues(t, "/v1/logs", http.LogsURLPath)
+	assert.EqualValues(t, grpc.MaxRecvMsgSizeMiB<<20, http.ServerConfig.MaxRequestBodySize, "the next hop takes over gRPC what came over HTTP")
 	assert.Greater(t, http.ServerConfig.IdleTimeout, http.ServerConfig.ReadTimeout)
 	only, err := load(t, settings{"protocols": settings{"http": settings{}}})
 	require.NoError(t, err)
@@ -46,6 +47,7 @@ func TestEachMistakeIsNamed(t *testing.T) {
 	for want, over := range map[string]settings{
 		"`protocols` is empty":                          {},
 		"`protocols::grpc::middlewares` is set":         {"protocols": settings{"grpc": settings{"middlewares": []any{settings{"id": "x"}}}}},
+		"`protocols::http` has one path for two":        {"protocols": settings{"http": settings{"metrics_url_path": "/v1/logs"}}},
 		"`max_connections` is -1":                       {"protocols": http, "max_connections": -1},
 		"`max_concurrent` is 0":                         {"protocols": http, "admission": settings{"max_concurrent": 0}},
 		"`max_bytes` is 5":                              {"protocols": http, "admission": settings{"max_bytes": 5}},

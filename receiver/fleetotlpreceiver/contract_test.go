@@ -134,43 +134,41 @@ func statusText(t *testing.T, resp *http.Response, body []byte) string {
 	return protojson.Format(&s)
 }
 
-// TestProfilesAreRefusedWithASentence, and so are signals without a pipeline.
-func TestProfilesAreRefusedWithASentence(t *testing.T) {
+// TestASignalWithoutAPipeline is refused with a sentence.
+func TestASignalWithoutAPipeline(t *testing.T) {
 	s := fleet(t, nil)
-	_, err := s.call(t.Context(), "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export", nil)
-	require.ErrorContains(t, err, "fleet_otlp takes no profiles: send them to an otlp receiver")
+	unserved := *s.signals()[0]
+	unserved.served = false
+	_, err := s.push(t.Context(), &unserved, nil)
+	require.ErrorContains(t, err, "no pipeline takes the metrics of this receiver: add it to the `receivers` of one in `service::pipelines`")
 	assert.Equal(t, codes.Unimplemented, status.Code(err))
-	resp, body := s.post(t, "/v1development/profiles", nil, nil)
-	assert.Equal(t, http.StatusNotFound, resp.StatusCode)
-	assert.Contains(t, string(body), "fleet_otlp takes no profiles")
 }
 
-// TestNoEncodingHasManyForms (RFC 9110, 8.4.1).
-func TestNoEncodingHasManyForms(t *testing.T) {
-	s := fleet(t, nil)
-	msg := encode(t, report("n", 0, 1))
-	for _, encoding := range []string{"", "identity", "Identity", " identity "} {
-		resp, body := s.post(t, "/v1/metrics", msg, map[string]string{"Content-Encoding": encoding})
-		assert.Equal(t, http.StatusOK, resp.StatusCode, "%q: %s", encoding, body)
-	}
-	for _, encoding := range []string{"gzip", "GZIP", "x-gzip"} {
-		resp, body := s.post(t, "/v1/metrics", zipped(t, msg), map[string]string{"Content-Encoding": encoding})
-		assert.Equal(t, http.StatusOK, resp.StatusCode, "%q: %s", encoding, body)
-	}
-	resp, _ := s.post(t, "/v1/metrics", msg, map[string]string{"Content-Encoding": "identity, br"})
-	assert.Equal(t, http.StatusBadRequest, resp.StatusCode)
-}
-
-// TestTooLargeABody is said by HTTP's own status.
-func TestTooLargeABody(t *testing.T) {
-	s := fleet(t, settings{"protocols": settings{"http": settings{"max_request_body_size": 1000}}})
-	for name, body := range map[string][]byte{"plain": make([]byte, 1001), "gzip": zipped(t, make([]byte, 1001))} {
-		headers := map[string]string{}
-		if name == "gzip" {
-			headers["Content-Encoding"] = "gzip"
-		}
-		resp, text := s.post(t, "/v1/metrics", body, headers)
-		assert.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
-		assert.Contains(t, string(text), "more than 1000 bytes, see `max_request_body_size`")
+// TestBodies of any form: no encoding has several (RFC 9110, 8.4.1), nobody recovers from a
+// stack that is too deep, and a body that is too large has a status of HTTP's own.
+func TestBodies(t *testing.T) {
+	const most = 30_000
+	s := fleet(t, settings{"protocols": settings{"http": settings{"max_request_body_size": most}}})
+	msg, deep, large := encode(t, report("n", 0, 1)), bytes.Repeat([]byte("["), 20_000), make([]byte, most+1)
+	for _, of := range []struct {
+		path, typ, encoding string
+		body                []byte
+		code                int
+		text                string
+	}{
+		{"/v1/metrics", contentProtobuf, "", msg, http.StatusOK, ""},
+		{"/v1/metrics", contentProtobuf, "Identity", msg, http.StatusOK, ""},
+		{"/v1/metrics", contentProtobuf, " identity ", msg, http.StatusOK, ""},
+		{"/v1/metrics", contentProtobuf, "GZIP", zipped(t, msg), http.StatusOK, ""},
+		{"/v1/metrics", contentProtobuf, "x-gzip", zipped(t, msg), http.StatusOK, ""},
+		{"/v1/metrics", contentProtobuf, "identity, br", msg, http.StatusBadRequest, "unsupported Content-Encoding: identity, br"},
+		{"/v1/metrics", contentJSON, "", deep, http.StatusBadRequest, "nested deeper than 100 levels"},
+		{"/v1/traces", contentJSON, "", deep, http.StatusBadRequest, "nested deeper than 100 levels"},
+		{"/v1/metrics", contentProtobuf, "", large, http.StatusRequestEntityTooLarge, "more than 30000 bytes, see `max_request_body_size`"},
+		{"/v1/metrics", contentProtobuf, "gzip", zipped(t, large), http.StatusRequestEntityTooLarge, "more than 30000 bytes, see `max_request_body_size`"},
+	} {
+		resp, text := s.post(t, of.path, of.body, map[string]string{"Content-Type": of.typ, "Content-Encoding": of.encoding})
+		assert.Equal(t, of.code, resp.StatusCode, "%q: %s", of.encoding, text)
+		assert.Contains(t, string(text), of.text)
 	}
 }

@@ -8,8 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -182,6 +183,15 @@ func (s *server) ask(t testing.TB, method, path string, msg []byte, headers map[
 	return resp, body
 }
 
+// pairs are headers by their names.
+func pairs(headers []string) map[string]string {
+	with := map[string]string{}
+	for pair := range slices.Chunk(headers, 2) {
+		with[pair[0]] = pair[1]
+	}
+	return with
+}
+
 // push pushes bytes of metrics.
 type push func(t testing.TB, msg []byte) error
 
@@ -194,11 +204,7 @@ func (s *server) pushers(headers ...string) map[string]push {
 		},
 		"http": func(t testing.TB, msg []byte) error {
 			t.Helper()
-			with := map[string]string{}
-			for i := 0; i < len(headers); i += 2 {
-				with[headers[i]] = headers[i+1]
-			}
-			resp, body := s.post(t, "/v1/metrics", msg, with)
+			resp, body := s.post(t, "/v1/metrics", msg, pairs(headers))
 			if resp.StatusCode != http.StatusOK {
 				return fmt.Errorf("%d: %s", resp.StatusCode, body)
 			}
@@ -231,6 +237,12 @@ func encode(t testing.TB, md pmetric.Metrics) []byte {
 	return msg
 }
 
+// message is a request of OTLP.
+type message interface {
+	MarshalProto() ([]byte, error)
+	MarshalJSON() ([]byte, error)
+}
+
 // messages is one push of each signal, in protobuf and in JSON, by path.
 func messages(t testing.TB) map[string]message {
 	ld, td := plog.NewLogs(), ptrace.NewTraces()
@@ -260,12 +272,7 @@ func (d *doorman) Authenticate(ctx context.Context, headers map[string][]string)
 	d.asked++
 	wait := d.wait
 	d.mu.Unlock()
-	name := ""
-	for key, values := range maps.All(headers) {
-		if http.CanonicalHeaderKey(key) == "Authorization" {
-			name = values[0]
-		}
-	}
+	name := strings.Join(append(headers["authorization"], headers["Authorization"]...), "") // of gRPC, or HTTP
 	if name == "slow" && wait != nil {
 		<-wait
 	}

@@ -4,6 +4,7 @@ package fleetotlpreceiver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
-	"go.opentelemetry.io/collector/receiver/otlpreceiver"
+	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.uber.org/zap"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -30,46 +31,26 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
-const (
-	contentProtobuf = "application/x-protobuf"
-	contentJSON     = "application/json"
-
-	// restTimeout is for what is left of a body that nobody wants.
-	restTimeout = time.Second
-)
+const contentProtobuf, contentJSON = "application/x-protobuf", "application/json"
 
 func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) (err error) {
-	if !r.cfg.Protocols.HTTP.HasValue() {
+	cfg, extensions := r.cfg.Protocols.HTTP.Get(), host.GetExtensions()
+	if cfg == nil {
 		return nil
 	}
-	cfg, extensions := *r.cfg.Protocols.HTTP.Get(), host.GetExtensions()
 	if cfg.ServerConfig.Auth.HasValue() {
 		extensions = r.queue(extensions, cfg.ServerConfig.Auth.Get().AuthenticatorID)
 	}
-	mux, signals := http.NewServeMux(), map[otlpreceiver.SanitizedURLPath]*signal{}
+	mux := http.NewServeMux()
 	for _, s := range r.signals() {
-		switch other := signals[s.path]; {
-		case other == nil || !other.served:
-			signals[s.path] = s
-		case s.served:
-			return fmt.Errorf("`protocols::http::%s_url_path` is %q, as that of %s: each signal must have a path of its own", s.name, s.path, other.name)
-		}
-	}
-	for path, s := range signals {
-		mux.HandleFunc(string(path), func(w http.ResponseWriter, req *http.Request) {
-			if s.served {
-				r.post(w, req, s)
-			} else {
-				writeStatus(w, req, http.StatusNotFound, s.refusal())
-			}
-		})
+		mux.HandleFunc("POST "+string(s.path), func(w http.ResponseWriter, req *http.Request) { r.post(w, req, s) })
 	}
 	handler := serverguard.Pages(mux, func(*http.Request) bool { return false }) // all are pushes
 	if r.answers != nil {
 		handler = r.answers.Guard(mux)
 	}
 	if r.http, err = serverguard.Listen(ctx, r.set.TelemetrySettings, r.set.ID.String()+"/http", "protocols::http",
-		&cfg.ServerConfig, r.connections(httpPercent, serverguard.HTTPBytes)); err != nil {
+		&cfg.ServerConfig, cmp.Or(r.cfg.MaxConnections, serverguard.Connections(20, serverguard.HTTPBytes))); err != nil {
 		return err
 	}
 	r.http.Around = plainEncoding
@@ -83,97 +64,74 @@ func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) (err
 // gzip, and identity, which the Collector would refuse, for none.
 func plainEncoding(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		switch encoding := strings.ToLower(strings.TrimSpace(strings.Join(req.Header.Values("Content-Encoding"), ","))); encoding {
-		case "", "identity":
-			req.Header.Del("Content-Encoding")
-		case "x-gzip":
-			req.Header.Set("Content-Encoding", "gzip")
-		default:
-			req.Header.Set("Content-Encoding", encoding)
+		encoding := strings.ToLower(strings.TrimSpace(req.Header.Get("Content-Encoding")))
+		if plain, known := map[string]string{"identity": "", "x-gzip": "gzip"}[encoding]; known {
+			encoding = plain
 		}
+		req.Header.Set("Content-Encoding", encoding)
 		next.ServeHTTP(w, req)
 	})
 }
 
 func (r *fleetReceiver) post(w http.ResponseWriter, req *http.Request, s *signal) {
 	content := contentType(req)
-	switch {
-	case req.Method != http.MethodPost:
-		w.Header().Set("Allow", http.MethodPost)
-		http.Error(w, "405 method not allowed, supported: [POST]", http.StatusMethodNotAllowed)
-		return
-	case content != contentProtobuf && content != contentJSON:
+	if content != contentProtobuf && content != contentJSON {
 		http.Error(w, "415 unsupported media type, supported: ["+contentJSON+", "+contentProtobuf+"]", http.StatusUnsupportedMediaType)
 		return
 	}
-	json := content == contentJSON
-	// The server reads the body within the timeout, and after the answer what is left of it.
-	// It sets another deadline before the next request. Fails without a connection only.
+	// The server reads the body within the timeout, and after the answer within a second what is
+	// left of it. It sets another deadline before the next request. Fails without a connection only.
 	deadline := func(at time.Time) { _ = http.NewResponseController(w).SetReadDeadline(at) }
 	deadline(time.Now().Add(r.cfg.Admission.ReceiveTimeout))
-	defer func() { deadline(time.Now().Add(restTimeout)) }()
+	defer func() { deadline(time.Now().Add(time.Second)) }()
 	answer, err := r.push(req.Context(), s, &request{
-		transport: threshold.HTTP, header: req.Header.Values, query: req.URL.RawQuery, json: json,
-		receive: func(permit *admission.Permit, read func([]byte) error) error {
-			buffer := r.buffers.Get().(*[]byte)
-			defer r.free(buffer)
-			body := bytes.NewBuffer((*buffer)[:0])
-			_, err := body.ReadFrom(&metered{req.Body, permit})
-			if *buffer = body.Bytes(); err != nil {
-				return bodyError(err)
+		transport: threshold.HTTP, header: req.Header.Values, query: req.URL.RawQuery, json: content == contentJSON,
+		receive: func(permit *admission.Permit, into *bytes.Buffer) error {
+			if _, err := into.ReadFrom(&body{req.Body, permit}); err != nil {
+				return err
 			}
 			// The server reads already to learn whether the client is gone, and the deadline
 			// would cancel the push while the pipeline works on it.
 			deadline(time.Time{})
-			return read(*buffer)
+			return nil
 		},
 	})
 	for _, h := range answer {
 		w.Header().Set(h.Name, h.Value)
 	}
 	if err != nil {
-		s := r.status(req.Context(), threshold.HTTP, err)
-		code := httpStatus(s.Code())
+		s := r.status(req.Context(), err)
+		code := consumererror.ToHTTPStatus(consumererror.NewOTLPGRPCError(nil, s))
 		if tooMany := (*http.MaxBytesError)(nil); errors.As(err, &tooMany) {
 			code = http.StatusRequestEntityTooLarge
 		}
 		writeStatus(w, req, code, s)
 		return
 	}
-	marshal := s.empty.MarshalProto
-	if json {
-		marshal = s.empty.MarshalJSON
-	}
-	text, _ := marshal() // an empty message marshals
-	write(w, content, http.StatusOK, text)
+	write(w, req, http.StatusOK, whole.MarshalProto, whole.MarshalJSON)
 }
 
-// metered is a body that pays for what comes of it: for the copy, and its room to grow.
-type metered struct {
+// body pays for what comes of it: for the copy, and its room to grow.
+type body struct {
 	io.Reader
 	permit *admission.Permit
 }
 
-func (m *metered) Read(p []byte) (int, error) {
-	n, err := m.Reader.Read(p)
-	if refused := m.permit.Reserve(2 * n); refused != nil {
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if refused := b.permit.Reserve(2 * n); refused != nil {
 		return 0, refused
 	}
-	return n, err
-}
-
-// bodyError sorts the errors of a body: it is late, refused, or malformed.
-func bodyError(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return errLate
-	}
-	var refused *admission.RefusedError
-	var large *admission.TooLargeError
 	var tooMany *http.MaxBytesError
-	if errors.As(err, &refused) || errors.As(err, &large) || errors.As(err, &tooMany) {
-		return err
+	switch {
+	case err == nil, errors.Is(err, io.EOF):
+		return n, err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return n, errLate
+	case errors.As(err, &tooMany):
+		return n, fmt.Errorf("%w: more than %d bytes, see `max_request_body_size` of the receiver: %w", admission.ErrTooLarge, tooMany.Limit, err)
 	}
-	return &malformedError{err}
+	return n, fmt.Errorf("%w: %w", admission.ErrMalformed, err)
 }
 
 func contentType(req *http.Request) string {
@@ -181,34 +139,13 @@ func contentType(req *http.Request) string {
 	return t
 }
 
-// httpStatus is the status of HTTP for one of gRPC.
-// https://opentelemetry.io/docs/specs/otlp/#failures-1
-func httpStatus(code codes.Code) int {
-	switch code {
-	case codes.Canceled, codes.DeadlineExceeded, codes.Aborted, codes.OutOfRange, codes.Unavailable, codes.DataLoss:
-		return http.StatusServiceUnavailable
-	case codes.ResourceExhausted:
-		return http.StatusTooManyRequests
-	case codes.InvalidArgument:
-		return http.StatusBadRequest
-	case codes.Unauthenticated:
-		return http.StatusUnauthorized
-	case codes.PermissionDenied:
-		return http.StatusForbidden
-	case codes.Unimplemented:
-		return http.StatusNotFound
-	default:
-		return http.StatusInternalServerError
-	}
-}
-
 // writeError answers for the Collector's server: who is not authenticated, or sends an
 // encoding that is not known.
 func (r *fleetReceiver) writeError(w http.ResponseWriter, req *http.Request, text string, code int) {
 	s := status.New(codes.InvalidArgument, text)
 	switch {
-	case text == busyError{}.Error():
-		code, s = http.StatusTooManyRequests, later(codes.ResourceExhausted, text, r.cfg.Admission.RetryAfter.Max)
+	case text == r.busy.Err().Error():
+		code, s = http.StatusTooManyRequests, r.busy
 	case code == http.StatusUnauthorized:
 		s = status.New(codes.Unauthenticated, text)
 	}
@@ -223,16 +160,17 @@ func writeStatus(w http.ResponseWriter, req *http.Request, code int, s *status.S
 			w.Header().Set("Retry-After", strconv.Itoa(int(info.GetRetryDelay().AsDuration()/time.Second)))
 		}
 	}
-	content, marshal := contentProtobuf, proto.Marshal
-	if contentType(req) != contentProtobuf {
-		content, marshal = contentJSON, protojson.Marshal
-	}
-	body, _ := marshal(s.Proto()) // a message of strings and numbers marshals
-	write(w, content, code, body)
+	write(w, req, code, func() ([]byte, error) { return proto.Marshal(s.Proto()) },
+		func() ([]byte, error) { return protojson.Marshal(s.Proto()) })
 }
 
-func write(w http.ResponseWriter, content string, code int, body []byte) {
+func write(w http.ResponseWriter, req *http.Request, code int, inProtobuf, inJSON func() ([]byte, error)) {
+	content, marshal := contentProtobuf, inProtobuf
+	if contentType(req) != contentProtobuf {
+		content, marshal = contentJSON, inJSON
+	}
+	text, _ := marshal() // a message of strings and numbers marshals
 	w.Header().Set("Content-Type", content)
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // fails when the client is gone
+	_, _ = w.Write(text) // fails when the client is gone
 }

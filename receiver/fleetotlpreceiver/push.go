@@ -3,12 +3,21 @@
 package fleetotlpreceiver
 
 import (
+	"bytes"
+	"cmp"
 	"context"
-	"iter"
+	"fmt"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
+	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"go.opentelemetry.io/collector/pdata/ptrace/ptraceotlp"
+	"go.opentelemetry.io/collector/receiver/otlpreceiver"
+	"go.opentelemetry.io/collector/receiver/receiverhelper"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/admission"
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
@@ -23,18 +32,30 @@ type request struct {
 	header    func(name string) []string
 	query     string // of the URL
 	json      bool
-	// receive waits for the message, and calls read with it once. The bytes are read's for
-	// the time of the call.
-	receive func(permit *admission.Permit, read func(msg []byte) error) error
+	// receive waits for the message.
+	receive func(permit *admission.Permit, into *bytes.Buffer) error
 }
 
 // push works on one push: identity, permit, bytes, comparison, decoding, the pipeline, and
 // the answer.
 func (r *fleetReceiver) push(ctx context.Context, s *signal, req *request) ([]wire.Header, error) {
-	client, p, err := r.identify(ctx, req)
+	if !s.served {
+		return nil, status.Error(codes.Unimplemented,
+			"no pipeline takes the "+s.name+" of this receiver: add it to the `receivers` of one in `service::pipelines`")
+	}
+	client, err := r.cfg.Identity.of(ctx)
 	if err != nil {
 		return nil, err
 	}
+	p := &threshold.Push{Transport: req.transport, Header: req.header}
+	var cluster string
+	if r.answers != nil {
+		cluster, p.Node = r.answers.Claim(req.transport, req.header, req.query)
+	} else if names := req.header(gpusemconv.HeaderCluster); len(names) > 0 {
+		cluster = names[0]
+	}
+	p.Node = cmp.Or(client.Node, p.Node)
+	p.Caller, p.Invalid = client.Caller(cluster)
 	permit, err := r.limiter.Acquire(p.Caller.Cluster)
 	if err != nil {
 		return nil, err
@@ -46,100 +67,60 @@ func (r *fleetReceiver) push(ctx context.Context, s *signal, req *request) ([]wi
 	} else {
 		ctx = wire.ContextWithCaller(ctx, p.Caller)
 	}
-	var data *batch
-	if err := req.receive(permit, func(msg []byte) (err error) {
-		data, err = r.read(ctx, s, client, permit, msg, req.json)
-		return err
-	}); err != nil {
+	data, err := r.read(ctx, s, client, permit, req)
+	if err != nil {
 		return nil, err
 	}
-	if data.items > 0 || data.compared {
+	if data.items > 0 {
 		err = data.consume(ctx, r.observers[req.transport])
 	}
 	return answer(), err
 }
 
-// identify returns for whom the client of a push may speak, and what the answer needs to
-// know of it.
-func (r *fleetReceiver) identify(ctx context.Context, req *request) (clientidentity.Identity, *threshold.Push, error) {
-	client, err := r.rule.Of(ctx)
-	if err != nil {
-		return client, nil, err
-	}
-	var cluster, node string
-	if r.answers != nil {
-		cluster, node = r.answers.Claim(req.transport, req.header, req.query)
-	} else if names := req.header(gpusemconv.HeaderCluster); len(names) > 0 {
-		cluster = names[0]
-	}
-	p := &threshold.Push{Transport: req.transport, Header: req.header, Node: client.NodeOr(node)}
-	p.Caller, p.Invalid = client.Caller(cluster)
-	return client, p, nil
-}
-
-// read makes a batch of a message. Where the message is compared with the table, only what
-// is left of it is decoded.
-func (r *fleetReceiver) read(ctx context.Context, s *signal, client clientidentity.Identity, permit *admission.Permit, msg []byte, json bool) (*batch, error) {
-	if s.answered && r.engine != nil && !json {
-		if data, err := r.compare(ctx, client, permit, msg); data != nil || err != nil {
-			return data, err
+// read makes a batch of a message, without the points that the table has as they are.
+func (r *fleetReceiver) read(
+	ctx context.Context, s *signal, client clientidentity.Identity, permit *admission.Permit, req *request,
+) (*batch, error) {
+	buffer := r.buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if buffer.Cap() <= keepBytes {
+			buffer.Reset()
+			r.buffers.Put(buffer)
 		}
-		r.telemetry.ReceiverFleetOtlpPushes.Add(ctx, 1, readWhole)
-	}
-	if err := reserve(permit, s.size, msg, json); err != nil {
+	}()
+	if err := req.receive(permit, buffer); err != nil {
 		return nil, err
 	}
-	data, err := s.decode(msg, json)
-	if err != nil {
-		return nil, &malformedError{err}
-	}
-	for resource := range data.resources {
-		if foreign := client.Settle(resource.Attributes()); foreign != nil && err == nil && r.cfg.Identity.Foreign == foreignRefuse {
-			err = foreign
+	msg := buffer.Bytes()
+	if s.answered && r.engine != nil && !req.json {
+		read := readWhole
+		if r.engine.Reduce(client.Owns, msg) {
+			read = readBytes
 		}
+		r.telemetry.ReceiverFleetOtlpPushes.Add(ctx, 1, read)
 	}
-	return data, err
-}
-
-// compare returns nil for a message that is to be decoded whole.
-func (r *fleetReceiver) compare(ctx context.Context, client clientidentity.Identity, permit *admission.Permit, msg []byte) (*batch, error) {
-	buffer := r.buffers.Get().(*[]byte)
-	defer r.free(buffer)
-	push, left := r.engine.Compare(client, msg, (*buffer)[:0])
-	*buffer = left
-	if push == nil {
-		return nil, nil
+	size, err := admission.Decoded(s.size, msg, req.json)
+	if err == nil {
+		err = permit.Reserve(len(msg) + size)
 	}
-	r.telemetry.ReceiverFleetOtlpPushes.Add(ctx, 1, readBytes)
-	data, err := r.rest(push, permit, left)
 	if err != nil {
-		push.Discard()
+		return nil, err
 	}
-	return data, err
+	var foreign error
+	data, err := s.decode(msg, req.json, func(resource pcommon.Resource) {
+		foreign = cmp.Or(foreign, client.Settle(resource.Attributes()))
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", admission.ErrMalformed, err)
+	case foreign != nil && r.cfg.Identity.Foreign == foreignRefuse:
+		return nil, foreign
+	}
+	return data, nil
 }
 
-// keepBytes is how large a buffer may be to be used again: the largest reports of a node,
-// and not the odd message of many megabytes.
+// keepBytes is how large a buffer may be to be used again, as for the largest reports of a node.
 const keepBytes = 1 << 20
-
-func (r *fleetReceiver) free(buffer *[]byte) {
-	if cap(*buffer) <= keepBytes {
-		r.buffers.Put(buffer)
-	}
-}
-
-// reserve takes the memory of a message, and of what it becomes when it is decoded.
-func reserve(permit *admission.Permit, signal admission.Signal, msg []byte, json bool) error {
-	size := func() (int, error) { return admission.Decoded(signal, msg) }
-	if json {
-		size = func() (int, error) { return admission.DecodedJSON(msg) }
-	}
-	n, err := size()
-	if err != nil {
-		return err
-	}
-	return permit.Reserve(len(msg) + n)
-}
 
 // How a push was read, see metadata.yaml.
 var (
@@ -151,10 +132,89 @@ func option(key, value string) metric.AddOption {
 	return metric.WithAttributeSet(attribute.NewSet(attribute.String(key, value)))
 }
 
+// signal is what differs from one signal of OTLP to the other.
+type signal struct {
+	name    string
+	service string // of gRPC, in opentelemetry.proto.collector
+	path    otlpreceiver.SanitizedURLPath
+	served  bool // a pipeline takes it
+	size    *admission.Message
+	// answered is set for pushes of state: threshold and epoch are about metrics.
+	answered bool
+	decode   func(msg []byte, json bool, each func(pcommon.Resource)) (*batch, error)
+}
+
 // batch is what a message holds.
 type batch struct {
-	items     int
-	compared  bool // also without items it belongs to the table
-	resources iter.Seq[pcommon.Resource]
-	consume   func(context.Context, *observer) error
+	items   int
+	consume func(context.Context, *observer) error
+}
+
+type observer = receiverhelper.ObsReport
+
+// observed is the batch of some data, which the pipeline next takes between start and end.
+func observed[D any](
+	data D, items int, start func(*observer, context.Context) context.Context,
+	next func(context.Context, D) error, end func(*observer, context.Context, string, int, error),
+) *batch {
+	return &batch{items, func(ctx context.Context, obs *observer) error {
+		ctx = start(obs, ctx)
+		err := next(ctx, data)
+		end(obs, ctx, "protobuf", items, err) // as the Collector's own receiver calls all of OTLP
+		return err
+	}}
+}
+
+// signals are those of OTLP.
+func (r *fleetReceiver) signals() []*signal {
+	paths := cmp.Or(r.cfg.Protocols.HTTP.Get(), &otlpreceiver.HTTPConfig{})
+	return []*signal{
+		{"metrics", "metrics.v1.MetricsService", paths.MetricsURLPath, r.metrics != nil, admission.Metrics, true, r.decodeMetrics},
+		{"logs", "logs.v1.LogsService", paths.LogsURLPath, r.logs != nil, admission.Logs, false, r.decodeLogs},
+		{"traces", "trace.v1.TraceService", paths.TracesURLPath, r.traces != nil, admission.Traces, false, r.decodeTraces},
+	}
+}
+
+// whole is the response to a push that was taken whole. That of each signal has this form.
+var whole = pmetricotlp.NewExportResponse()
+
+func unmarshal(into interface {
+	UnmarshalProto([]byte) error
+	UnmarshalJSON([]byte) error
+}, msg []byte, json bool,
+) error {
+	if json {
+		return into.UnmarshalJSON(msg)
+	}
+	return into.UnmarshalProto(msg)
+}
+
+func (r *fleetReceiver) decodeMetrics(msg []byte, json bool, each func(pcommon.Resource)) (*batch, error) {
+	req := pmetricotlp.NewExportRequest()
+	err := unmarshal(req, msg, json)
+	md := req.Metrics()
+	for _, rm := range md.ResourceMetrics().All() {
+		each(rm.Resource())
+	}
+	return observed(md, md.DataPointCount(), (*observer).StartMetricsOp, r.metrics.ConsumeMetrics, (*observer).EndMetricsOp), err
+}
+
+func (r *fleetReceiver) decodeLogs(msg []byte, json bool, each func(pcommon.Resource)) (*batch, error) {
+	req := plogotlp.NewExportRequest()
+	err := unmarshal(req, msg, json)
+	ld := req.Logs()
+	for _, rl := range ld.ResourceLogs().All() {
+		each(rl.Resource())
+	}
+	return observed(ld, ld.LogRecordCount(), (*observer).StartLogsOp, r.logs.ConsumeLogs, (*observer).EndLogsOp), err
+}
+
+func (r *fleetReceiver) decodeTraces(msg []byte, json bool, each func(pcommon.Resource)) (*batch, error) {
+	req := ptraceotlp.NewExportRequest()
+	err := unmarshal(req, msg, json)
+	td := req.Traces()
+	for _, rs := range td.ResourceSpans().All() {
+		each(rs.Resource())
+	}
+	return observed(td, td.SpanCount(), (*observer).StartTracesOp, r.traces.ConsumeTraces, (*observer).EndTracesOp), err
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -19,23 +20,22 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/extension/extensiontest"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
-	"go.opentelemetry.io/collector/receiver/receivertest"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension"
+	"github.com/gpu-collector/gpu-collector/internal/admission"
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
-	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadatatest"
-	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // user is an authenticated client.
@@ -65,6 +65,34 @@ func guarded(more settings) settings {
 
 const metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
+// halfPost begins a push whose body does not end. It returns how the answer begins.
+func (s *server) halfPost(t *testing.T, path string) (answer func() string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.http)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/x-protobuf\r\nContent-Length: 100\r\n\r\nx", path)
+	require.NoError(t, err)
+	return func() string {
+		head := make([]byte, len("HTTP/1.1 429"))
+		_, err = io.ReadFull(conn, head)
+		require.NoError(t, err)
+		return string(head)
+	}
+}
+
+// TestWaitsAreDrawn in whole seconds over the range: HTTP's Retry-After has no fractions, and
+// a client takes 0 for no advice at all.
+func TestWaitsAreDrawn(t *testing.T) {
+	s := fleet(t, nil)
+	seen := map[time.Duration]bool{}
+	for range 1000 {
+		details := s.status(t.Context(), &admission.RefusedError{Reason: "permits"}).Details()
+		seen[details[0].(*errdetails.RetryInfo).GetRetryDelay().AsDuration()] = true
+	}
+	assert.Equal(t, map[time.Duration]bool{1e9: true, 2e9: true, 3e9: true, 4e9: true, 5e9: true}, seen)
+}
+
 // TestARefusedPushIsRefusedBeforeItsBody, over both transports and at any path: gRPC waits
 // for no message, and net/http reads what comes of a body within the timeout.
 func TestARefusedPushIsRefusedBeforeItsBody(t *testing.T) {
@@ -80,47 +108,17 @@ func TestARefusedPushIsRefusedBeforeItsBody(t *testing.T) {
 	err = stream.RecvMsg(&answer)
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
 	assert.NotEmpty(t, status.Convert(err).Details(), "RetryInfo")
-
-	conn, err := net.Dial("tcp", s.http)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	_, err = fmt.Fprintf(conn, "POST /push HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/x-protobuf\r\nContent-Length: 100\r\n\r\n")
-	require.NoError(t, err)
-	head := make([]byte, len("HTTP/1.1 429"))
-	_, err = conn.Read(head)
-	require.NoError(t, err)
-	assert.Equal(t, "HTTP/1.1 429", string(head))
+	assert.Equal(t, "HTTP/1.1 429", s.halfPost(t, "/push")())
+	of := func(n int64, more ...attribute.KeyValue) []metricdata.DataPoint[int64] {
+		return []metricdata.DataPoint[int64]{{Value: n, Attributes: attribute.NewSet(append(more, attribute.String("receiver", s.set.ID.String()))...)}}
+	}
+	metadatatest.AssertEqualReceiverFleetOtlpRefusals(t, s.tel, of(2, attribute.String("cluster", ""), attribute.String("reason", "permits")),
+		metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
+	metadatatest.AssertEqualReceiverFleetOtlpPermitsInUse(t, s.tel, of(1), metricdatatest.IgnoreTimestamp())
+	metadatatest.AssertEqualReceiverFleetOtlpPermitsLimit(t, s.tel, of(1), metricdatatest.IgnoreTimestamp())
 	permit.Release()
 	resp, _ := s.post(t, "/push", encode(t, report("n", 0, 1)), nil)
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
-}
-
-// TestPathsOfSignals: a path is the signal's that a pipeline takes, and of one signal.
-func TestPathsOfSignals(t *testing.T) {
-	for _, path := range []string{"traces", "logs"} {
-		factory, set := NewFactory(), receivertest.NewNopSettings(metadata.Type)
-		cfg := factory.CreateDefaultConfig()
-		addr := loopback.FreeAddr(t)
-		require.NoError(t, confmap.NewFromStringMap(settings{"protocols": settings{"http": settings{"endpoint": addr, "metrics_url_path": "/v1/" + path}}}).Unmarshal(cfg))
-		metrics, err := factory.CreateMetrics(t.Context(), set, cfg, &pipeline{})
-		require.NoError(t, err)
-		logs, err := factory.CreateLogs(t.Context(), set, cfg, &pipeline{})
-		require.NoError(t, err)
-		require.NoError(t, logs.Start(t.Context(), host(nil)))
-		err = metrics.Start(t.Context(), host(nil))
-		if path == "logs" {
-			require.ErrorContains(t, err, "`protocols::http::logs_url_path` is \"/v1/logs\", as that of metrics: each signal must have a path of its own")
-		} else {
-			require.NoError(t, err)
-			resp, err := http.Post("http://"+addr+"/v1/traces", contentProtobuf, bytes.NewReader(encode(t, report("n", 0, 1))))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			assert.Equal(t, http.StatusOK, resp.StatusCode)
-			http.DefaultClient.CloseIdleConnections()
-		}
-		require.NoError(t, metrics.Shutdown(t.Context()))
-		require.NoError(t, logs.Shutdown(t.Context()))
-	}
 }
 
 // TestAPageOfAnotherName pushes nothing: its name leads here, and its browser says Origin.
@@ -140,20 +138,13 @@ func TestAMessageThatDoesNotCome(t *testing.T) {
 	stream, err := s.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, metricsMethod)
 	require.NoError(t, err)
 	eventually(t, func() bool { _, n := s.limiter.InUse(); return n == 2<<20 }, "room for the largest message")
-	conn, err := net.Dial("tcp", s.http)
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	_, err = fmt.Fprintf(conn, "POST /v1/metrics HTTP/1.1\r\nHost: gateway\r\nContent-Type: application/x-protobuf\r\nContent-Length: 100\r\n\r\nx")
-	require.NoError(t, err)
+	answered := s.halfPost(t, "/v1/metrics")
 	require.NoError(t, s.pushers()["grpc"](t, encode(t, report("n", 0, 1))))
 	var answer []byte
 	err = stream.RecvMsg(&answer)
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	require.ErrorContains(t, err, "not there within `receive_timeout` of the receiver, 1s")
-	head := make([]byte, len("HTTP/1.1 503"))
-	_, err = conn.Read(head)
-	require.NoError(t, err)
-	assert.Equal(t, "HTTP/1.1 503", string(head))
+	assert.Equal(t, "HTTP/1.1 503", answered())
 	eventually(t, func() bool { n, _ := s.limiter.InUse(); return n == 0 }, "the permits are back")
 	metadatatest.AssertEqualReceiverFleetOtlpReceiveTimeouts(t, s.tel, []metricdata.DataPoint[int64]{{Value: 2}}, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
 }
@@ -255,10 +246,8 @@ func TestTheCallerOfAPush(t *testing.T) {
 func TestAPanicOfThePipeline(t *testing.T) {
 	next := &pipeline{handle: func(context.Context) error { panic(http.ErrAbortHandler) }}
 	s := start(t, NewFactory(), next, nil, nil)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.http+"/v1/metrics", strings.NewReader(string(encode(t, report("n", 0, 1)))))
-	require.NoError(t, err)
-	req.Header.Set("Content-Type", contentProtobuf)
-	_, err = http.DefaultClient.Do(req) //nolint:bodyclose // there is no answer
+	msg := bytes.NewReader(encode(t, report("n", 0, 1)))
+	_, err := http.Post("http://"+s.http+"/v1/metrics", contentProtobuf, msg) //nolint:bodyclose // there is no answer
 	require.Error(t, err)
 	eventually(t, func() bool { n, _ := s.limiter.InUse(); return n == 0 }, "the permit is back")
 }
@@ -320,14 +309,10 @@ func TestAnswersAsTheMiddleware(t *testing.T) {
 				if path != "/v1/metrics" {
 					continue
 				}
-				with := map[string]string{}
-				for i := 0; i < len(request); i += 2 {
-					with[request[i]] = request[i+1]
-				}
-				wr, _ := stock.post(t, path, pb, with)
-				gr, _ := ours.post(t, path, pb, with)
+				wr, _ := stock.post(t, path, pb, pairs(request))
+				gr, _ := ours.post(t, path, pb, pairs(request))
 				assert.Equal(t, gpu(wr.Header), gpu(gr.Header), "HTTP, %s, %v", name, refusal)
-				assert.Contains(t, gpu(gr.Header), "gpu-state-epoch")
+				assert.Contains(t, gpu(gr.Header), "Gpu-State-Epoch")
 			}
 		}
 	}
@@ -339,11 +324,11 @@ func TestAnswersAsTheMiddleware(t *testing.T) {
 }
 
 // gpu are the headers of ours.
-func gpu(all http.Header) map[string][]string {
-	ours := map[string][]string{}
+func gpu(all http.Header) http.Header {
+	ours := http.Header{}
 	for name, values := range all {
-		if name = strings.ToLower(name); strings.HasPrefix(name, "gpu-") {
-			ours[name] = values
+		if strings.HasPrefix(strings.ToLower(name), "gpu-") {
+			ours[http.CanonicalHeaderKey(name)] = values
 		}
 	}
 	return ours

@@ -3,7 +3,7 @@
 package fleetotlpreceiver
 
 import (
-	"cmp"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,14 +17,16 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/admission"
-	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
-	"github.com/gpu-collector/gpu-collector/internal/delta"
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadata"
 )
 
@@ -33,9 +35,10 @@ type fleetReceiver struct {
 	set       receiver.Settings
 	telemetry *metadata.TelemetryBuilder
 	limiter   *admission.Limiter
+	id        attribute.KeyValue     // of the receiver, in its metrics
 	refused   memorybudget.Shortages // names the clusters of refusals
-	rule      clientidentity.Rule
-	observers map[threshold.Transport]*receiverhelper.ObsReport
+	busy      *status.Status         // refuses a client that the authenticator was not asked about
+	observers map[threshold.Transport]*observer
 
 	// The pipelines, nil where there is none.
 	metrics consumer.Metrics
@@ -43,11 +46,10 @@ type fleetReceiver struct {
 	traces  consumer.Traces
 
 	answers threshold.Server // nil without `threshold_extension`
-	engine  *delta.Engine    // nil without `table`
-	buffers sync.Pool        // of *[]byte
+	engine  *otlp.Engine     // nil without `table`
+	buffers sync.Pool        // of *bytes.Buffer
 
 	grpc    *grpc.Server
-	largest int // bytes of a message over gRPC
 	http    *serverguard.Server
 	serving sync.WaitGroup
 
@@ -61,41 +63,35 @@ func newReceiver(set receiver.Settings, cfg *Config) (*fleetReceiver, error) {
 	if err != nil {
 		return nil, err
 	}
+	a, bytesLimit := &cfg.Admission, cfg.MemoryBytes()
 	r := &fleetReceiver{
-		cfg: cfg, set: set, telemetry: tb, limiter: admission.New(cfg.admission()), rule: cfg.Identity.rule(),
-		observers: map[threshold.Transport]*receiverhelper.ObsReport{}, buffers: sync.Pool{New: func() any { return new([]byte) }},
+		cfg: cfg, set: set, telemetry: tb, id: attribute.String("receiver", set.ID.String()),
+		limiter:   admission.New(a.MaxConcurrent, bytesLimit, a.ClusterShare),
+		busy:      later(codes.ResourceExhausted, webguard.ErrBusy.Error(), a.RetryAfter.Max),
+		observers: map[threshold.Transport]*observer{},
+		buffers:   sync.Pool{New: func() any { return new(bytes.Buffer) }},
 	}
 	for _, transport := range []threshold.Transport{threshold.GRPC, threshold.HTTP} {
-		obs, err := receiverhelper.NewObsReport(receiverhelper.ObsReportSettings{
+		if r.observers[transport], err = receiverhelper.NewObsReport(receiverhelper.ObsReportSettings{
 			ReceiverID: set.ID, Transport: string(transport), ReceiverCreateSettings: set,
-		})
-		if err != nil {
+		}); err != nil {
 			return nil, err
 		}
-		r.observers[transport] = obs
 	}
-	return r, r.observe()
-}
-
-// observe has the figures of the limiter read when somebody reads them. Without the
-// receiver's id one of several would take the place of the others.
-func (r *fleetReceiver) observe() error {
+	// The figures of the limiter are read when somebody reads them. Without the receiver's id
+	// one of several would take the place of the others.
 	gauge := func(figure func() int64) metric.Int64Callback {
 		return func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(figure(), metric.WithAttributes(r.id()))
+			o.Observe(figure(), metric.WithAttributes(r.id))
 			return nil
 		}
 	}
-	return errors.Join(
+	return r, errors.Join(
 		r.telemetry.RegisterReceiverFleetOtlpPermitsInUseCallback(gauge(func() int64 { n, _ := r.limiter.InUse(); return int64(n) })),
-		r.telemetry.RegisterReceiverFleetOtlpPermitsLimitCallback(gauge(func() int64 { return int64(r.limiter.Permits) })),
+		r.telemetry.RegisterReceiverFleetOtlpPermitsLimitCallback(gauge(func() int64 { return int64(r.cfg.Admission.MaxConcurrent) })),
 		r.telemetry.RegisterReceiverFleetOtlpBytesInUseCallback(gauge(func() int64 { _, n := r.limiter.InUse(); return n })),
-		r.telemetry.RegisterReceiverFleetOtlpBytesLimitCallback(gauge(func() int64 { return r.limiter.Bytes })),
+		r.telemetry.RegisterReceiverFleetOtlpBytesLimitCallback(gauge(func() int64 { return bytesLimit })),
 	)
-}
-
-func (r *fleetReceiver) id() attribute.KeyValue {
-	return attribute.String("receiver", r.set.ID.String())
 }
 
 // start finds the extensions and serves. The processors have started.
@@ -107,7 +103,7 @@ func (r *fleetReceiver) start(ctx context.Context, host component.Host) (err err
 		r.answers.Serve()
 	}
 	if id := r.cfg.Table; id != nil && r.metrics != nil {
-		tables, err := hostextension.Find[delta.Exposition](host, "table", "exposition", *id)
+		tables, err := hostextension.Find[otlp.Owner](host, "table", "exposition", *id)
 		if err != nil {
 			return err
 		}
@@ -121,19 +117,13 @@ func (r *fleetReceiver) start(ctx context.Context, host component.Host) (err err
 	return nil
 }
 
-// Unfinished header blocks may take at most these percents of the memory. gRPC has most,
-// since each agent of a fleet holds a connection.
-const grpcPercent, httpPercent = 50, 20
-
-func (r *fleetReceiver) connections(percent int64, each int) int {
-	return cmp.Or(r.cfg.MaxConnections, serverguard.Connections(percent, each))
+// queue bounds the clients that are authenticated at once, before they have a permit.
+func (r *fleetReceiver) queue(extensions map[component.ID]component.Component, id component.ID) map[component.ID]component.Component {
+	return serverguard.Queue(extensions, id, max(2, r.cfg.Admission.MaxConcurrent/20), r.busy.Err())
 }
 
 func (r *fleetReceiver) shutdown(ctx context.Context) error {
-	var err error
-	if r.http != nil {
-		err = r.http.Shutdown(ctx)
-	}
+	err := r.http.Shutdown(ctx)
 	if r.grpc != nil {
 		late := time.AfterFunc(r.cfg.Admission.ReceiveTimeout, r.grpc.Stop)
 		r.grpc.GracefulStop()

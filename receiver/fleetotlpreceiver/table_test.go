@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,9 +22,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/collector/receiver/receivertest"
 
-	"github.com/gpu-collector/gpu-collector/internal/delta"
-	"github.com/gpu-collector/gpu-collector/internal/delta/statetable"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
 	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadata"
 )
 
@@ -33,18 +32,19 @@ import (
 type hop struct {
 	mu            sync.Mutex
 	points, beats int
+	decoded       int // points that the diff got
 	state         map[string]float64
 	refuse        error
 }
 
-// Deliver and Outdated make the hop what a diff processor is.
-func (h *hop) Deliver(_ context.Context, md pmetric.Metrics, _ delta.Counts) (delta.Missed, error) {
+// send is what a diff processor forwards to.
+func (h *hop) send(_ context.Context, m otlp.Message) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.refuse != nil {
-		return nil, h.refuse
+		return h.refuse
 	}
-	for _, rm := range md.ResourceMetrics().All() {
+	for _, rm := range m.Metrics.ResourceMetrics().All() {
 		node, _ := rm.Resource().Attributes().Get("host.name")
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
@@ -60,10 +60,8 @@ func (h *hop) Deliver(_ context.Context, md pmetric.Metrics, _ delta.Counts) (de
 			}
 		}
 	}
-	return nil, nil
+	return nil
 }
-
-func (*hop) Outdated(context.Context, []statetable.NodeKey) {}
 
 func (h *hop) answer(err error) {
 	h.mu.Lock()
@@ -84,31 +82,37 @@ func (h *hop) wantTook(t *testing.T, points int, msg string) {
 type tables struct {
 	component.StartFunc
 	component.ShutdownFunc
-	delta.Exposition
-	engine *delta.Engine
+	otlp.Owner
+	engine *otlp.Engine
 	err    error
 }
 
-func (x *tables) Follows(string) (*delta.Engine, error) { return x.engine, x.err }
+func (x *tables) Follows(string) (*otlp.Engine, error) { return x.engine, x.err }
 
 // compared starts a receiver that compares, and behind it what a diff processor has.
-func compared(t testing.TB, extensions host, over settings, edit func(*statetable.Settings)) (*server, *delta.Engine, *hop) {
+func compared(t testing.TB, extensions host, over settings, edit func(*lastvalue.Settings)) (*server, *otlp.Engine, *hop) {
 	t.Helper()
 	next := &hop{state: map[string]float64{}}
-	set := statetable.Settings{
+	set := lastvalue.Settings{
 		MaxNodes: 1000, MaxSeries: 100_000, TTL: 10 * time.Minute, VanishedAfter: 3 * time.Minute,
-		ResyncInterval: 2 * time.Minute, OpaqueInterval: delta.OpaqueInterval, Rand: func(n int64) int64 { return n / 2 },
+		ResyncInterval: 2 * time.Minute, OpaqueInterval: otlp.OpaqueInterval, Rand: func(n int64) int64 { return n / 2 },
 	}
 	if edit != nil {
 		edit(&set)
 	}
-	engine := delta.NewEngine(set, nil, next)
+	engine := otlp.NewEngine(set)
 	with := host{component.MustNewID("exposition"): &tables{engine: engine}}
 	maps.Copy(with, extensions)
 	both := settings{"table": "exposition"}
 	maps.Copy(both, over)
 	s := start(t, NewFactory(), &pipeline{}, with, both)
-	diff, err := consumer.NewMetrics(engine.Consume)
+	diff, err := consumer.NewMetrics(func(ctx context.Context, md pmetric.Metrics) error {
+		next.mu.Lock()
+		next.decoded = md.DataPointCount()
+		next.mu.Unlock()
+		_, err := engine.Consume(ctx, md, next.send)
+		return err
+	})
 	require.NoError(t, err)
 	s.metrics = diff
 	return s, engine, next
@@ -122,6 +126,7 @@ func TestOnlyTheChangeArrives(t *testing.T) {
 			next.wantTook(t, 3, "the first report")
 			require.NoError(t, push(t, encode(t, report(name, 10*time.Second, 1, 2, 3))))
 			next.wantTook(t, 0, "nothing changed")
+			assert.Equal(t, 1, next.decoded, "one point tells diff that the node is alive")
 			require.NoError(t, push(t, encode(t, report(name, 20*time.Second, 1, 9, 3))))
 			next.wantTook(t, 1, "one value changed")
 			assert.InDelta(t, 9, next.state[name+"/GPU-1"], 0)
@@ -129,22 +134,6 @@ func TestOnlyTheChangeArrives(t *testing.T) {
 	}
 	require.NoError(t, s.pushers()["http"](t, encode(t, report("grpc", 30*time.Second, 1, 9, 3))))
 	next.wantTook(t, 0, "both ways in share the table")
-}
-
-// TestAnUnchangedPushNeedsNoPipeline: nothing is left of it, and its node is alive all the same.
-func TestAnUnchangedPushNeedsNoPipeline(t *testing.T) {
-	s, engine, next := compared(t, nil, nil, func(s *statetable.Settings) { s.HeartbeatInterval = time.Hour })
-	now := time.Duration(0)
-	engine.Now = func() time.Time { return engine.Epoch.Add(now) }
-	msg := encode(t, report("n", 0, 1, 2))
-	for _, push := range s.pushers() {
-		require.NoError(t, push(t, msg))
-		now += time.Second
-	}
-	next.wantTook(t, 2, "the first")
-	for n := range engine.Table.Nodes() {
-		assert.Equal(t, time.Second, n.Heard)
-	}
 }
 
 func TestNothingIsCommittedThatWasRefused(t *testing.T) {
@@ -175,14 +164,12 @@ func TestARefusedClientHasNoEffect(t *testing.T) {
 		require.NoError(t, push(t, msg))
 	}
 	before := engine.Table.Stats()
-	nodes := slices.Collect(engine.Table.Nodes())
 	for _, who := range []string{"", "lab", "lab/m", "west/n"} {
 		for _, push := range s.pushers("authorization", who) {
 			require.Error(t, push(t, msg), who)
 		}
 	}
 	assert.Equal(t, before, engine.Table.Stats())
-	assert.Equal(t, nodes, slices.Collect(engine.Table.Nodes()))
 }
 
 // TestIrregularPushesShareTheTable: an unknown field, or JSON.
@@ -221,7 +208,7 @@ func TestMessagesOfAnySize(t *testing.T) {
 // and then. After one more accepted push of each, it has all.
 func TestConcurrentPushes(t *testing.T) {
 	const nodes, reports, gpus = 6, 40, 8
-	s, _, next := compared(t, nil, nil, func(s *statetable.Settings) { s.ResyncInterval = time.Millisecond })
+	s, _, next := compared(t, nil, nil, func(s *lastvalue.Settings) { s.ResyncInterval = time.Millisecond })
 	var senders, flaky sync.WaitGroup
 	done := make(chan struct{})
 	flaky.Go(func() {

@@ -18,12 +18,12 @@ import (
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/processor/processortest"
 	"google.golang.org/grpc"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/processor/diffprocessor" //nolint:depguard // of this test alone: what follows the receiver
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
@@ -184,14 +184,15 @@ func TestQuietModelsForwardTheHeartbeatOnly(t *testing.T) {
 		"h100": fakenvml.NewH100(8), "b200": fakenvml.NewB200(8), "a100_mig": fakenvml.NewA100MIG(8), "t4": fakenvml.NewT4(8),
 	} {
 		t.Run(model, func(t *testing.T) {
-			factory := diffprocessor.NewFactory()
-			cfg := factory.CreateDefaultConfig().(*diffprocessor.Config)
-			cfg.ResyncInterval = 0 // a resend is due at a random time
-			sink := &consumertest.MetricsSink{}
-			diff, err := factory.CreateMetrics(t.Context(), processortest.NewNopSettings(factory.Type()), cfg, sink)
-			require.NoError(t, err)
-			require.NoError(t, diff.Start(t.Context(), componenttest.NewNopHost()))
-			t.Cleanup(func() { require.NoError(t, diff.Shutdown(context.Background())) })
+			engine := otlp.NewEngine(lastvalue.Settings{MaxNodes: 1, MaxSeries: 10_000, TTL: time.Hour})
+			push := func(md pmetric.Metrics) (points int64) {
+				_, err := engine.Consume(t.Context(), md, func(_ context.Context, m otlp.Message) error {
+					points += m.Points
+					return nil
+				})
+				require.NoError(t, err)
+				return points
+			}
 
 			state.Install(t)
 			n := startNode(t, func(cfg *Config) {
@@ -199,11 +200,9 @@ func TestQuietModelsForwardTheHeartbeatOnly(t *testing.T) {
 				cfg.Metrics.HwGpuNvlinkLinkErrors.Enabled, cfg.Metrics.HwGpuNvlinkLinkUp.Enabled = true, true
 				cfg.Metrics.HwGpuMemoryReserved.Enabled, cfg.Metrics.HwGpuNvlinkBitErrorRate.Enabled = true, true
 			})
-			require.NoError(t, diff.ConsumeMetrics(t.Context(), n.first()))
+			push(n.first())
 			for range 3 {
-				sink.Reset()
-				require.NoError(t, diff.ConsumeMetrics(t.Context(), n.scrape()))
-				assert.Equal(t, 1, sink.DataPointCount())
+				assert.EqualValues(t, 1, push(n.scrape()))
 			}
 			n.shutdown()
 		})

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
@@ -57,100 +56,6 @@ func retryDelay(err error) time.Duration {
 	return 0
 }
 
-// TestAdmission runs configs/shard.yaml before a next hop that hangs: pushes
-// over the limit are refused with a date to come back, and the noisy cluster
-// leaves room for the other one.
-func TestAdmission(t *testing.T) {
-	t.Parallel()
-	leave := make(chan struct{})
-	next := serveNextHop(t, func(_ context.Context, md pmetric.Metrics) error {
-		if name, _ := md.ResourceMetrics().At(0).Resource().Attributes().Get("k8s.cluster.name"); name.Str() == "noisy" {
-			<-leave
-		}
-		return nil
-	})
-	ports := newGatewayPorts(t)
-	start(t, options{configs: []string{"configs/shard.yaml", fmt.Sprintf(`
-receivers:
-  fleet_otlp:
-    protocols:
-      grpc: {endpoint: %q}
-      http: {endpoint: %q}
-    admission: {max_concurrent: 4}
-# Pushes wait for the gateway, where the shard batches as it is shipped.
-processors:
-  diff: {flush_interval: 0s}
-exporters:
-  otlp_grpc: {compression: none, timeout: 5m}
-extensions:
-  healthcheckv2: {http: {endpoint: %q}}
-service:
-  telemetry:
-    metrics: %s
-`, ports.grpc, ports.http, ports.health, telemetryReader(t, ports.telemetry))}, env: []string{
-		"GPU_COLLECTOR_GATEWAY=" + next, "GPU_COLLECTOR_INSECURE=true",
-	}})
-	client := grpcClient(t, ports.grpc)
-	push := func(cluster, host string) error {
-		md := pmetric.NewMetrics()
-		gauge(node(md, host, map[string]string{"k8s.cluster.name": cluster}), "hw.gpu.utilization", "1", 0.5)
-		ctx := metadata.AppendToOutgoingContext(t.Context(), "gpu-cluster", cluster)
-		_, err := client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(md))
-		return err
-	}
-	inUse := func(want float64) {
-		eventually(t, fmt.Sprintf("%v permits in use", want), func() bool {
-			return scrape(t, ports.telemetry).is(want, "otelcol_receiver_fleet_otlp_permits_in_use", nil)
-		})
-	}
-
-	results := make(chan error, 2)
-	for i := range 2 {
-		go func() { results <- push("noisy", fmt.Sprintf("n%d", i)) }()
-	}
-	inUse(2)
-
-	err := push("noisy", "n2")
-	require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
-	assert.GreaterOrEqual(t, retryDelay(err), time.Second)
-	assert.Zero(t, retryDelay(err)%time.Second)
-
-	md := pmetric.NewMetrics()
-	gauge(node(md, "n2", nil), "hw.gpu.utilization", "1", 0.5)
-	resp := post(t, "http://"+ports.http+"/v1/metrics", protobufType, marshal(t, md), "gpu-cluster", "noisy")
-	assert.Equal(t, http.StatusTooManyRequests, resp.status)
-	assert.Regexp(t, "^[1-5]$", resp.header.Get("Retry-After"))
-
-	for range 5 {
-		require.NoError(t, push("quiet", "q0"))
-	}
-	resp = post(t, "http://"+ports.http+"/v1/metrics", protobufType, marshal(t, md), "gpu-cluster", "quiet")
-	assert.Equal(t, http.StatusOK, resp.status)
-	assert.Equal(t, http.StatusOK, get(t, "http://"+ports.health+"/status").status)
-
-	// No pipeline serves traces here: such a push takes no permit.
-	conn, err := grpc.NewClient("passthrough:///"+ports.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	for range 10 {
-		_, err := ptraceotlp.NewGRPCClient(conn).Export(t.Context(), ptraceotlp.NewExportRequest())
-		require.Equal(t, codes.Unimplemented, status.Code(err), "%v", err)
-	}
-
-	inUse(2)
-	s := scrape(t, ports.telemetry)
-	assert.True(t, s.is(4, "otelcol_receiver_fleet_otlp_permits_limit", nil))
-	assert.True(t, s.is(2, "otelcol_receiver_fleet_otlp_refusals", labels{"cluster": "noisy", "reason": "cluster_share"}))
-	_, refused := s.value("otelcol_receiver_fleet_otlp_refusals", labels{"cluster": "quiet"})
-	assert.False(t, refused)
-
-	close(leave)
-	for range 2 {
-		require.NoError(t, <-results)
-	}
-	inUse(0)
-}
-
 // TestRefusalPassesThroughAShard: what the gateway asks for reaches the agent,
 // who would drop the data otherwise.
 func TestRefusalPassesThroughAShard(t *testing.T) {
@@ -186,4 +91,11 @@ service:
 	resp := post(t, "http://"+ports.http+"/v1/metrics", protobufType, marshal(t, md))
 	assert.Equal(t, http.StatusTooManyRequests, resp.status)
 	assert.Equal(t, "3", resp.header.Get("Retry-After"))
+
+	// No pipeline serves traces here.
+	conn, err := grpc.NewClient("passthrough:///"+ports.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = ptraceotlp.NewGRPCClient(conn).Export(t.Context(), ptraceotlp.NewExportRequest())
+	assert.Equal(t, codes.Unimplemented, status.Code(err), "%v", err)
 }

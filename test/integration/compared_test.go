@@ -63,7 +63,7 @@ receivers:
       grpc: {endpoint: %q, auth: {authenticator: bearertokenauth}}
       http: {endpoint: %q, auth: {authenticator: bearertokenauth}}
 processors:
-  diff: {exposition: exposition, resync_interval: 0s} # what is sent is by change alone
+  diff: {table: exposition, resync_interval: 0s} # what is sent is by change alone
 exporters:
   otlp_grpc:
     endpoint: %q

@@ -95,7 +95,7 @@ func fleetsimExamples(t *testing.T) (overlay string, sims [][]string) {
 		if rest, ok := strings.CutPrefix(line, "bin/gpu-collector --config configs/gateway.yaml --config '"); ok {
 			overlay = strings.TrimSuffix(rest, "'")
 		}
-		if rest, ok := strings.CutPrefix(line, "bin/fleetsim "); ok {
+		if rest, ok := strings.CutPrefix(line, "bin/fleetsim "); ok && strings.Contains(rest, "-endpoint ") {
 			sims = append(sims, strings.Fields(rest))
 		}
 	}

@@ -122,8 +122,9 @@ func newPushed(t *testing.T, server *metricstore.Server, overlay, path string) *
 	p.gateway = start(t, options{
 		configs: []string{"configs/gateway.yaml", "configs/overlays/" + overlay, p.ports.overlay(t), fmt.Sprintf(`
 processors:
-  diff: {vanished_after: %s, ttl: 20s}
+  diff: {vanished_after: %s}
   diff/push: {flush_interval: 100ms}
+extensions: {exposition: {ttl: 20s}}
 `, pushedVanished)},
 		env: []string{"GPU_COLLECTOR_PUSH_URL=" + server.URL(path), "GPU_COLLECTOR_PUSH_TENANT=anonymous"},
 	})

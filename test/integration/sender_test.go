@@ -18,13 +18,14 @@ import (
 	"go.opentelemetry.io/collector/processor"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/gpu-collector/gpu-collector/extension/expositionextension"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 )
 
 // sender is what pushes at the end of an agent's pipeline, in this process:
-// diff, the OTLP exporter and the threshold extension.
+// diff with its table, the OTLP exporter and the threshold extension.
 type sender struct {
 	consumer.Metrics
 	threshold.Source
@@ -69,9 +70,14 @@ sending_queue: {enabled: false}
 		return s
 	}
 
+	tf := expositionextension.NewFactory()
+	tid := component.NewID(tf.Type())
+	table, err := tf.Create(t.Context(), extension.Settings{ID: tid, TelemetrySettings: componenttest.NewNopTelemetrySettings()}, tf.CreateDefaultConfig())
+	run(table, err)
+	host[tid] = table
 	pf := diffprocessor.NewFactory()
 	diff, err := pf.CreateMetrics(t.Context(), processor.Settings{ID: component.NewID(pf.Type()), TelemetrySettings: componenttest.NewNopTelemetrySettings()},
-		configured(t, pf, o.diff), exp)
+		configured(t, pf, "table: exposition\n"+o.diff), exp)
 	run(diff, err)
 	s.Metrics = diff
 	return s

@@ -44,13 +44,13 @@ var rooms = map[string][]string{
 	"receiver/ncclreceiver":         {"gpuholders", "ownnode"},
 	"receiver/nvmlreceiver":         {"gpuhealth", "gpuholders", "logsink", "ownnode", "podresources", "statefile"},
 	"receiver/csvreplayreceiver":    {},
-	"receiver/fleetotlpreceiver":    {"admission", "clientidentity", "dcgmnames", "delta", "delta/deadband", "delta/statetable", "hostextension", "memorybudget", "nodescore/nodesignal", "reading/identity", "reading/metricreading", "serverguard", "threshold", "webguard"},
-	"processor/diffprocessor":       {"clientidentity", "dcgmnames", "delta", "delta/deadband", "delta/resync", "delta/statetable", "hostextension", "memorybudget", "reading/identity", "reading/metricreading"},
+	"receiver/fleetotlpreceiver":    {"admission", "clientidentity", "dcgmnames", "hostextension", "lastvalue", "lastvalue/otlp", "memorybudget", "nodescore/nodesignal", "reading/identity", "reading/metricreading", "serverguard", "threshold", "webguard"},
+	"processor/diffprocessor":       {"dcgmnames", "hostextension", "lastvalue", "lastvalue/otlp", "lastvalue/resync", "memorybudget", "reading/identity", "reading/metricreading"},
 	"processor/stragglerprocessor":  {"collective", "episode", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "peergroup", "reading/identity", "reading/metricreading", "reason", "robust", "statefile", "straggler", "threshold", "threshold/rule"},
 	"exporter/fleetviewexporter":    {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
-	"extension/expositionextension": {"clientidentity", "dcgmnames", "delta", "delta/deadband", "delta/statetable", "memorybudget", "reading/identity", "reading/metricreading", "serverguard", "webguard"},
+	"extension/expositionextension": {"dcgmnames", "lastvalue", "lastvalue/otlp", "memorybudget", "reading/identity", "reading/metricreading", "serverguard", "webguard"},
 	"extension/fleetviewextension":  {"attention", "fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "gpuhealth", "memorybudget", "nodescore/nodesignal", "reason", "serverguard", "webguard"},
-	"extension/thresholdextension":  {"clientidentity", "delta/resync", "memorybudget", "nodescore/nodesignal", "reading/identity", "reading/metricreading", "serverguard", "threshold", "webguard"},
+	"extension/thresholdextension":  {"clientidentity", "lastvalue/resync", "memorybudget", "nodescore/nodesignal", "reading/identity", "reading/metricreading", "serverguard", "threshold", "webguard"},
 }
 
 // shared are small: names on the wire, texts of numbers, the catalogue of

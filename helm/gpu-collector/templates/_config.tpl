@@ -140,6 +140,7 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- $metrics := .config.service.pipelines.metrics -}}
 {{- $_ := set $metrics "exporters" (append $metrics.exporters "forward/push") -}}
 {{- $_ := mustMergeOverwrite .config.processors $overlay.processors -}}
+{{- include "gpu-collector.config.extension" (dict "config" .config "id" "exposition/push" "settings" (get $overlay.extensions "exposition/push")) -}}
 {{- with .config.receivers.fleet_otlp -}}
 {{- $_ := mustMergeOverwrite . $overlay.receivers.fleet_otlp -}}
 {{- end -}}
@@ -291,24 +292,23 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- end -}}
 {{- end -}}
 {{- if not $values.prometheus.enabled -}}
-{{- $_ := unset $config.processors.diff "exposition" -}}
-{{- $_ := unset $config.extensions "exposition" -}}
-{{- $_ := set $config.service "extensions" (without $config.service.extensions "exposition") -}}
+{{- $_ := unset $config.extensions.exposition "http" -}}
 {{- end -}}
 {{- end -}}
 {{- include "gpu-collector.config.remoteWrite" $arguments -}}
-{{- if and (not $config.service.pipelines.metrics.exporters) (hasKey $config.extensions "exposition") -}}
+{{- $served := hasKey ($config.extensions.exposition | default dict) "http" -}}
+{{- if and (not $config.service.pipelines.metrics.exporters) $served -}}
 {{- /* Prometheus is served from the table of diff; a pipeline needs an exporter all the same. */ -}}
 {{- include "gpu-collector.config.exporter" (dict "config" $config "id" "nop" "settings" dict) -}}
 {{- end -}}
 {{- if not $config.service.pipelines.metrics.exporters -}}
 {{- fail "the gateway has nowhere to send metrics: gateway.fleetView.enabled, gateway.prometheus.enabled and remoteWrite.enabled are all false, one must be true" -}}
 {{- end -}}
-{{- if and .Values.dcgmNames.enabled (hasKey $config.extensions "exposition") -}}
+{{- if and .Values.dcgmNames.enabled $served -}}
 {{- $_ := set $config.extensions.exposition "dcgm_names" true -}}
 {{- end -}}
 {{- /* NAME.NAMESPACE is the one name of a service that might be registered in the web. */ -}}
-{{- range $extension := list "exposition" "fleet_view" "straggler_threshold" -}}
+{{- range $extension := concat (ternary (list "exposition") list $served) (list "fleet_view" "straggler_threshold") -}}
 {{- with get $config.extensions $extension -}}
 {{- $_ := set . "allowed_hosts" (append (.allowed_hosts | default list) (printf "%s-gateway.%s" (include "gpu-collector.fullname" $) $.Release.Namespace)) -}}
 {{- end -}}

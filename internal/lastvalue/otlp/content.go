@@ -33,7 +33,7 @@ func (c *content) counts(s pcommon.UInt64Slice) {
 	}
 }
 
-func histogramHash(dp pmetric.HistogramDataPoint) uint64 {
+func histogramValue(dp pmetric.HistogramDataPoint) value {
 	var c content
 	c.add(dp.Count())
 	c.optional(dp.HasSum(), dp.Sum())
@@ -45,10 +45,10 @@ func histogramHash(dp pmetric.HistogramDataPoint) uint64 {
 	for i := range bounds.Len() {
 		c.float(bounds.At(i))
 	}
-	return uint64(c)
+	return value{kind: lastvalue.KindHash, bits: uint64(c)}
 }
 
-func exponentialHash(dp pmetric.ExponentialHistogramDataPoint) uint64 {
+func exponentialValue(dp pmetric.ExponentialHistogramDataPoint) value {
 	var c content
 	c.add(dp.Count())
 	c.optional(dp.HasSum(), dp.Sum())
@@ -61,10 +61,10 @@ func exponentialHash(dp pmetric.ExponentialHistogramDataPoint) uint64 {
 	c.counts(dp.Positive().BucketCounts())
 	c.add(uint64(uint32(dp.Negative().Offset())))
 	c.counts(dp.Negative().BucketCounts())
-	return uint64(c)
+	return value{kind: lastvalue.KindHash, bits: uint64(c)}
 }
 
-func summaryHash(dp pmetric.SummaryDataPoint) uint64 {
+func summaryValue(dp pmetric.SummaryDataPoint) value {
 	var c content
 	c.add(dp.Count())
 	c.float(dp.Sum())
@@ -74,5 +74,5 @@ func summaryHash(dp pmetric.SummaryDataPoint) uint64 {
 		c.float(quantiles.At(i).Quantile())
 		c.float(quantiles.At(i).Value())
 	}
-	return uint64(c)
+	return value{kind: lastvalue.KindHash, bits: uint64(c)}
 }

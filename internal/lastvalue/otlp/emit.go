@@ -21,6 +21,12 @@ const firstType = pmetric.MetricTypeGauge
 
 var _ = [1]struct{}{}[pmetric.MetricTypeSummary-firstType-pmetric.MetricType(lastvalue.TypeSummary)]
 
+// firstValue is the pdata type of a value that the table's first one stands for. Both list
+// text, int, double and bool in this order.
+const firstValue = pcommon.ValueTypeStr
+
+var _ = [1]struct{}{}[pcommon.ValueTypeBool-firstValue-pcommon.ValueType(lastvalue.AttrBool)]
+
 // unbounded is for messages that end with the report that they belong to.
 const unbounded = math.MaxInt
 
@@ -28,7 +34,7 @@ const unbounded = math.MaxInt
 // about maxBytes of OTLP at most but for a single point. It begins with a place of the node,
 // and returns how many bytes that is and where the next message goes on, 0 for nowhere.
 func emit(r *lastvalue.Report, rm pmetric.ResourceMetrics, from, maxBytes int) (bytes, next int) {
-	w := writer{rm: rm, from: rm.ScopeMetrics().Len()}
+	w := writer{rm: rm}
 	next = r.Emit(from, func(s *lastvalue.Series) bool {
 		w.point(s)
 		return w.bytes < maxBytes
@@ -41,15 +47,23 @@ func emit(r *lastvalue.Report, rm pmetric.ResourceMetrics, from, maxBytes int) (
 	return w.bytes, next
 }
 
-// writer writes points of series to a resource. Its scopes are those from the given one on.
+// appendHeartbeat adds when the node last reported, so that silence can be told from
+// lack of change.
+func appendHeartbeat(rm pmetric.ResourceMetrics, at pcommon.Timestamp) {
+	w := writer{rm: rm}
+	w.point(&lastvalue.Series{Time: uint64(at), Value: uint64(at.AsTime().Unix()), Metric: lastvalue.Metric{
+		ScopeName: ScopeName, Name: gpusemconv.MetricNodeHeartbeat, Description: "Time of the node's last report.", Unit: "s",
+	}})
+}
+
+// writer writes points of series to scopes of its own in a resource.
 type writer struct {
 	rm     pmetric.ResourceMetrics
-	from   int
 	scope  pmetric.ScopeMetrics
 	metric pmetric.Metric
 	last   lastvalue.Metric // that metric is of
 	open   bool             // another point may go there
-	bytes  int              // about as many as OTLP takes
+	bytes  int              // about as many as OTLP takes, 0 before the first point
 }
 
 // overhead is about what OTLP takes for a point, a metric or a scope besides its texts.
@@ -66,21 +80,25 @@ func (w *writer) point(s *lastvalue.Series) {
 	w.open = !s.Gone
 	switch s.Metric.Type {
 	case lastvalue.TypeGauge:
-		w.number(w.metric.Gauge().DataPoints().AppendEmpty(), s)
+		putNumber(w.metric.Gauge().DataPoints().AppendEmpty(), s)
 	case lastvalue.TypeSum:
-		w.number(w.metric.Sum().DataPoints().AppendEmpty(), s)
+		putNumber(w.metric.Sum().DataPoints().AppendEmpty(), s)
 	case lastvalue.TypeHistogram:
-		w.end(w.metric.Histogram().DataPoints().AppendEmpty(), s)
+		put(w.metric.Histogram().DataPoints().AppendEmpty(), s)
 	case lastvalue.TypeExponentialHistogram:
-		w.end(w.metric.ExponentialHistogram().DataPoints().AppendEmpty(), s)
+		put(w.metric.ExponentialHistogram().DataPoints().AppendEmpty(), s)
 	case lastvalue.TypeSummary:
-		w.end(w.metric.Summary().DataPoints().AppendEmpty(), s)
+		put(w.metric.Summary().DataPoints().AppendEmpty(), s)
+	}
+	w.bytes += overhead
+	for i := range s.Attrs {
+		w.bytes += len(s.Attrs[i].Key) + len(s.Attrs[i].Text) + 10
 	}
 }
 
 // begin writes a metric without points.
 func (w *writer) begin(of *lastvalue.Metric) {
-	if n := w.rm.ScopeMetrics().Len(); n == w.from || of.ScopeName != w.last.ScopeName || of.ScopeVersion != w.last.ScopeVersion {
+	if w.bytes == 0 || of.ScopeName != w.last.ScopeName || of.ScopeVersion != w.last.ScopeVersion {
 		w.scope = w.rm.ScopeMetrics().AppendEmpty()
 		w.scope.Scope().SetName(of.ScopeName)
 		w.scope.Scope().SetVersion(of.ScopeVersion)
@@ -90,13 +108,6 @@ func (w *writer) begin(of *lastvalue.Metric) {
 	m.SetName(of.Name)
 	m.SetUnit(of.Unit)
 	m.SetDescription(of.Description)
-	setType(m, of)
-	w.metric, w.last = m, *of
-	w.bytes += overhead + len(of.Name) + len(of.Unit) + len(of.Description)
-}
-
-// setType makes m an empty metric of a type.
-func setType(m pmetric.Metric, of *lastvalue.Metric) {
 	const cumulative = pmetric.AggregationTemporalityCumulative
 	switch of.Type {
 	case lastvalue.TypeGauge:
@@ -111,42 +122,31 @@ func setType(m pmetric.Metric, of *lastvalue.Metric) {
 	case lastvalue.TypeSummary:
 		m.SetEmptySummary()
 	}
+	w.metric, w.last = m, *of
+	w.bytes += overhead + len(of.Name) + len(of.Unit) + len(of.Description)
 }
 
-func (w *writer) number(dp pmetric.NumberDataPoint, s *lastvalue.Series) {
-	if s.Gone {
-		w.end(dp, s)
+func putNumber(dp pmetric.NumberDataPoint, s *lastvalue.Series) {
+	if put(dp, s); s.Gone {
 		return
 	}
 	dp.SetStartTimestamp(pcommon.Timestamp(s.Start))
-	dp.SetTimestamp(pcommon.Timestamp(s.Time))
-	dp.SetFlags(pmetric.DataPointFlags(s.Flags))
 	if s.Kind == lastvalue.KindInt {
 		dp.SetIntValue(int64(s.Value))
 	} else {
 		dp.SetDoubleValue(math.Float64frombits(s.Value))
 	}
-	w.attributes(dp.Attributes(), s.Attrs)
 }
 
-// end makes dp the point that ends a series.
-func (w *writer) end(dp interface {
-	SetTimestamp(pcommon.Timestamp)
-	SetFlags(pmetric.DataPointFlags)
-	Attributes() pcommon.Map
-}, s *lastvalue.Series,
-) {
+// put writes what a point of any type has. One that ends its series has nothing else.
+func put[P point](dp P, s *lastvalue.Series) {
 	dp.SetTimestamp(pcommon.Timestamp(s.Time))
-	dp.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-	w.attributes(dp.Attributes(), s.Attrs)
-}
-
-func (w *writer) attributes(to pcommon.Map, from []lastvalue.Attr) {
-	putAttributes(to, from)
-	w.bytes += overhead
-	for i := range from {
-		w.bytes += len(from[i].Key) + len(from[i].Text) + 10
+	flags := pmetric.DataPointFlags(s.Flags)
+	if s.Gone {
+		flags = pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)
 	}
+	dp.SetFlags(flags)
+	putAttributes(dp.Attributes(), s.Attrs)
 }
 
 func putAttributes(to pcommon.Map, from []lastvalue.Attr) {
@@ -164,46 +164,4 @@ func putAttributes(to pcommon.Map, from []lastvalue.Attr) {
 			to.PutBool(a.Key, a.Num != 0)
 		}
 	}
-}
-
-// appendHeartbeat adds when the node last reported, so that silence can be told from
-// lack of change.
-func appendHeartbeat(rm pmetric.ResourceMetrics, at pcommon.Timestamp) {
-	sm := rm.ScopeMetrics().AppendEmpty()
-	sm.Scope().SetName(ScopeName)
-	m := sm.Metrics().AppendEmpty()
-	m.SetName(gpusemconv.MetricNodeHeartbeat)
-	m.SetDescription("Time of the node's last report.")
-	m.SetUnit("s")
-	dp := m.SetEmptyGauge().DataPoints().AppendEmpty()
-	dp.SetTimestamp(at)
-	dp.SetIntValue(at.AsTime().Unix())
-}
-
-func isLastValue(m pmetric.Metric) bool {
-	switch m.Type() {
-	case pmetric.MetricTypeGauge, pmetric.MetricTypeSummary:
-		return true
-	case pmetric.MetricTypeSum, pmetric.MetricTypeHistogram, pmetric.MetricTypeExponentialHistogram:
-		return temporality(m) == pmetric.AggregationTemporalityCumulative
-	case pmetric.MetricTypeEmpty:
-	}
-	return false
-}
-
-func temporality(m pmetric.Metric) pmetric.AggregationTemporality {
-	switch m.Type() {
-	case pmetric.MetricTypeSum:
-		return m.Sum().AggregationTemporality()
-	case pmetric.MetricTypeHistogram:
-		return m.Histogram().AggregationTemporality()
-	case pmetric.MetricTypeExponentialHistogram:
-		return m.ExponentialHistogram().AggregationTemporality()
-	case pmetric.MetricTypeGauge, pmetric.MetricTypeSummary, pmetric.MetricTypeEmpty:
-	}
-	return pmetric.AggregationTemporalityUnspecified
-}
-
-func isMonotonic(m pmetric.Metric) bool {
-	return m.Type() == pmetric.MetricTypeSum && m.Sum().IsMonotonic()
 }

@@ -23,6 +23,7 @@ type Engine struct {
 	Epoch time.Time
 
 	collect   bool
+	watch     bool
 	observers sync.Pool
 	scanners  sync.Pool
 	reduced   atomic.Int64 // points that Reduce dropped since the last Consume
@@ -41,7 +42,7 @@ type Send func(context.Context, Message) error
 
 // NewEngine returns an engine with an empty table.
 func NewEngine(set lastvalue.Settings) *Engine {
-	e := &Engine{Table: lastvalue.New(set), Now: new(reading.Clock).Now, Epoch: time.Now(), collect: set.Collect}
+	e := &Engine{Table: lastvalue.New(set), Now: new(reading.Clock).Now, Epoch: time.Now(), collect: set.Collect || set.Watch, watch: set.Watch}
 	e.observers.New = func() any { return new(observer) }
 	e.scanners.New = func() any { return new(scanner) }
 	return e
@@ -57,6 +58,7 @@ func (e *Engine) Time() time.Duration { return e.Now().Sub(e.Epoch) }
 // nodes in another message at once.
 func (e *Engine) Consume(ctx context.Context, md pmetric.Metrics, send Send) (Counts, error) {
 	o := e.observers.Get().(*observer)
+	o.watch = e.watch
 	now := e.Now()
 	report, epoch := e.Table.Begin(now.Sub(e.Epoch)), e.Table.Epoch()
 	o.observe(md, report, now)
@@ -91,12 +93,12 @@ func (e *Engine) Flush(ctx context.Context, maxBytes int, enough func() bool, se
 	return f.Flushed
 }
 
-// Exposition serves the table of a diff processor to Prometheus, and lends it to the
-// receiver that compares pushes with it.
-type Exposition interface {
-	// Register adds the engine of the processor of a name, until cancel is called. There can
-	// be one.
-	Register(processor string, e *Engine) (cancel func(), err error)
+// Owner is the extension that keeps a table. It serves the table to Prometheus, and lends it
+// to the receiver that compares pushes with it.
+type Owner interface {
+	// Open makes the table of the processor of a name, until release is called. The settings
+	// are what the processor says of it; the owner adds the bounds. There can be one table.
+	Open(processor string, set lastvalue.Settings) (e *Engine, release func(), err error)
 	// Follows returns the engine of the diff that follows a receiver, or why pushes cannot
 	// be compared with it.
 	Follows(receiver string) (*Engine, error)

@@ -6,6 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -174,26 +179,55 @@ func TestWhatIsMadeOfTheTable(t *testing.T) {
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
 	rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, "n")
+	finish := func(dp dataPoint, flags pmetric.DataPointFlags, i int64) {
+		dp.SetTimestamp(pcommon.NewTimestampFromTime(s.Now()))
+		dp.SetFlags(flags)
+		dp.Attributes().PutStr("s", "x")
+		dp.Attributes().PutInt("i", i)
+		dp.Attributes().PutDouble("d", 1.5)
+		dp.Attributes().PutBool("b", true)
+	}
+	const cumulative = pmetric.AggregationTemporalityCumulative
+	end := pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)
 	for i := range 2 {
 		sm := rm.ScopeMetrics().AppendEmpty()
 		sm.Scope().SetName(fmt.Sprint("scope", i))
 		sm.Scope().SetVersion("1")
-		m := sm.Metrics().AppendEmpty()
-		m.SetName("s")
-		m.SetUnit("J")
-		m.SetDescription("text")
-		m.SetEmptySum().SetIsMonotonic(i == 0)
-		m.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
-		for j := range 2 {
-			dp := m.Sum().DataPoints().AppendEmpty()
-			dp.SetTimestamp(pcommon.NewTimestampFromTime(s.Now()))
+		metric := func() pmetric.Metric {
+			m := sm.Metrics().AppendEmpty()
+			m.SetName(fmt.Sprint("m", sm.Metrics().Len()))
+			m.SetUnit("J")
+			m.SetDescription("text")
+			return m
+		}
+		sum := metric().SetEmptySum()
+		sum.SetIsMonotonic(i == 0)
+		sum.SetAggregationTemporality(cumulative)
+		for j := range int64(2) {
+			dp := sum.DataPoints().AppendEmpty()
 			dp.SetStartTimestamp(77)
-			dp.SetIntValue(int64(j))
-			dp.SetFlags(2)
-			dp.Attributes().PutStr("s", "x")
-			dp.Attributes().PutInt("i", int64(j))
-			dp.Attributes().PutDouble("d", 1.5)
-			dp.Attributes().PutBool("b", true)
+			dp.SetIntValue(j)
+			finish(dp, 2, j)
+		}
+		// The ends of all types, each in a metric of its own.
+		ended, histogram, exponential := metric().SetEmptySum(), metric().SetEmptyHistogram(), metric().SetEmptyExponentialHistogram()
+		ended.SetAggregationTemporality(cumulative)
+		histogram.SetAggregationTemporality(cumulative)
+		exponential.SetAggregationTemporality(cumulative)
+		for _, dp := range []dataPoint{
+			ended.DataPoints().AppendEmpty(), histogram.DataPoints().AppendEmpty(), exponential.DataPoints().AppendEmpty(),
+			metric().SetEmptySummary().DataPoints().AppendEmpty(), metric().SetEmptyGauge().DataPoints().AppendEmpty(),
+		} {
+			finish(dp, end, 7)
+		}
+		// Receivers skip what follows such a point in its metric.
+		for j, flags := range []pmetric.DataPointFlags{0, end, 0} {
+			m := metric()
+			m.SetName("parted")
+			dp := m.SetEmptyGauge().DataPoints().AppendEmpty()
+			if finish(dp, flags, int64(j)); flags != end {
+				dp.SetIntValue(5)
+			}
 		}
 	}
 	json := func(md pmetric.Metrics) string {
@@ -207,33 +241,6 @@ func TestWhatIsMadeOfTheTable(t *testing.T) {
 	require.NoError(t, s.flush(1<<20, nil).Failed)
 	s.got[0].Metrics.ResourceMetrics().At(0).ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool { return sm.Scope().Name() == ScopeName })
 	assert.JSONEq(t, want, json(s.got[0].Metrics))
-}
-
-// A point without a value has a metric of its own: prometheusexporter skips what follows it.
-func TestNothingIsBehindAMarkerInItsMetric(t *testing.T) {
-	s := newTier()
-	_, _, err := s.push(report("", "n", epoch, 1, 1, 1, 1))
-	require.NoError(t, err)
-	md := report("", "n", epoch.Add(time.Second), 2, 2, 2, 2)
-	for _, i := range []int{0, 2} {
-		md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(i).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-	}
-	md, _, err = s.push(md)
-	require.NoError(t, err)
-	assert.EqualValues(t, 2, s.got[0].Markers)
-	ends := 0
-	for _, sm := range md.ResourceMetrics().At(0).ScopeMetrics().All() {
-		for _, m := range sm.Metrics().All() {
-			points := m.Gauge().DataPoints()
-			for i := range points.Len() {
-				if points.At(i).Flags().NoRecordedValue() {
-					ends++
-					assert.Equal(t, 1, points.Len())
-				}
-			}
-		}
-	}
-	assert.Equal(t, 2, ends)
 }
 
 // TestTimesToComeBecomeTheTimeOfReceipt: whoever keeps the newest point of a
@@ -357,30 +364,10 @@ func TestAHeartbeatIsOfTheTimeOfReceipt(t *testing.T) {
 func (s *tier) again(t require.TestingT) pmetric.Metrics {
 	f := flusher{Engine: s.Engine, maxBytes: 1 << 20, send: s.send}
 	s.Table.Resync("")
-	var id identity
 	s.got = nil
-	require.NoError(t, f.nodes(context.Background(), []lastvalue.NodeKey{id.node(report("", "n", epoch).ResourceMetrics().At(0).Resource().Attributes())}))
+	require.NoError(t, f.nodes(context.Background(), []lastvalue.NodeKey{nodeKey(report("", "n", epoch).ResourceMetrics().At(0).Resource().Attributes())}))
 	require.Len(t, s.got, 1)
 	return s.got[0].Metrics
-}
-
-// A gateway repeats what a shard left out by the node's own clock: by the heartbeat's, the
-// tier after it would take the node's changes for old.
-func TestRepeatedPointsDoNotOvertakeTheNode(t *testing.T) {
-	tiers := []*tier{newTier(), newTier(), newTier()}
-	for i, value := range []float64{1, 1, 1, 2} {
-		if i == 2 {
-			tiers[1].Table.Resync("")
-		}
-		now := time.Minute + time.Duration(i)*10*time.Second
-		md := report("", "n", epoch.Add(now-3*time.Minute), value)
-		for _, tier := range tiers {
-			tier.at = now
-			md, _, _ = tier.push(md)
-		}
-	}
-	require.NotZero(t, tiers[1].Table.Stats().Repeated)
-	assert.Zero(t, tiers[2].Table.Stats().Stale)
 }
 
 func TestAWrongClockIsHeard(t *testing.T) {
@@ -430,6 +417,17 @@ func TestNothingOverALimitGoesOn(t *testing.T) {
 		assert.Equal(t, s.Now(), heartbeatOf(t, md), "without room it is forwarded, and lives")
 		assert.EqualValues(t, 1, s.got[0].Heartbeats)
 	}
+	md := mixed("east", "c")
+	md.ResourceMetrics().At(0).Resource().Attributes().Remove(gpusemconv.AttrHostName)
+	md, _, err = s.push(md)
+	require.NoError(t, err)
+	assert.Zero(t, heartbeatOf(t, md), "it is no node")
+	md = mixed("east", "d")
+	appendHeartbeat(md.ResourceMetrics().At(0), pcommon.NewTimestampFromTime(s.Now()))
+	points = int64(md.DataPointCount())
+	_, _, err = s.push(md)
+	require.NoError(t, err)
+	assert.Equal(t, points, s.got[0].Points, "it has the other tier's")
 }
 
 // Resources of several clusters in one push, by limit, and more made-up clusters than have a
@@ -491,4 +489,105 @@ func TestTheNextHopIsWholeAtOnce(t *testing.T) {
 	md, _, err := s.push(report("", "n", s.Now(), 1, 5))
 	require.NoError(t, err)
 	assert.Equal(t, 3, md.DataPointCount())
+}
+
+// Many nodes at once over a next hop that refuses and loses answers now and then, beside
+// sweeps, flushes and requests: after one more accepted report of each node it has the state
+// of all, and the table's figures come out.
+func TestConcurrentNodes(t *testing.T) {
+	for name, edit := range map[string]func(*lastvalue.Settings){"inline": func(*lastvalue.Settings) {}, "conflating": collecting} {
+		t.Run(name, func(t *testing.T) { concurrentNodes(t, edit) })
+	}
+}
+
+func concurrentNodes(t *testing.T, edit func(*lastvalue.Settings)) {
+	const reports, gpus = 200, 8
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	asked, has, want := 0, receiver{}, receiver{}
+	flaky := func() error {
+		if asked++; asked%5 == 0 {
+			return errRefused
+		}
+		return nil
+	}
+	send := func(_ context.Context, m Message) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := flaky(); err != nil {
+			return err
+		}
+		has.apply(m.Metrics, m.Metrics.DataPointCount())
+		return flaky()
+	}
+	s := newTier(edit, func(s *lastvalue.Settings) { s.ResyncInterval, s.MaxBytes = time.Millisecond, 1<<20 })
+	s.Now = time.Now
+	s.Epoch = time.Now()
+	for n := range 8 {
+		node := strconv.Itoa(n)
+		push := func(at int, value func(gpu int) int) error {
+			says := map[seriesName]stated{}
+			for gpu := range gpus {
+				says[seriesName{node, "integer", gpu}] = stated{value: float64(value(gpu))}
+			}
+			_, err := s.Consume(context.Background(), encodeReport(node, time.Duration(at)*time.Second, namesOf(says, node), says), send)
+			return err
+		}
+		// Two senders for each node; the last report comes after both.
+		var senders sync.WaitGroup
+		for sender := range 2 {
+			random := rand.New(rand.NewPCG(uint64(n), uint64(sender)))
+			senders.Go(func() {
+				for i := range reports {
+					_ = push(i, func(int) int { return random.IntN(3) })
+					if i%20 == n {
+						s.Table.Sweep(s.Time())
+						s.Flush(context.Background(), 1000, nil, send)
+						s.Table.Resync([]string{"", node}[sender])
+						s.Table.Counts(s.Time())
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			senders.Wait()
+			for push(reports, func(gpu int) int { return gpu }) != nil {
+			}
+		})
+		for gpu := range gpus {
+			want[seriesName{node, "integer", gpu}] = stated{value: float64(gpu)}
+		}
+	}
+	wg.Wait()
+	for s.Flush(context.Background(), 1000, nil, send) != (Flushed{}) {
+	}
+	assert.Equal(t, want, has)
+	assert.EqualValues(t, 8, s.Table.Stats().Nodes)
+	assert.EqualValues(t, 8*gpus, s.Table.Stats().Series)
+	s.Table.Sweep(s.Time() + 2*time.Hour)
+	assert.Zero(t, s.Table.Stats().Nodes)
+	assert.Zero(t, s.Table.Stats().Series)
+	assert.Zero(t, s.Table.Bytes())
+}
+
+func TestUnchangedReportDoesNotAllocate(t *testing.T) {
+	s := newTier(func(s *lastvalue.Settings) { s.HeartbeatInterval, s.ResyncInterval = time.Hour, 0 })
+	send := func(context.Context, Message) error { return nil }
+	_, err := s.Consume(t.Context(), nodeReport(), send)
+	require.NoError(t, err)
+	const runs = 100
+	stock := make([]pmetric.Metrics, runs+1) // AllocsPerRun warms up with one more
+	for i := range stock {
+		stock[i] = nodeReport()
+	}
+	i := 0
+	allocs := testing.AllocsPerRun(runs, func() {
+		_, _ = s.Consume(t.Context(), stock[i], send)
+		i++
+	})
+	assert.Zero(t, stock[0].DataPointCount(), "was unchanged")
+	info, _ := debug.ReadBuildInfo()
+	if !slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) { // with it sync.Pool drops items at random
+		assert.Zero(t, allocs)
+	}
 }

@@ -78,7 +78,7 @@ func (f *flusher) deliver(ctx context.Context, report *lastvalue.Report, md pmet
 	settle := report.Refused
 	defer func() { settle() }() // also when the next consumer panics: a message that never ends would keep its nodes
 	points := md.DataPointCount()
-	if points > 0 {
+	if points > 0 || f.watch {
 		err = f.send(ctx, Message{Metrics: md, Counts: report.Counts, Points: int64(points)})
 	}
 	if !f.repeated && f.Table.Epoch() != f.epoch {

@@ -59,6 +59,9 @@ func TestMessagesHoldAsManyNodesAsFit(t *testing.T) {
 				assert.Greater(t, size, most/4)
 			}
 			total += m.Metrics.DataPointCount()
+			if points == 200 && i < 2 { // a node takes several messages
+				assert.Equal(t, i == 0, m.Heartbeats == 1, "with the first piece")
+			}
 			for _, rm := range m.Metrics.ResourceMetrics().All() {
 				for _, dp := range rm.ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().All() {
 					seen[fmt.Sprint(rm.Resource().Attributes().AsRaw(), dp.Attributes().AsRaw())] = true
@@ -68,15 +71,6 @@ func TestMessagesHoldAsManyNodesAsFit(t *testing.T) {
 		assert.Equal(t, 5*(points+1), total)
 		assert.GreaterOrEqual(t, len(seen), 5*points)
 		assert.Zero(t, s.pending())
-	}
-}
-
-func TestTheHeartbeatComesWithTheFirstPieceOfANode(t *testing.T) {
-	s := waiting(t, 1, 50)
-	s.flush(500, nil)
-	require.Greater(t, len(s.got), 3)
-	for i, m := range s.got {
-		assert.Equal(t, i == 0, m.Heartbeats == 1)
 	}
 }
 
@@ -147,73 +141,66 @@ func TestOfSeveralErrorsAllArePermanent(t *testing.T) {
 	}
 }
 
-// A message that is refused for good is sent once more node by node, and only who is refused
-// then is given up.
-func TestOneBadNodeAmongMany(t *testing.T) {
-	s := waiting(t, 20, 3)
-	s.answer = func(md pmetric.Metrics) error {
-		if slices.Contains(nodesOf(md), "11") {
+// A message that is refused for good is sent once more node by node, and only what is refused
+// then is given up. Where nothing at all is taken, the rest of the message is given up untried.
+func TestARefusalForGood(t *testing.T) {
+	type answer = func(s *tier, nodes []string) error
+	always := func(*tier, []string) error { return errForGood }
+	for name, tt := range map[string]struct {
+		nodes, points, maxBytes int
+		answer                  answer
+		taken, gaveUp           int64 // points
+		calls, pending          int   // calls of 0 are any number
+		busy                    bool
+	}{
+		"one bad node among many": {20, 3, 1 << 20, func(_ *tier, nodes []string) error {
+			if slices.Contains(nodes, "11") {
+				return errForGood
+			}
+			return nil
+		}, 19 * 4, 4, 1 + 20, 0, false},
+		"a node in pieces": {1, 100, 500, always, 0, 101, 0, 0, false},
+		"nodes in pieces, together": {4, 30, 3000, func(_ *tier, nodes []string) error {
+			if len(nodes) > 1 {
+				return errForGood
+			}
+			return nil
+		}, 4 * 31, 0, 0, 0, false},
+		"everything": {100, 2, 1 << 20, always, 0, 300, 1 + maxAlone, 0, false},
+		"and then it fails": {20, 2, 1 << 20, func(s *tier, _ []string) error {
+			if len(s.got) > 3 {
+				return errors.New("busy")
+			}
 			return errForGood
-		}
-		return nil
+		}, 0, 2 * 3, 4, 18, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := waiting(t, tt.nodes, tt.points)
+			var taken int64
+			s.answer = func(md pmetric.Metrics) error {
+				err := tt.answer(s, nodesOf(md))
+				if err == nil {
+					taken += int64(md.DataPointCount())
+				}
+				return err
+			}
+			f := s.flush(tt.maxBytes, nil)
+			assert.Equal(t, tt.busy, f.Failed != nil)
+			assert.Equal(t, tt.gaveUp, f.Points)
+			if tt.gaveUp > 0 {
+				require.ErrorIs(t, f.GaveUp, errForGood)
+			}
+			assert.Equal(t, tt.taken, taken, "each once")
+			if tt.calls > 0 {
+				assert.Len(t, s.got, tt.calls)
+			}
+			require.Equal(t, tt.pending, s.pending())
+			if tt.pending == 0 {
+				require.Equal(t, Flushed{}, s.flush(tt.maxBytes, nil))
+				assert.Empty(t, s.got, "it does not go on and on")
+			}
+		})
 	}
-	f := s.flush(1<<20, nil)
-	require.NoError(t, f.Failed)
-	require.ErrorIs(t, f.GaveUp, errForGood)
-	assert.EqualValues(t, 3+1, f.Points)
-	assert.Len(t, s.got, 1+20)
-	assert.Zero(t, s.pending())
-	require.Equal(t, Flushed{}, s.flush(1<<20, nil))
-	assert.Empty(t, s.got, "it does not go on and on")
-
-	// A node alone, in pieces: each is given up where it is refused.
-	s = waiting(t, 1, 100)
-	s.answer = func(pmetric.Metrics) error { return errForGood }
-	f = s.flush(500, nil)
-	require.NoError(t, f.Failed)
-	assert.EqualValues(t, 101, f.Points)
-}
-
-func TestNodesInPiecesThatAreRefusedTogether(t *testing.T) {
-	s := waiting(t, 4, 30)
-	s.answer = func(md pmetric.Metrics) error {
-		if md.ResourceMetrics().Len() > 1 {
-			return errForGood
-		}
-		return nil
-	}
-	require.Equal(t, Flushed{}, s.flush(3000, nil))
-	points := 0
-	for _, m := range s.got {
-		if m.Metrics.ResourceMetrics().Len() == 1 {
-			points += m.Metrics.DataPointCount()
-		}
-	}
-	assert.Equal(t, 4*31, points, "each once")
-	assert.Zero(t, s.pending())
-}
-
-// Where nothing at all is taken, the rest of the message is given up untried.
-func TestEverythingIsRefusedForGood(t *testing.T) {
-	s := waiting(t, 100, 2)
-	s.answer = func(pmetric.Metrics) error { return errForGood }
-	f := s.flush(1<<20, nil)
-	require.NoError(t, f.Failed)
-	assert.EqualValues(t, 300, f.Points)
-	assert.Len(t, s.got, 1+maxAlone)
-	assert.Zero(t, s.pending())
-
-	s = waiting(t, 20, 2)
-	s.answer = func(pmetric.Metrics) error {
-		if len(s.got) > 3 {
-			return errors.New("busy")
-		}
-		return errForGood
-	}
-	f = s.flush(1<<20, nil)
-	require.Error(t, f.Failed)
-	assert.EqualValues(t, 2*3, f.Points)
-	assert.Equal(t, 18, s.pending())
 }
 
 // The next hop may lose its state during a flush: it has the message's nodes once more.
@@ -243,6 +230,26 @@ func TestTheNextHopRestartsDuringAFlush(t *testing.T) {
 		s.flush(1<<20, nil)
 		assert.EqualValues(t, 3, s.got[0].Points)
 	}
+}
+
+// It has all of the nodes, also where the last one went in pieces.
+func TestTheNextHopRestartsBetweenPieces(t *testing.T) {
+	s := waiting(t, 2, 30)
+	s.answer = func(pmetric.Metrics) error {
+		if len(s.got) == 1 {
+			s.Table.Resync("")
+		}
+		return nil
+	}
+	s.flush(3000, nil)
+	require.Equal(t, []string{"0", "1"}, nodesOf(s.got[0].Metrics))
+	require.Less(t, s.got[0].Points, int64(62))
+	points := 0
+	for _, m := range s.got[1:] {
+		points += m.Metrics.DataPointCount()
+	}
+	assert.Equal(t, 62, points)
+	assert.Zero(t, s.pending())
 }
 
 // A message that never ends would keep its nodes.

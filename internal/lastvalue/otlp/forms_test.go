@@ -92,14 +92,26 @@ func requestOn(resource part) part {
 
 func pointRequest(p part) part { return requestOf(gaugeOf(p, point1)) }
 
+func scopeRequest(value part) part {
+	return part(nil).bytes(1, part(nil).bytes(1, node).bytes(2,
+		part(nil).bytes(1, part(nil).text(1, "s").bytes(3, attr("a", value))).bytes(2, gaugeOf(point0))))
+}
+
 func valueRequests(out map[string][]byte, name string, value part) {
 	out["point attribute "+name] = pointRequest(point0.bytes(7, attr("a", value)))
-	out["scope attribute "+name] = part(nil).bytes(1, part(nil).bytes(1, node).bytes(2,
-		part(nil).bytes(1, part(nil).text(1, "s").bytes(3, attr("a", value))).bytes(2, gaugeOf(point0))))
 	out["metadata "+name] = requestOf(gaugeOf(point0).bytes(12, attr("a", value)))
 }
 
 func resourceValue(value part) part { return requestOn(node.bytes(1, attr("a", value))) }
+
+// flat are values that are compared by their bytes.
+var flat = map[string]part{
+	"of no type": nil, "empty text": str(""), "text": str("x"), "not UTF-8": str("\xff\xfe"),
+	"true": part(nil).varint(2, 1), "seven as bool": part(nil).varint(2, 7), "false": part(nil).varint(2, 0),
+	"int": part(nil).varint(3, 1), "negative": part(nil).varint(3, math.MaxUint64),
+	"double":    part(nil).fixed(4, 1),
+	"two types": str("x").varint(3, 1),
+}
 
 // nested are values that are not compared by their bytes.
 var nested = map[string]part{
@@ -111,6 +123,9 @@ var nested = map[string]part{
 	"unknown in array": part(nil).bytes(5, part(nil).varint(2, 1)),
 	"map":              part(nil).bytes(6, part(nil).bytes(1, attr("k", str("v")))),
 	"by index":         part(nil).varint(8, 1),
+	"bytes":            part(nil).text(7, "ab"),
+	"empty bytes":      part(nil).text(7, ""),
+	"int in ten bytes": part(nil).raw(0x18, 0x81, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7e), // and more than 64 bits
 }
 
 // regular has the forms that are compared by bytes.
@@ -126,7 +141,6 @@ func regular(t testing.TB) map[string][]byte {
 		"no resource":                 part(nil).bytes(1, part(nil).bytes(2, scopeOf(gaugeOf(point0)))),
 		"no scope":                    part(nil).bytes(1, part(nil).bytes(1, node).bytes(2, part(nil).bytes(2, gaugeOf(point0)))),
 		"gauge":                       requestOf(gaugeOf(point0, point1)),
-		"empty gauge":                 requestOf(gaugeOf(), gaugeOf(point0)),
 		"same series twice":           requestOf(gaugeOf(point0, point0, point1)),
 		"same series, metrics":        requestOf(gaugeOf(point0), gaugeOf(point1.fixed(4, 1), point0.fixed(4, 2))),
 		"cumulative sum":              requestOf(sumOf(2, point0.fixed(2, 7), point1)),
@@ -134,7 +148,6 @@ func regular(t testing.TB) map[string][]byte {
 		"delta sum":                   requestOf(sumOf(1, point0, point1), gaugeOf(point0)),
 		"sum of no known temporality": requestOf(sumOf(0, point0), sumOf(9, point0)),
 		"temporality beyond 32 bits":  requestOf(sumOf(1<<32+2, point0)),
-		"sum without points":          requestOf(sumOf(1), gaugeOf(point0)),
 		"attributes last":             pointRequest(part(nil).fixed(3, at).fixed(4, 1).bytes(7, gpu0)),
 		"attributes apart":            pointRequest(part(nil).bytes(7, gpu0).fixed(3, at).bytes(7, gpu1).fixed(4, 1)),
 		"attributes of the metric before and more": requestOf(gaugeOf(point0), gaugeOf(point0.bytes(7, gpu1)),
@@ -160,7 +173,7 @@ func regular(t testing.TB) map[string][]byte {
 		"resource after scopes":      part(nil).bytes(1, part(nil).bytes(2, scopeOf(gaugeOf(point0))).bytes(1, node)),
 		"schema urls":                part(nil).bytes(1, part(nil).bytes(1, node).text(3, "a").bytes(2, scopeOf(gaugeOf(point0)).text(3, "b")).text(3, "c")),
 		"temporality after points":   requestOf(part(nil).bytes(7, part(nil).bytes(1, point0).varint(2, 2).varint(3, 0).bytes(1, point1))),
-		"dropped counts":             part(nil).bytes(1, part(nil).bytes(1, node.varint(2, 300)).bytes(2, part(nil).bytes(1, part(nil).varint(4, 5)).bytes(2, gaugeOf(point0)))),
+		"dropped count":              requestOn(node.varint(2, 300)),
 		"long lengths":               part(nil).long(1, part(nil).long(1, node).long(2, part(nil).long(2, part(nil).text(1, "m").long(5, part(nil).long(1, point0).long(1, point1))))),
 		"two nodes":                  append(requestOf(gaugeOf(point0)), requestOn(part(nil).bytes(1, attr("host.id", str("2"))))...),
 		"one node twice":             append(requestOf(gaugeOf(point0)), requestOf(gaugeOf(point0, point1))...),
@@ -172,13 +185,7 @@ func regular(t testing.TB) map[string][]byte {
 		"heartbeat of another tier":  requestOf(gaugeOf(point0), part(nil).text(1, "gpu.node.heartbeat").bytes(5, part(nil).bytes(1, part(nil).fixed(6, at/1e9)))),
 		"sum named as the heartbeat": requestOf(part(nil).text(1, "gpu.node.heartbeat").bytes(7, twoGauge)),
 	}
-	for name, value := range map[string]part{
-		"of no type": nil, "empty text": str(""), "text": str("x"), "not UTF-8": str("\xff\xfe"),
-		"true": part(nil).varint(2, 1), "seven as bool": part(nil).varint(2, 7), "false": part(nil).varint(2, 0),
-		"int": part(nil).varint(3, 1), "negative": part(nil).varint(3, math.MaxUint64), "int in ten bytes": part(nil).raw(0x18, 0x81, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7e),
-		"double": part(nil).fixed(4, 1), "bytes": part(nil).text(7, "ab"), "empty bytes": part(nil).text(7, ""),
-		"two types": str("x").varint(3, 1),
-	} {
+	for name, value := range flat {
 		out["resource attribute "+name] = resourceValue(value)
 		valueRequests(out, name, value)
 	}
@@ -218,6 +225,10 @@ func irregular(t testing.TB) map[string][]byte {
 		"scope twice":              part(nil).bytes(1, part(nil).bytes(1, node).bytes(2, scopeOf(gaugeOf(point0)).bytes(1, part(nil).text(1, "two")))),
 		"gauge twice":              requestOf(gaugeOf(point0).bytes(5, part(nil).bytes(1, point1))),
 		"gauge and sum":            requestOf(gaugeOf(point0).bytes(7, part(nil).bytes(1, point1).varint(2, 2))),
+		"empty gauge":              requestOf(gaugeOf(), gaugeOf(point0)),
+		"sum without points":       requestOf(sumOf(1), gaugeOf(point0)),
+		"scope without metrics":    part(nil).bytes(1, part(nil).bytes(1, node).bytes(2, scopeOf()).bytes(2, scopeOf(gaugeOf(point0)))),
+		"scope's dropped count":    part(nil).bytes(1, part(nil).bytes(1, node).bytes(2, part(nil).bytes(1, part(nil).varint(4, 5)).bytes(2, gaugeOf(point0)))),
 		"metric without data":      requestOf(part(nil).text(1, "m"), gaugeOf(point0)),
 		"histogram":                requestOf(gaugeOf(point0), histogram),
 		"deprecated scope metrics": part(nil).bytes(1, part(nil).bytes(1, node).bytes(1000, scopeOf(gaugeOf(point0)))),
@@ -241,6 +252,10 @@ func irregular(t testing.TB) map[string][]byte {
 	}
 	for name, value := range nested {
 		valueRequests(out, name, value)
+		out["scope attribute "+name] = scopeRequest(value)
+	}
+	for name, value := range flat {
+		out["scope attribute "+name] = scopeRequest(value)
 	}
 	for name, md := range goldens(t) {
 		if strings.Contains(name, "distributions") || strings.Contains(name, "delta_passes") {

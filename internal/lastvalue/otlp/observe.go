@@ -6,7 +6,6 @@ package otlp // import "github.com/gpu-collector/gpu-collector/internal/lastvalu
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -52,66 +51,89 @@ type Over struct {
 // thousand made-up clusters must not compare each with all others.
 const maxOver = 64
 
+func (c *Counts) addOver(over Over) {
+	for i := range c.Over {
+		if of := &c.Over[i]; of.Limit == over.Limit && (of.Cluster == over.Cluster || i >= maxOver) {
+			of.Points += over.Points
+			return
+		}
+	}
+	if len(c.Over) >= maxOver {
+		over.Cluster = wire.Overflow
+	}
+	c.Over = append(c.Over, over)
+}
+
 // observer takes decoded reports through the table. It is reused, and keeps nothing of a
 // report after reset.
 type observer struct {
 	report *lastvalue.Report
+	watch  bool // nothing is removed or added
 	now    pcommon.Timestamp
 	latest pcommon.Timestamp // that is believed
 	counts Counts
 
-	ident identity
+	resourceFacts
+	scope  pcommon.InstrumentationScope // of the metric at hand
+	metric pmetric.Metric               // at hand
+	isBeat bool                         // that is a heartbeat from another tier
+
+	// isGauge: the start time has no meaning, and some SDKs move it with each collection.
+	isGauge bool
+
 	drop  []bool           // of the metric at hand, for each point whether it goes
 	attrs []lastvalue.Attr // scratch
+}
 
-	// Of the resource, scope or metric at hand:
-	scope   pcommon.InstrumentationScope
-	metric  pmetric.Metric
-	isBeat  bool              // it is a heartbeat from another tier
-	newest  pcommon.Timestamp // latest timestamp of the points, without heartbeats
-	clock   pcommon.Timestamp // likewise, as the sender had it
-	beat    pcommon.Timestamp // the heartbeat from another tier, 0 for none
+// resourceFacts are of the resource at hand.
+type resourceFacts struct {
+	newest  pcommon.Timestamp // of the points that are compared, without heartbeats
+	clock   pcommon.Timestamp // of all points, as the sender had it
+	beat    pcommon.Timestamp // the heartbeat from another tier, 0 for none that can be
 	hasBeat bool              // there is a heartbeat from another tier
 	alive   bool              // the node itself reported, and not a gateway about it
 	over    [lastvalue.Limits]int64
 }
 
-func (o *observer) reset() {
-	o.counts = Counts{}
-	o.report = nil
-	o.scope, o.metric = pcommon.InstrumentationScope{}, pmetric.Metric{}
-}
+func (o *observer) reset() { *o = observer{drop: o.drop, attrs: o.attrs} }
 
 // observe removes from md what the next hop has, and adds what else it is to get. With
 // Collect the table keeps the numbers, and md is left with what the table cannot make.
 func (o *observer) observe(md pmetric.Metrics, report *lastvalue.Report, now time.Time) {
 	o.report = report
 	o.now, o.latest = pcommon.NewTimestampFromTime(now), pcommon.NewTimestampFromTime(now.Add(MaxAhead))
-	md.ResourceMetrics().RemoveIf(func(rm pmetric.ResourceMetrics) bool { return o.resource(rm, now) })
+	md.ResourceMetrics().RemoveIf(o.resource)
 }
 
 // resource and its siblings below report whether nothing is left.
-func (o *observer) resource(rm pmetric.ResourceMetrics, now time.Time) bool {
-	points := resourcePoints(rm)
-	if points == 0 {
-		return true // it says nothing, not even that the node is there
+func (o *observer) resource(rm pmetric.ResourceMetrics) bool {
+	received := resourcePoints(rm)
+	if received == 0 {
+		return !o.watch // it says nothing, not even that the node is there
 	}
-	o.counts.Received += int64(points)
-	o.newest, o.clock, o.beat, o.hasBeat, o.alive = 0, 0, 0, false, false
+	o.counts.Received += int64(received)
+	o.resourceFacts = resourceFacts{}
 	attrs := rm.Resource().Attributes()
-	known := o.report.Open(o.ident.node(attrs), func() ([]lastvalue.Attr, bool) {
+	known := o.report.Open(nodeKey(attrs), func() ([]lastvalue.Attr, bool) {
 		all := o.attributes(attrs)
 		return o.attrs, all
 	})
 	rm.ScopeMetrics().RemoveIf(func(sm pmetric.ScopeMetrics) bool {
 		o.scope = sm.Scope()
 		scope := scopeHash(o.scope)
-		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool { return o.metrics(m, scope) })
-		return sm.Metrics().Len() == 0
+		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool { return o.points(m, scope) })
+		return sm.Metrics().Len() == 0 && !o.watch
 	})
-	o.tell(attrs)
-	o.close(now)
+	for limit, points := range o.over {
+		if points > 0 {
+			var names nodeidentity.Names
+			metricreading.Identify(&names, attrs)
+			o.counts.addOver(Over{names.Cluster("", ""), lastvalue.Limit(limit), points})
+		}
+	}
+	o.report.Close(o.facts())
 	switch {
+	case o.watch:
 	case !known:
 		if o.alive && !o.hasBeat && rm.ScopeMetrics().Len() > 0 && isNode(attrs) {
 			appendHeartbeat(rm, o.now)
@@ -121,165 +143,87 @@ func (o *observer) resource(rm pmetric.ResourceMetrics, now time.Time) bool {
 		emit(o.report, rm, 0, unbounded)
 	}
 	o.report.Done()
-	return rm.ScopeMetrics().Len() == 0
+	return rm.ScopeMetrics().Len() == 0 && !o.watch
 }
 
-func (o *observer) close(now time.Time) {
-	f := lastvalue.Facts{Time: uint64(o.time()), Beat: uint64(o.beat), Relayed: o.hasBeat, Alive: o.alive}
+// facts are what else the resource says. Its time is that of the report by the node's own
+// clock, which orders all that is sent of the node. With a heartbeat alone it is as far behind
+// that as it was before.
+func (o *observer) facts() lastvalue.Facts {
+	f := lastvalue.Facts{Beat: uint64(o.beat), Relayed: o.hasBeat, Alive: o.alive}
 	if !o.hasBeat {
 		f.Beat = uint64(o.now)
-		f.Behind, f.Timed = now.Sub(o.clock.AsTime()), o.clock != 0
+		f.Behind, f.Timed = o.now.AsTime().Sub(o.clock.AsTime()), o.clock != 0
 	}
-	o.report.Close(f)
+	at := o.now
+	if o.newest != 0 {
+		at = min(at, o.newest)
+	} else if o.beat != 0 {
+		at = min(at, o.beat-pcommon.Timestamp(o.report.Lag()))
+	}
+	f.Time = uint64(at)
+	return f
 }
 
-// time is that of the resource's report by the node's own clock, which orders all that is
-// sent of the node. With a heartbeat alone it is as far behind that as it was before.
-func (o *observer) time() pcommon.Timestamp {
-	switch {
-	case o.newest != 0:
-		return min(o.newest, o.now)
-	case o.beat != 0:
-		return min(o.beat-pcommon.Timestamp(o.report.Lag()), o.now)
-	default:
-		return o.now
-	}
-}
-
-// tell notes in whose name points of the resource at hand were over a limit.
-func (o *observer) tell(attrs pcommon.Map) {
-	if o.over == [lastvalue.Limits]int64{} {
-		return
-	}
-	var names nodeidentity.Names
-	metricreading.Identify(&names, attrs)
-	cluster := names.Cluster("", "")
-	for limit, points := range o.over {
-		if points == 0 {
-			continue
-		}
-		over := Over{Cluster: cluster, Limit: lastvalue.Limit(limit)}
-		same := func(o Over) bool { return o.Cluster == over.Cluster && o.Limit == over.Limit }
-		at := slices.IndexFunc(o.counts.Over, same)
-		if at < 0 && len(o.counts.Over) >= maxOver {
-			over.Cluster = wire.Overflow
-			at = slices.IndexFunc(o.counts.Over, same)
-		}
-		if at < 0 {
-			at = len(o.counts.Over)
-			o.counts.Over = append(o.counts.Over, over)
-		}
-		o.counts.Over[at].Points += points
-	}
-	o.over = [lastvalue.Limits]int64{}
-}
-
-func (o *observer) metrics(m pmetric.Metric, scope uint64) bool {
+func (o *observer) points(m pmetric.Metric, scope uint64) bool {
 	name := m.Name()
 	o.metric = m
 	o.alive = o.alive || !reading.OfGateway(name)
-	o.isBeat = name == gpusemconv.MetricNodeHeartbeat && m.Type() == pmetric.MetricTypeGauge
+	o.isGauge = m.Type() == pmetric.MetricTypeGauge
+	o.isBeat = o.isGauge && name == gpusemconv.MetricNodeHeartbeat
 	o.hasBeat = o.hasBeat || o.isBeat
-	hash, compared := metricHash(m, scope), isLastValue(m)
+	temporality, _ := aggregation(m)
+	hash, cumulative := metricHash(m, scope), temporality == pmetric.AggregationTemporalityCumulative
 	switch m.Type() {
 	case pmetric.MetricTypeGauge:
-		// The start time of a gauge has no meaning, and some SDKs move it with
-		// each collection.
-		return o.numbers(m.Gauge().DataPoints(), hash, false)
+		if o.isBeat {
+			for _, dp := range m.Gauge().DataPoints().All() {
+				o.relay(dp)
+			}
+		}
+		return points(o, m.Gauge().DataPoints(), hash, true, numberValue)
 	case pmetric.MetricTypeSum:
-		if compared {
-			return o.numbers(m.Sum().DataPoints(), hash, true)
-		}
-		return pass(o, m.Sum().DataPoints())
+		return points(o, m.Sum().DataPoints(), hash, cumulative, numberValue)
 	case pmetric.MetricTypeHistogram:
-		if compared {
-			return hashed(o, m.Histogram().DataPoints(), hash, histogramHash)
-		}
-		return pass(o, m.Histogram().DataPoints())
+		return points(o, m.Histogram().DataPoints(), hash, cumulative, histogramValue)
 	case pmetric.MetricTypeExponentialHistogram:
-		if compared {
-			return hashed(o, m.ExponentialHistogram().DataPoints(), hash, exponentialHash)
-		}
-		return pass(o, m.ExponentialHistogram().DataPoints())
+		return points(o, m.ExponentialHistogram().DataPoints(), hash, cumulative, exponentialValue)
 	case pmetric.MetricTypeSummary:
-		return hashed(o, m.Summary().DataPoints(), hash, summaryHash)
+		return points(o, m.Summary().DataPoints(), hash, true, summaryValue)
 	default:
 		// A type that this version of pdata does not know is not compared.
 		return o.report.Drops()
 	}
 }
 
-// numbers observes all points before it removes any: most often all are dropped,
-// and then the metric goes as a whole, without each point being cleared first.
-func (o *observer) numbers(points pmetric.NumberDataPointSlice, metric uint64, withStart bool) bool {
-	o.drop = o.drop[:0]
-	kept := 0
-	for _, dp := range points.All() {
-		drop := o.number(dp, metric, withStart)
-		o.drop = append(o.drop, drop)
-		if !drop {
-			kept++
-		}
-	}
-	if kept > 0 && kept < len(o.drop) {
-		i := -1
-		points.RemoveIf(func(pmetric.NumberDataPoint) bool {
-			i++
-			return o.drop[i]
-		})
-	}
-	return kept == 0
-}
-
-func (o *observer) number(dp pmetric.NumberDataPoint, metric uint64, withStart bool) bool {
-	p := lastvalue.Point{Key: seriesKey(metric, dp.Attributes()), End: dp.Flags().NoRecordedValue()}
-	if withStart {
-		p.Start = uint64(dp.StartTimestamp())
-	}
-	switch dp.ValueType() {
-	case pmetric.NumberDataPointValueTypeInt:
-		p.Kind, p.Value = lastvalue.KindInt, uint64(dp.IntValue())
-	case pmetric.NumberDataPointValueTypeDouble:
-		p.Kind, p.Value = lastvalue.KindDouble, math.Float64bits(dp.DoubleValue())
-	default:
-		p.End = true
-	}
-	if beat := beatOf(dp.ValueType(), p.Value); o.isBeat && beat != 0 && !p.End {
-		if at := o.relayed(beat); at != beat {
-			dp.SetTimestamp(at)
-			dp.SetIntValue(at.AsTime().Unix())
-			p.Kind, p.Value = lastvalue.KindInt, uint64(dp.IntValue())
-		}
-	}
-	return point(o, dp, &p)
-}
-
-// beatOf is the time of a heartbeat in seconds, 0 for none that can be.
-func beatOf(kind pmetric.NumberDataPointValueType, value uint64) pcommon.Timestamp {
-	seconds := float64(int64(value))
-	if kind == pmetric.NumberDataPointValueTypeDouble {
-		seconds = math.Float64frombits(value)
-	}
-	if !(seconds > 0) { // also NaN
-		return 0
-	}
-	return pcommon.Timestamp(min(seconds*1e9, math.MaxInt64))
-}
-
-// relayed takes a heartbeat from another tier, and returns the time that it gets.
+// relay takes a heartbeat from another tier, and gives it the time that it gets here.
 // Where that tier's clock is off, it is that of receipt if the node has reported there
-// since, and else the last one: what a tier repeats of a silent node is no sign of life.
-func (o *observer) relayed(beat pcommon.Timestamp) pcommon.Timestamp {
-	last, newer := o.report.Heartbeat(uint64(beat))
-	switch isOff := beat > o.latest || beat+2*pcommon.Timestamp(MaxAhead) < o.latest; {
-	case !isOff:
-	case newer || last == 0 && beat > o.latest:
-		beat = o.now
-	case last != 0:
-		beat = pcommon.Timestamp(last)
+// since, and else the last one: what a tier repeats of a silent node is no sign of life. A
+// clock that was right with the last heartbeat is right now: this one is late.
+func (o *observer) relay(dp pmetric.NumberDataPoint) {
+	seconds := dp.DoubleValue()
+	if dp.ValueType() == pmetric.NumberDataPointValueTypeInt {
+		seconds = float64(dp.IntValue())
 	}
-	o.beat = max(o.beat, beat)
-	return beat
+	if !(seconds > 0) || dp.Flags().NoRecordedValue() { // also NaN
+		return
+	}
+	beat := pcommon.Timestamp(min(seconds*1e9, math.MaxInt64))
+	ahead, behind, at := beat > o.latest, beat+2*pcommon.Timestamp(MaxAhead) < o.latest, beat
+	last, newer, right := o.report.Heartbeat(uint64(beat), !ahead && !behind)
+	switch {
+	case !ahead && !behind:
+	case behind && newer && right: // it waited for long
+	case newer || last == 0 && ahead:
+		at = o.now
+	case last != 0:
+		at = pcommon.Timestamp(last)
+	}
+	if at != beat {
+		dp.SetTimestamp(at)
+		dp.SetIntValue(at.AsTime().Unix())
+	}
+	o.beat = max(o.beat, at)
 }
 
 type pointSlice[P any] interface {
@@ -288,17 +232,74 @@ type pointSlice[P any] interface {
 	RemoveIf(func(P) bool)
 }
 
-// stamped is a point of any type.
-type stamped interface {
+// point is a point of any type.
+type point interface {
+	StartTimestamp() pcommon.Timestamp
 	Timestamp() pcommon.Timestamp
 	SetTimestamp(pcommon.Timestamp)
 	Flags() pmetric.DataPointFlags
+	SetFlags(pmetric.DataPointFlags)
 	Attributes() pcommon.Map
+}
+
+// value is what a point has besides times and attributes. none is set for a number without.
+type value struct {
+	kind lastvalue.Kind
+	bits uint64
+	none bool
+}
+
+func numberValue(dp pmetric.NumberDataPoint) value {
+	switch dp.ValueType() {
+	case pmetric.NumberDataPointValueTypeInt:
+		return value{lastvalue.KindInt, uint64(dp.IntValue()), false}
+	case pmetric.NumberDataPointValueTypeDouble:
+		return value{lastvalue.KindDouble, math.Float64bits(dp.DoubleValue()), false}
+	default:
+		return value{none: true}
+	}
+}
+
+// points takes those of a metric through the table. It removes none before it has seen all:
+// most often all are dropped, and then the metric goes as a whole, without each point being
+// cleared first.
+func points[S pointSlice[P], P point](o *observer, all S, metric uint64, compared bool, read func(P) value) bool {
+	o.drop = o.drop[:0]
+	kept := 0
+	for i := range all.Len() {
+		verdict := lastvalue.Pass
+		if dp := all.At(i); compared {
+			verdict = compare(o, dp, metric, read(dp))
+		} else if timeOf(o, dp); o.report.Drops() {
+			// A delta that is dropped is lost for good, for the next one does not include it.
+			// So those are dropped with their node alone.
+			verdict = lastvalue.Over
+		}
+		switch verdict {
+		case lastvalue.Pass:
+			kept++
+		case lastvalue.Over:
+			o.over[o.report.Limit()]++
+		case lastvalue.Drop, lastvalue.Unknown:
+		}
+		o.drop = append(o.drop, verdict != lastvalue.Pass)
+	}
+	if o.watch {
+		return false
+	}
+	if kept > 0 && kept < len(o.drop) {
+		i := -1
+		all.RemoveIf(func(P) bool {
+			i++
+			return o.drop[i]
+		})
+	}
+	return kept == 0
 }
 
 // timeOf is the point's time, or the time of receipt, which the point gets where
 // its own is not to be believed.
-func timeOf[P stamped](o *observer, dp P) pcommon.Timestamp {
+func timeOf[P point](o *observer, dp P) pcommon.Timestamp {
 	at := dp.Timestamp()
 	o.clock = max(o.clock, at)
 	if at > o.latest {
@@ -309,41 +310,27 @@ func timeOf[P stamped](o *observer, dp P) pcommon.Timestamp {
 	return at
 }
 
-// pass lets points go on that are not compared: a delta that is dropped is lost for good,
-// for the next one does not include it. So points are dropped with their node alone.
-func pass[S pointSlice[P], P stamped](o *observer, points S) bool {
-	for i := range points.Len() {
-		timeOf(o, points.At(i))
+func compare[P point](o *observer, dp P, metric uint64, v value) lastvalue.Verdict {
+	at, flags := timeOf(o, dp), dp.Flags()
+	p := lastvalue.Point{
+		Key: seriesKey(metric, dp.Attributes()), Kind: v.kind, Value: v.bits, End: v.none || flags.NoRecordedValue(),
+		Time: uint64(at), Received: uint64(o.now), Flags: uint8(flags), Heartbeat: o.isBeat,
 	}
-	if o.report.Drops() {
-		o.over[o.report.Limit()] += int64(points.Len())
-		return true
+	if !o.isGauge {
+		p.Start = uint64(dp.StartTimestamp())
 	}
-	return points.Len() == 0
-}
-
-// point reports whether the point is to be removed.
-func point[P stamped](o *observer, dp P, p *lastvalue.Point) bool {
-	at := timeOf(o, dp)
-	if !o.isBeat {
-		o.newest = max(o.newest, at)
-	}
-	p.Heartbeat, p.Flags = o.isBeat, uint8(dp.Flags())
-	p.Time, p.Received = uint64(at), uint64(o.now)
-	verdict := o.report.Observe(p)
+	verdict := o.report.Observe(&p)
 	if verdict == lastvalue.Unknown {
-		verdict = o.add(dp.Attributes(), p)
+		verdict = o.add(dp.Attributes(), &p)
 	}
 	if stamp := pcommon.Timestamp(o.report.Stamp()); stamp != 0 {
 		dp.SetTimestamp(stamp)
-		if !o.isBeat {
-			o.newest = max(o.newest, stamp)
-		}
+		at = max(at, stamp)
 	}
-	if verdict == lastvalue.Over {
-		o.over[o.report.Limit()]++
+	if !o.isBeat {
+		o.newest = max(o.newest, at)
 	}
-	return verdict != lastvalue.Pass
+	return verdict
 }
 
 // add names a new series. A series whose name does not fit the table's form has none.
@@ -351,10 +338,11 @@ func (o *observer) add(attrs pcommon.Map, p *lastvalue.Point) lastvalue.Verdict 
 	if !o.attributes(attrs) || o.scope.Attributes().Len() > 0 {
 		return o.report.Add(p, nil, nil)
 	}
+	_, monotonic := aggregation(o.metric)
 	m := lastvalue.Metric{
 		ScopeName: o.scope.Name(), ScopeVersion: o.scope.Version(),
 		Name: o.metric.Name(), Unit: o.metric.Unit(), Description: o.metric.Description(),
-		Type: lastvalue.MetricType(o.metric.Type() - firstType), Monotonic: isMonotonic(o.metric),
+		Type: lastvalue.MetricType(o.metric.Type() - firstType), Monotonic: monotonic,
 	}
 	return o.report.Add(p, &m, o.attrs)
 }
@@ -364,39 +352,14 @@ func (o *observer) attributes(attrs pcommon.Map) bool {
 	o.attrs = o.attrs[:0]
 	all := true
 	for k, v := range attrs.All() {
-		a := lastvalue.Attr{Key: k}
-		switch v.Type() {
-		case pcommon.ValueTypeStr:
-			a.Type, a.Text = lastvalue.AttrString, v.Str()
-		case pcommon.ValueTypeInt:
-			a.Type, a.Num = lastvalue.AttrInt, uint64(v.Int())
-		case pcommon.ValueTypeDouble:
-			a.Type, a.Num = lastvalue.AttrDouble, math.Float64bits(v.Double())
-		case pcommon.ValueTypeBool:
-			a.Type, a.Num = lastvalue.AttrBool, boolBit(v.Bool())
-		default:
+		a := lastvalue.Attr{Key: k, Type: lastvalue.AttrType(v.Type() - firstValue), Text: v.Str(), Num: numberOf(v)}
+		if a.Type > lastvalue.AttrBool { // also an empty one, which is before the first
 			all = false
 			continue
 		}
 		o.attrs = append(o.attrs, a)
 	}
 	return all
-}
-
-// hashed observes points whose content is compared by its hash.
-func hashed[S pointSlice[P], P hashable](o *observer, points S, metric uint64, content func(P) uint64) bool {
-	points.RemoveIf(func(dp P) bool {
-		return point(o, dp, &lastvalue.Point{
-			Key: seriesKey(metric, dp.Attributes()), Kind: lastvalue.KindHash, Value: content(dp),
-			Start: uint64(dp.StartTimestamp()), End: dp.Flags().NoRecordedValue(),
-		})
-	})
-	return points.Len() == 0
-}
-
-type hashable interface {
-	stamped
-	StartTimestamp() pcommon.Timestamp
 }
 
 // isNode tells nodes, which alone have a heartbeat, from other resources.

@@ -3,7 +3,9 @@
 package otlp // import "github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
 
 import (
+	"bytes"
 	"encoding/binary"
+	"math"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -15,31 +17,28 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-const (
-	// maxMessage keeps positions within 32 bits.
-	maxMessage = 1 << 30
-	// keepElements is how much room is kept from one report for the next.
-	keepElements = 1 << 14
-)
+// keepElements is how much room is kept from one report for the next.
+const keepElements = 1 << 14
 
-// Reduce drops points from an encoded report that Consume would drop, before it is decoded.
-// What is left is for Consume, which also learns from it that the nodes reported: each
-// resource keeps the point with the newest time. The bytes are Reduce's, and left is a part
-// of them.
+// Reduce hides points of an encoded report that Consume would drop, before it is decoded:
+// their fields get a number that pdata passes over. What is left is for Consume, which also
+// learns from it that the nodes reported: each resource keeps its newest point.
 //
-// It reports false for a request that is to be decoded whole. A regular one is of the form
-// that senders in fact write: known fields, none repeated that must not be, gauges and sums
-// only, and only resources of attributes that the client owns.
-func (e *Engine) Reduce(owns func(pcommon.Map) bool, msg []byte) (left []byte, ok bool) {
+// It reports false, and changes nothing, for a request that is to be decoded whole. A regular
+// one is of the form that agents in fact write: known fields, no metric or scope without
+// points and none with attributes of its own, gauges and sums only, and only resources of
+// attributes that the client owns.
+func (e *Engine) Reduce(owns func(pcommon.Map) bool, msg []byte) (regular bool) {
 	s := e.scanners.Get().(*scanner)
-	defer e.scanners.Put(s)
-	defer s.reset()
 	now := e.Now()
-	if !s.read(msg, owns, now) {
-		return nil, false
+	if regular = s.read(msg, owns, now); regular {
+		e.reduced.Add(s.skim(e.Table, now.Sub(e.Epoch)))
 	}
-	e.reduced.Add(s.skim(e.Table, now.Sub(e.Epoch)))
-	return s.left(), true
+	s.msg, s.owns = nil, nil
+	if clear(s.runs); cap(s.elements)+cap(s.resources)+cap(s.runs)+cap(s.request) <= keepElements {
+		e.scanners.Put(s)
+	}
+	return regular
 }
 
 // scanner finds the points in the bytes of a report. It is reused.
@@ -47,112 +46,101 @@ type scanner struct {
 	msg    []byte
 	owns   func(pcommon.Map) bool
 	latest uint64 // time that is believed
+	odd    bool   // the request is not regular
 
-	elements  []element
 	resources []scannedResource
-	metrics   []scannedMetric // of the scope at hand
-	// alive and newest are the places of the point with the newest time that is no gateway's
-	// own, and of all, in the resource at hand; negative for none.
-	alive, newest int
+	elements  []element
+	newest    int            // point of the resource at hand that may be hidden, negative for none
+	runs      []attributeRun // of the points of the metric before
 
-	// runs are the attributes of the points of the metric before, by position:
-	// each metric of a node has the same GPUs in the same order. Since they are
-	// compared by byte, this is only a shorter way to the same hash.
-	runs []attributeRun
-	// known are attributes of this message that were hashed, each at the place that
-	// its bytes give it: where sets differ from metric to metric, most of what is
-	// in them does not.
-	known [knownSlots]attributeRun
-
+	// known are attributes, several times as many as the points of a node differ by.
+	known   [256]struct{ of, hash uint64 }
 	request []byte // scratch
-	ident   identity
-}
-
-// element is a field of the request with others in it, or a point: the field is
-// msg[from:end], its content msg[body:end]. Those within lie right before it, from first on.
-type element struct {
-	from, body, end int32
-	first           int32
-	state           state
-	lastvalue.Point // in whose Key attributes, metric and scope come together
-}
-
-type state uint8
-
-const (
-	holds    state = iota // others, and goes with the last of them
-	stays                 // a point that is not dropped
-	compared              // a point that may be
-	dropped
-)
-
-type scannedResource struct {
-	node     lastvalue.NodeKey
-	at       int  // in elements
-	compared bool // it has points for the table
 }
 
 type attributeRun struct {
-	from, to int32 // in the message
-	sum      uint64
+	bytes []byte
+	sum   uint64
 }
 
-// reset lets go of the message.
-func (s *scanner) reset() {
-	s.msg = nil
-	clear(s.metrics[:cap(s.metrics)])
-	if cap(s.elements)+cap(s.resources)+cap(s.metrics)+cap(s.runs)+cap(s.request) > keepElements {
-		*s = scanner{}
+// scannedResource has the elements from one on to before another.
+type scannedResource struct {
+	node     lastvalue.NodeKey
+	from, to int
+}
+
+// element is a point, or a metric or scope, which comes after the elements in it.
+type element struct {
+	tag      int32 // its place in the request
+	first    int32 // element in it; a point has none but itself
+	compared bool  // with the table: the point may be hidden
+	lastvalue.Point
+}
+
+// skim hides what the table has, and returns how many points that are. A metric or scope is
+// hidden with the last of its points.
+func (s *scanner) skim(t *lastvalue.Table, now time.Duration) (points int64) {
+	skim := t.Skim(now)
+	for _, r := range s.resources {
+		if !skim.Open(r.node) {
+			continue
+		}
+		left := r.from - 1 // the last point that goes on
+		for i := r.from; i < r.to; i++ {
+			switch e := &s.elements[i]; {
+			case int(e.first) < i:
+				if left < int(e.first) {
+					s.msg[e.tag] = tagNone
+				}
+			case skim.Known(&e.Point, e.compared):
+				s.msg[e.tag] = tagNone
+				points++
+			default:
+				left = i
+			}
+		}
+		skim.Close()
 	}
+	return points
 }
 
 // read reports whether a request is regular. It looks at the whole of it and at no table.
 func (s *scanner) read(msg []byte, owns func(pcommon.Map) bool, now time.Time) bool {
 	s.msg, s.owns = msg, owns
 	s.latest = uint64(pcommon.NewTimestampFromTime(now.Add(MaxAhead)))
-	s.elements, s.resources, s.runs = s.elements[:0], s.resources[:0], s.runs[:0]
-	clear(s.known[:])
-	if len(msg) > maxMessage {
-		return false
-	}
+	s.elements, s.resources, s.odd = s.elements[:0], s.resources[:0], len(msg) > math.MaxInt32
 	f := fields{b: msg}
-	for f.next() {
-		if f.tag != tagResourceMetrics || !s.resource(&f) {
-			return false
+	for !s.odd && f.next() {
+		if f.tag == tagResourceMetrics {
+			s.resource(&f)
+		} else {
+			f.refuse()
 		}
 	}
-	return f.ok()
+	return !s.odd && f.ok()
 }
 
 // resource and its siblings read the message that is the field at hand.
-func (s *scanner) resource(at *fields) bool {
-	first := len(s.elements)
-	var resource []byte
-	s.alive, s.newest = -1, -1
+func (s *scanner) resource(at *fields) {
+	r := scannedResource{from: len(s.elements)}
+	s.newest = -1
 	f := at.inner()
+	resource, once := f.only(tagResource)
 	for f.next() {
 		switch f.tag {
-		case tagResource:
-			if resource != nil {
-				return false
-			}
-			resource = f.b[f.from:f.pos]
 		case tagScopeMetrics:
-			if !s.scope(&f) {
-				return false
-			}
-		case tagSchemaURL:
+			s.scope(&f)
+		case tagResource, tagSchemaURL:
 		default:
-			return false
+			f.refuse()
 		}
 	}
-	for _, i := range []int{s.alive, s.newest} {
-		if i >= 0 {
-			s.elements[i].state = stays
-		}
+	if s.newest >= 0 {
+		s.elements[s.newest].compared = false
 	}
-	s.resources = append(s.resources, scannedResource{at: s.group(at, first), compared: s.newest >= 0})
-	return f.ok() && s.identify(resource, &s.resources[len(s.resources)-1].node)
+	r.to = len(s.elements)
+	s.odd = s.odd || !once || !f.ok() || !s.identify(resource.b[resource.from:resource.pos], &r.node)
+	s.resources = append(s.resources, r)
 }
 
 // identify has pdata read the field of a resource: each resource is one node in all ways in.
@@ -164,43 +152,33 @@ func (s *scanner) identify(field []byte, key *lastvalue.NodeKey) bool {
 		return false
 	}
 	attrs := req.Metrics().ResourceMetrics().At(0).Resource().Attributes()
-	*key = s.ident.node(attrs)
+	*key = nodeKey(attrs)
 	return s.owns(attrs)
 }
 
-// group ends an element that holds those from first on, and returns its place.
-func (s *scanner) group(at *fields, first int) int {
-	s.elements = append(s.elements, element{from: int32(at.from), body: int32(at.body), end: int32(at.pos), first: int32(first)})
-	return len(s.elements) - 1
-}
-
-func (s *scanner) scope(at *fields) bool {
+func (s *scanner) scope(at *fields) {
 	first := len(s.elements)
-	s.metrics = s.metrics[:0]
-	seen, hash := false, scopeIdentity(lastvalue.HashString(""), lastvalue.HashString(""), 0)
 	f := at.inner()
+	scope, once := f.only(tagScope) // pdata writes it after the metrics
+	hash, ok := scopeBytesHash(scope.inner())
 	for f.next() {
 		switch f.tag {
-		case tagScope:
-			var ok bool
-			if hash, ok = scopeBytesHash(f.inner()); seen || !ok {
-				return false
-			}
-			seen = true
 		case tagMetrics:
-			if !s.metric(&f) {
-				return false
-			}
-		case tagSchemaURL:
+			s.metric(&f, hash)
+		case tagScope, tagSchemaURL:
 		default:
-			return false
+			f.refuse()
 		}
 	}
-	for i := range s.metrics {
-		s.compare(&s.metrics[i], hash)
-	}
+	s.odd = s.odd || !once || !ok || !f.ok()
 	s.group(at, first)
-	return f.ok()
+}
+
+// group ends a metric or scope that has the elements from first on. One without any is not
+// regular: hidden with others it would not be seen.
+func (s *scanner) group(at *fields, first int) {
+	s.odd = s.odd || first == len(s.elements)
+	s.elements = append(s.elements, element{tag: int32(at.from), first: int32(first)})
 }
 
 type scannedMetric struct {
@@ -208,118 +186,85 @@ type scannedMetric struct {
 	kind        pmetric.MetricType
 	temporality pmetric.AggregationTemporality
 	monotonic   bool
-	first, end  int // of the points in elements
 }
 
-func (s *scanner) metric(at *fields) bool {
-	m := scannedMetric{first: len(s.elements)}
+func (s *scanner) metric(at *fields, scope uint64) {
+	first := len(s.elements)
+	var m scannedMetric
 	f := at.inner()
 	for f.next() {
-		switch f.tag {
-		case tagName:
+		switch {
+		case f.tag == tagName:
 			m.name = f.content()
-		case tagUnit:
+		case f.tag == tagUnit:
 			m.unit = f.content()
-		case tagDescription:
-		case tagGauge, tagSum:
-			if m.kind != pmetric.MetricTypeEmpty || !s.data(&f, &m) {
-				return false
-			}
-		case tagMetadata:
-			if _, ok := keyValueHash(f.content()); !ok {
-				return false
-			}
+		case f.tag == tagDescription:
+		case f.tag == tagMetadata: // of receivers that scrape Prometheus
+			s.attribute(f.content())
+		case f.tag == tagGauge && m.kind == pmetric.MetricTypeEmpty:
+			m.kind = pmetric.MetricTypeGauge
+			s.data(&f, &m, first)
+		case f.tag == tagSum && m.kind == pmetric.MetricTypeEmpty:
+			m.kind = pmetric.MetricTypeSum
+			s.data(&f, &m, first)
 		default:
-			return false
+			f.refuse()
 		}
 	}
-	s.metrics = append(s.metrics, m)
-	s.group(at, m.first)
-	return f.ok() && m.kind != pmetric.MetricTypeEmpty
+	s.odd = s.odd || !f.ok()
+	s.compare(&m, first, scope)
+	s.group(at, first)
 }
 
-func (s *scanner) data(at *fields, m *scannedMetric) bool {
-	m.kind = pmetric.MetricTypeGauge
-	if at.tag == tagSum {
-		m.kind = pmetric.MetricTypeSum
-	}
+func (s *scanner) data(at *fields, m *scannedMetric, first int) {
 	f := at.inner()
 	for f.next() {
 		switch {
 		case f.tag == tagDataPoints:
-			if !s.point(&f, len(s.elements)-m.first) {
-				return false
-			}
+			s.point(&f, len(s.elements)-first)
 		case f.tag == tagTemporality && at.tag == tagSum:
 			m.temporality = pmetric.AggregationTemporality(int32(f.n))
 		case f.tag == tagMonotonic && at.tag == tagSum:
 			m.monotonic = f.n != 0
 		default:
-			return false
+			f.refuse()
 		}
 	}
-	m.end = len(s.elements)
-	s.group(at, m.first)
-	return f.ok()
+	s.odd = s.odd || !f.ok()
 }
 
-// compare says which points of a metric may be dropped.
-func (s *scanner) compare(m *scannedMetric, scope uint64) {
+// compare says which points of a metric may be hidden. None of a gateway's: they do not say
+// that the node is there.
+func (s *scanner) compare(m *scannedMetric, first int, scope uint64) {
 	gauge := m.kind == pmetric.MetricTypeGauge
-	if m.first == m.end || !gauge && m.temporality != pmetric.AggregationTemporalityCumulative || gauge && string(m.name) == gpusemconv.MetricNodeHeartbeat {
+	if !gauge && m.temporality != pmetric.AggregationTemporalityCumulative ||
+		reading.OfGateway(m.name) || string(m.name) == gpusemconv.MetricNodeHeartbeat {
 		return
 	}
 	key := metricIdentity(scope, lastvalue.HashBytes(m.name), lastvalue.HashBytes(m.unit), m.kind, m.temporality, m.monotonic)
-	newest := m.first
-	for i := m.first; i < m.end; i++ {
+	for i := first; i < len(s.elements); i++ {
 		p := &s.elements[i]
 		p.Key = lastvalue.Mix(key, p.Key)
 		if gauge {
 			p.Start = 0
 		}
-		if !p.End && p.Time <= s.latest {
-			p.state = compared
+		p.compared = !p.End && p.Time <= s.latest
+		if s.newest < 0 || p.Time > s.elements[s.newest].Time {
+			s.newest = i
 		}
-		newest = s.newer(newest, i)
-	}
-	s.newest = s.newer(s.newest, newest)
-	if !reading.OfGateway(m.name) {
-		s.alive = s.newer(s.alive, newest)
 	}
 }
 
-// newer returns the first of two points that has the newer time; a is negative for none.
-func (s *scanner) newer(a, b int) int {
-	if a >= 0 && s.elements[a].Time >= s.elements[b].Time {
-		return a
-	}
-	return b
-}
-
-// point reads the nth point of its metric.
-func (s *scanner) point(at *fields, nth int) bool {
-	s.elements = append(s.elements, element{
-		from: int32(at.from), body: int32(at.body), end: int32(at.pos), first: int32(len(s.elements)), state: stays,
-	})
-	p, valued, attributed := &s.elements[len(s.elements)-1].Point, false, false
+// point reads the nth point of its metric, in whose Key attributes, metric and scope come
+// together.
+func (s *scanner) point(at *fields, nth int) {
+	s.elements = append(s.elements, element{tag: int32(at.from), first: int32(len(s.elements))})
+	p, valued := &s.elements[len(s.elements)-1].Point, false
 	f := at.inner()
 	for f.next() {
 		switch f.tag {
 		case tagAttribute:
-			// More after other fields, or more than the metric before had, are
-			// added one by one.
-			var hash uint64
-			var ok bool
-			if attributed {
-				hash, ok = s.attribute(&f)
-			} else {
-				hash, ok = s.run(&f, nth)
-				attributed = true
-			}
-			if !ok {
-				return false
-			}
-			p.Key += hash
+			p.Key += s.run(&f, nth)
 		case tagAsDouble:
 			p.Value, p.Kind, valued = f.n, lastvalue.KindDouble, true
 		case tagAsInt:
@@ -331,9 +276,50 @@ func (s *scanner) point(at *fields, nth int) bool {
 		case tagFlags:
 			p.Flags = uint8(f.n)
 		default:
-			return false
+			f.refuse()
 		}
 	}
+	s.odd = s.odd || !f.ok()
 	p.End = !valued || pmetric.DataPointFlags(p.Flags).NoRecordedValue()
-	return f.ok()
+}
+
+// run adds up the hashes of the attributes from the one at hand on, or finds them to be those
+// of the nth point of the metric before: each metric of a node has the same GPUs in the same
+// order. The last of them is then at hand.
+func (s *scanner) run(f *fields, nth int) (sum uint64) {
+	for nth >= len(s.runs) {
+		s.runs = append(s.runs, attributeRun{})
+	}
+	from, before := f.from, &s.runs[nth]
+	if len(before.bytes) > 0 && bytes.HasPrefix(f.b[from:], before.bytes) {
+		f.pos = from + len(before.bytes)
+		return before.sum
+	}
+	for {
+		sum += s.attribute(f.content())
+		if f.pos == len(f.b) || f.b[f.pos] != tagAttribute || !f.next() {
+			break
+		}
+	}
+	if f.ok() {
+		*before = attributeRun{f.b[from:f.pos], sum}
+	}
+	return sum
+}
+
+// attribute returns the hash of an attribute, hashed now or before: where the attributes of
+// points differ from metric to metric, most of what is in them does not. It is known by a
+// hash of its bytes, which tells attributes apart as well as that of key and value.
+func (s *scanner) attribute(kv []byte) uint64 {
+	of := lastvalue.HashBytes(kv)
+	known := &s.known[of%uint64(len(s.known))]
+	if known.of != of {
+		hash, ok := keyValueHash(kv)
+		if !ok {
+			s.odd = true
+			return 0
+		}
+		known.of, known.hash = of, hash
+	}
+	return known.hash
 }

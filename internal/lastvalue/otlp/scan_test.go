@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -80,7 +79,7 @@ type door struct {
 	refuse error
 	sent   [][]byte
 	counts []lastvalue.Counts
-	left   int // bytes of the last push that were decoded
+	left   int // points of the last push that were decoded
 }
 
 func newDoor(edit ...func(*lastvalue.Settings)) *door {
@@ -117,14 +116,14 @@ func (d *door) push(t testT, msg []byte, reduced bool) Counts {
 	t.Helper()
 	d.sent, d.counts = nil, nil
 	if reduced {
-		if left, ok := d.Reduce(anybody, bytes.Clone(msg)); ok {
+		if left := bytes.Clone(msg); d.Reduce(anybody, left) {
 			wantPart(t, msg, left)
 			msg = left
 		}
 	}
-	d.left = len(msg)
 	md, err := decode(msg)
-	if err != nil || md.DataPointCount() == 0 {
+	d.left = md.DataPointCount()
+	if err != nil || d.left == 0 {
 		return Counts{} // the receiver does not call the pipeline
 	}
 	counts, _ := d.Consume(context.Background(), md, d.send(t))
@@ -135,7 +134,6 @@ func (d *door) push(t testT, msg []byte, reduced bool) Counts {
 // of each at least.
 func wantPart(t testT, msg, left []byte) {
 	t.Helper()
-	require.LessOrEqual(t, len(left), len(msg))
 	all, err := decode(msg)
 	require.NoError(t, err, "taken for regular")
 	some, err := decode(left)
@@ -154,10 +152,9 @@ func (d *door) known(t testT, msg []byte) []byte {
 	if err != nil {
 		return nil
 	}
-	var id identity
 	var nodes []lastvalue.NodeKey
 	for _, rm := range md.ResourceMetrics().All() {
-		if key := id.node(rm.Resource().Attributes()); !slices.Contains(nodes, key) {
+		if key := nodeKey(rm.Resource().Attributes()); !slices.Contains(nodes, key) {
 			nodes = append(nodes, key)
 		}
 	}
@@ -242,7 +239,7 @@ func TestUnchangedReportIsItsHeartbeat(t *testing.T) {
 	first, err := decode(s.push(t, msg, true))
 	require.NoError(t, err)
 	assert.Equal(t, 321, first.DataPointCount())
-	assert.Len(t, msg, s.reduced.left)
+	assert.Equal(t, 320, s.reduced.left)
 
 	s.now = 20 * time.Second
 	again, err := decode(s.push(t, msg, true))
@@ -251,26 +248,59 @@ func TestUnchangedReportIsItsHeartbeat(t *testing.T) {
 	m := again.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0)
 	assert.Equal(t, "gpu.node.heartbeat", m.Name())
 	assert.EqualValues(t, testEpoch/time.Second+20, m.Gauge().DataPoints().At(0).IntValue())
-	assert.Less(t, s.reduced.left, 500, "one point is decoded")
+	assert.Equal(t, 1, s.reduced.left)
 	s.now = 25 * time.Second
 	assert.Empty(t, s.push(t, msg, true), "no heartbeat is due either")
 	for range 2 {
-		left, ok := s.reduced.Reduce(anybody, bytes.Clone(msg))
-		assert.True(t, ok)
-		assert.Less(t, len(left), 500, "also of a push that does not come to Consume")
+		left := bytes.Clone(msg)
+		assert.True(t, s.reduced.Reduce(anybody, left))
+		md, err := decode(left)
+		require.NoError(t, err)
+		assert.Equal(t, 1, md.DataPointCount(), "also of a push that does not come to Consume")
+		assert.Equal(t, 1, md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().Len())
 	}
 	s.end(t, msg)
 }
 
-func TestBand(t *testing.T) {
-	s := newSame()
-	value := func(v float64) []byte { return pointRequest(point0.fixed(4, math.Float64bits(v))) }
-	for _, tc := range []struct {
-		value float64
-		news  bool
-	}{{50, true}, {50.75, false}, {51.5, true}} {
-		assert.Equal(t, tc.news, len(s.push(t, value(tc.value), true)) > 0, tc.value)
-		s.now += time.Second
+// What only pushes in a row show, and the draws seldom meet.
+func TestRows(t *testing.T) {
+	type step struct {
+		after time.Duration
+		msg   part
+	}
+	const second = time.Second
+	point := func(n uint64) part { return part(nil).bytes(7, gpu0).fixed(3, at).fixed(6, n) }
+	newest := part(nil).bytes(7, gpu1).fixed(3, at+50e9).fixed(6, 1) // which Reduce leaves of each
+	report := func(points ...part) part { return requestOf(gaugeOf(append(points, newest)...)) }
+	a, b := point(0), point(1)
+	mixed := requestOf(gaugeOf(a), part(nil).text(1, "gpu.node.straggler").bytes(5, part(nil).bytes(1, newest)))
+	unnamed := part(nil).bytes(1, part(nil).bytes(1, node).bytes(2, part(nil).bytes(1, part(nil).bytes(3, gpu0)).bytes(2, gaugeOf(a, newest))))
+	for name, steps := range map[string][]step{
+		"overtaken":                  {{0, report(a)}, {second, report(a.fixed(3, at-2e9))}},
+		"time goes on":               {{0, report(a)}, {second, report(a.fixed(3, at+5e9))}, {second, report(b.fixed(3, at+2e9))}},
+		"clock set back":             {{0, report(a)}, {second, report(a.fixed(3, at-3600e9))}, {second, report(a.fixed(3, at-3599e9))}},
+		"ahead":                      {{0, report(a)}, {second, report(a.fixed(3, at+3600e9), newest.fixed(3, at+7200e9))}},
+		"resync is due":              {{0, report(a)}, {1500 * second, report(a)}},
+		"paused":                     {{0, report(a)}, {second, report(a)}, {second, report(a)}, {20 * second, report(a)}},
+		"a gateway's own is newer":   {{0, mixed}, {20 * second, mixed}},
+		"without a name":             {{0, unnamed}, {60 * second, unnamed}},
+		"a series twice":             {{0, report(a)}, {second, report(a, b)}, {second, report(b)}},
+		"a value twice":              {{0, report(a)}, {second, report(a, a)}},
+		"changed and back":           {{0, report(a)}, {second, report(b, a)}},
+		"a node twice":               {{0, report(a)}, {second, append(report(b), report(a)...)}},
+		"no value where 0 was":       {{0, report(a)}, {second, report(part(nil).bytes(7, gpu0).fixed(3, at))}},
+		"ended and back":             {{0, report(a)}, {second, report(a.varint(8, 1), a)}},
+		"doubted after a pause":      {{0, report(a)}, {second, report(a)}, {second, report(a)}, {20 * second, report()}, {second, report(a)}, {second, report(a)}},
+		"reported before it was not": {{0, report(a)}, {20 * second, report(a)}, {20 * second, report(a)}, {20 * second, report(a)}, {20 * second, report()}, {20 * second, report()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSame(func(set *lastvalue.Settings) { set.ResyncInterval, set.TTL = time.Hour, 5*time.Minute })
+			for _, step := range steps {
+				s.now += step.after
+				s.push(t, step.msg, true)
+			}
+			s.end(t, report())
+		})
 	}
 }
 
@@ -278,7 +308,7 @@ func TestBand(t *testing.T) {
 func TestReduceAsksWhoseResourceItIs(t *testing.T) {
 	msg := encode(t, nodeReport())
 	for _, own := range []bool{true, false} {
-		_, ok := newDoor().Reduce(func(attrs pcommon.Map) bool {
+		ok := newDoor().Reduce(func(attrs pcommon.Map) bool {
 			host, _ := attrs.Get("host.name")
 			assert.Equal(t, "n", host.Str())
 			return own
@@ -288,27 +318,19 @@ func TestReduceAsksWhoseResourceItIs(t *testing.T) {
 }
 
 func isRegular(msg []byte) bool {
-	_, ok := newDoor().Reduce(anybody, bytes.Clone(msg))
-	return ok
+	return newDoor().Reduce(anybody, bytes.Clone(msg))
 }
 
-// The reports that senders in fact write must be reduced by their bytes.
-func TestRegularForms(t *testing.T) {
-	for name, msg := range regular(t) {
-		t.Run(name, func(t *testing.T) {
-			assert.True(t, isRegular(msg))
-			sequence(t, msg, msg, 0)
-		})
-	}
-}
-
-// Legal but irregular requests are left to pdata, and so are malformed ones.
-func TestIrregularForms(t *testing.T) {
-	for name, msg := range irregular(t) {
-		t.Run(name, func(t *testing.T) {
-			assert.False(t, isRegular(msg))
-			sequence(t, msg, msg, 0)
-		})
+// The reports that senders in fact write must be reduced by their bytes. Legal but irregular
+// requests are left to pdata, and so are malformed ones.
+func TestForms(t *testing.T) {
+	for want, forms := range map[bool]map[string][]byte{true: regular(t), false: irregular(t)} {
+		for name, msg := range forms {
+			t.Run(name, func(t *testing.T) {
+				assert.Equal(t, want, isRegular(msg))
+				sequence(t, msg, msg, 0)
+			})
+		}
 	}
 }
 
@@ -327,14 +349,18 @@ func TestTruncated(t *testing.T) {
 // whether the next hop accepts, how long after.
 func sequence(t testing.TB, a, b []byte, script uint32) {
 	t.Helper()
-	s := newSame()
+	s := newSame(func(set *lastvalue.Settings) { set.VanishedAfter = 0 }) // as in equivalence
 	for step := range 8 {
 		bits := script >> (4 * step)
 		msg := a
 		if bits&1 != 0 {
 			msg = b
 		}
-		s.push(t, msg, bits&2 == 0)
+		sent, err := decode(s.push(t, msg, bits&2 == 0))
+		require.NoError(t, err)
+		if came, err := decode(msg); err == nil && bytes.Equal(a, b) {
+			require.LessOrEqual(t, sent.DataPointCount(), came.DataPointCount()+came.ResourceMetrics().Len(), "no point is made up but the heartbeats")
+		}
 		s.pass([]time.Duration{time.Second, 10 * time.Second, 40 * time.Second, 2 * time.Hour}[bits>>2&3])
 	}
 	s.end(t, a)
@@ -371,7 +397,7 @@ func BenchmarkReduce(b *testing.B) {
 		i := 0
 		for b.Loop() {
 			buffer = append(buffer[:0], msgs[i%len(msgs)]...)
-			if _, ok := d.Reduce(anybody, buffer); !ok {
+			if !d.Reduce(anybody, buffer) {
 				b.Fatal("not regular")
 			}
 			i++

@@ -6,13 +6,16 @@ package main
 
 import (
 	"os"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/internal/delta"
+	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
@@ -31,7 +34,7 @@ func TestReportsAreAnAgents(t *testing.T) {
 	differ := func(realistic bool) (bytes int) {
 		a, err := l.next(0, false, 1)
 		require.NoError(t, err)
-		assert.True(t, delta.NewWire(nil).Read(a, time.Now().Add(time.Minute)))
+		assert.True(t, otlp.NewEngine(lastvalue.Settings{}).Reduce(clientidentity.Identity{}.Owns, slices.Clone(a)))
 		b, err := l.next(0, realistic, 1)
 		require.NoError(t, err)
 		if len(a) != len(b) {

@@ -25,30 +25,28 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                           metric.Meter
-	mu                              sync.Mutex
-	registrations                   []metric.Registration
-	ProcessorDiffAheadPoints        metric.Int64Counter
-	ProcessorDiffBytes              metric.Int64ObservableGauge
-	ProcessorDiffDroppedPoints      metric.Int64ObservableCounter
-	ProcessorDiffEvictedNodes       metric.Int64ObservableCounter
-	ProcessorDiffFailedFlushes      metric.Int64Counter
-	ProcessorDiffForwardedPoints    metric.Int64Counter
-	ProcessorDiffHeartbeats         metric.Int64Counter
-	ProcessorDiffNodes              metric.Int64ObservableGauge
-	ProcessorDiffNodesReporting     metric.Int64ObservableGauge
-	ProcessorDiffOverLimitPoints    metric.Int64Counter
-	ProcessorDiffPendingPoints      metric.Int64ObservableGauge
-	ProcessorDiffReceivedPoints     metric.Int64Counter
-	ProcessorDiffRepeatedPoints     metric.Int64ObservableCounter
-	ProcessorDiffReplacedPoints     metric.Int64ObservableCounter
-	ProcessorDiffResyncs            metric.Int64ObservableCounter
-	ProcessorDiffSeries             metric.Int64ObservableGauge
-	ProcessorDiffStalePoints        metric.Int64ObservableCounter
-	ProcessorDiffUnnamedSeries      metric.Int64ObservableCounter
-	ProcessorDiffUnrepeatablePoints metric.Int64ObservableCounter
-	ProcessorDiffUntrackedPoints    metric.Int64ObservableCounter
-	ProcessorDiffVanishedSeries     metric.Int64Counter
+	meter                        metric.Meter
+	mu                           sync.Mutex
+	registrations                []metric.Registration
+	ProcessorDiffAheadPoints     metric.Int64Counter
+	ProcessorDiffBytes           metric.Int64ObservableGauge
+	ProcessorDiffDroppedPoints   metric.Int64Counter
+	ProcessorDiffEvictedNodes    metric.Int64ObservableCounter
+	ProcessorDiffFailedFlushes   metric.Int64Counter
+	ProcessorDiffForwardedPoints metric.Int64Counter
+	ProcessorDiffHeartbeats      metric.Int64Counter
+	ProcessorDiffNodes           metric.Int64ObservableGauge
+	ProcessorDiffNodesPending    metric.Int64ObservableGauge
+	ProcessorDiffNodesReporting  metric.Int64ObservableGauge
+	ProcessorDiffOverLimitPoints metric.Int64Counter
+	ProcessorDiffReceivedPoints  metric.Int64Counter
+	ProcessorDiffRepeatedPoints  metric.Int64ObservableCounter
+	ProcessorDiffResyncs         metric.Int64ObservableCounter
+	ProcessorDiffSeries          metric.Int64ObservableGauge
+	ProcessorDiffStalePoints     metric.Int64ObservableCounter
+	ProcessorDiffUnnamedSeries   metric.Int64ObservableCounter
+	ProcessorDiffUntrackedPoints metric.Int64ObservableCounter
+	ProcessorDiffVanishedSeries  metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -68,21 +66,6 @@ func (builder *TelemetryBuilder) RegisterProcessorDiffBytesCallback(cb metric.In
 		cb(ctx, &observerInt64{inst: builder.ProcessorDiffBytes, obs: o})
 		return nil
 	}, builder.ProcessorDiffBytes)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-// RegisterProcessorDiffDroppedPointsCallback sets callback for observable ProcessorDiffDroppedPoints metric.
-func (builder *TelemetryBuilder) RegisterProcessorDiffDroppedPointsCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ProcessorDiffDroppedPoints, obs: o})
-		return nil
-	}, builder.ProcessorDiffDroppedPoints)
 	if err != nil {
 		return err
 	}
@@ -122,6 +105,21 @@ func (builder *TelemetryBuilder) RegisterProcessorDiffNodesCallback(cb metric.In
 	return nil
 }
 
+// RegisterProcessorDiffNodesPendingCallback sets callback for observable ProcessorDiffNodesPending metric.
+func (builder *TelemetryBuilder) RegisterProcessorDiffNodesPendingCallback(cb metric.Int64Callback) error {
+	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
+		cb(ctx, &observerInt64{inst: builder.ProcessorDiffNodesPending, obs: o})
+		return nil
+	}, builder.ProcessorDiffNodesPending)
+	if err != nil {
+		return err
+	}
+	builder.mu.Lock()
+	defer builder.mu.Unlock()
+	builder.registrations = append(builder.registrations, reg)
+	return nil
+}
+
 // RegisterProcessorDiffNodesReportingCallback sets callback for observable ProcessorDiffNodesReporting metric.
 func (builder *TelemetryBuilder) RegisterProcessorDiffNodesReportingCallback(cb metric.Int64Callback) error {
 	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
@@ -137,42 +135,12 @@ func (builder *TelemetryBuilder) RegisterProcessorDiffNodesReportingCallback(cb 
 	return nil
 }
 
-// RegisterProcessorDiffPendingPointsCallback sets callback for observable ProcessorDiffPendingPoints metric.
-func (builder *TelemetryBuilder) RegisterProcessorDiffPendingPointsCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ProcessorDiffPendingPoints, obs: o})
-		return nil
-	}, builder.ProcessorDiffPendingPoints)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
 // RegisterProcessorDiffRepeatedPointsCallback sets callback for observable ProcessorDiffRepeatedPoints metric.
 func (builder *TelemetryBuilder) RegisterProcessorDiffRepeatedPointsCallback(cb metric.Int64Callback) error {
 	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
 		cb(ctx, &observerInt64{inst: builder.ProcessorDiffRepeatedPoints, obs: o})
 		return nil
 	}, builder.ProcessorDiffRepeatedPoints)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
-// RegisterProcessorDiffReplacedPointsCallback sets callback for observable ProcessorDiffReplacedPoints metric.
-func (builder *TelemetryBuilder) RegisterProcessorDiffReplacedPointsCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ProcessorDiffReplacedPoints, obs: o})
-		return nil
-	}, builder.ProcessorDiffReplacedPoints)
 	if err != nil {
 		return err
 	}
@@ -242,21 +210,6 @@ func (builder *TelemetryBuilder) RegisterProcessorDiffUnnamedSeriesCallback(cb m
 	return nil
 }
 
-// RegisterProcessorDiffUnrepeatablePointsCallback sets callback for observable ProcessorDiffUnrepeatablePoints metric.
-func (builder *TelemetryBuilder) RegisterProcessorDiffUnrepeatablePointsCallback(cb metric.Int64Callback) error {
-	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		cb(ctx, &observerInt64{inst: builder.ProcessorDiffUnrepeatablePoints, obs: o})
-		return nil
-	}, builder.ProcessorDiffUnrepeatablePoints)
-	if err != nil {
-		return err
-	}
-	builder.mu.Lock()
-	defer builder.mu.Unlock()
-	builder.registrations = append(builder.registrations, reg)
-	return nil
-}
-
 // RegisterProcessorDiffUntrackedPointsCallback sets callback for observable ProcessorDiffUntrackedPoints metric.
 func (builder *TelemetryBuilder) RegisterProcessorDiffUntrackedPointsCallback(cb metric.Int64Callback) error {
 	reg, err := builder.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
@@ -308,19 +261,19 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ProcessorDiffBytes, err = builder.meter.Int64ObservableGauge(
 		"otelcol_processor_diff_bytes",
-		metric.WithDescription("Memory that the table takes, nodes, series and names, with what reports under way have reserved. Bounded by `max_bytes`. [Development]"),
+		metric.WithDescription("Memory that the table takes, nodes, series and names. Bounded by `max_bytes`. [Development]"),
 		metric.WithUnit("By"),
 	)
 	errs = errors.Join(errs, err)
-	builder.ProcessorDiffDroppedPoints, err = builder.meter.Int64ObservableCounter(
+	builder.ProcessorDiffDroppedPoints, err = builder.meter.Int64Counter(
 		"otelcol_processor_diff_dropped_points",
-		metric.WithDescription("Points that found no room (`max_pending_points`, or twice `max_series_per_node` of one node), or that the next component refused for good. Their nodes' next reports bring them again. [Development]"),
+		metric.WithDescription("Points that the next component refused for good. All series of their nodes are sent again after a minute. [Development]"),
 		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorDiffEvictedNodes, err = builder.meter.Int64ObservableCounter(
 		"otelcol_processor_diff_evicted_nodes",
-		metric.WithDescription("Nodes forgotten because they were not heard of for `ttl`, or for three of their intervals while something found no room. [Development]"),
+		metric.WithDescription("Nodes forgotten because they did not report for `ttl`, or to make room. For their own cluster that is after three of their intervals, for others where their cluster is over its share. [Development]"),
 		metric.WithUnit("{node}"),
 	)
 	errs = errors.Join(errs, err)
@@ -348,6 +301,12 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("{node}"),
 	)
 	errs = errors.Join(errs, err)
+	builder.ProcessorDiffNodesPending, err = builder.meter.Int64ObservableGauge(
+		"otelcol_processor_diff_nodes_pending",
+		metric.WithDescription("Nodes that have something to send, and wait for the next flush or for the next component to take it. [Development]"),
+		metric.WithUnit("{node}"),
+	)
+	errs = errors.Join(errs, err)
 	builder.ProcessorDiffNodesReporting, err = builder.meter.Int64ObservableGauge(
 		"otelcol_processor_diff_nodes_reporting",
 		metric.WithDescription("Nodes that reported within 3 of their usual intervals, or within a minute where they reported once. Unlike `processor_diff_nodes` without those that report to another instance by now. [Development]"),
@@ -360,12 +319,6 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)
-	builder.ProcessorDiffPendingPoints, err = builder.meter.Int64ObservableGauge(
-		"otelcol_processor_diff_pending_points",
-		metric.WithDescription("Points that wait for the next flush, or are being sent. Bounded by `max_pending_points`. [Development]"),
-		metric.WithUnit("{datapoint}"),
-	)
-	errs = errors.Join(errs, err)
 	builder.ProcessorDiffReceivedPoints, err = builder.meter.Int64Counter(
 		"otelcol_processor_diff_received_points",
 		metric.WithDescription("Points that came in. [Development]"),
@@ -375,12 +328,6 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	builder.ProcessorDiffRepeatedPoints, err = builder.meter.Int64ObservableCounter(
 		"otelcol_processor_diff_repeated_points",
 		metric.WithDescription("Points sent again from what is remembered, since an earlier tier had reduced the nodes' reports to what changed, or the next hop lost what it had. [Development]"),
-		metric.WithUnit("{datapoint}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ProcessorDiffReplacedPoints, err = builder.meter.Int64ObservableCounter(
-		"otelcol_processor_diff_replaced_points",
-		metric.WithDescription("Points that made room for a later one of the same series before the next component took them. [Development]"),
 		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)
@@ -404,14 +351,8 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ProcessorDiffUnnamedSeries, err = builder.meter.Int64ObservableCounter(
 		"otelcol_processor_diff_unnamed_series",
-		metric.WithDescription("New series for whose names there was no room. They are compared like the others, but not declared gone when they vanish. [Development]"),
+		metric.WithDescription("New series whose names do not fit the table. They are compared like the others, but not declared gone when they vanish. [Development]"),
 		metric.WithUnit("{series}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ProcessorDiffUnrepeatablePoints, err = builder.meter.Int64ObservableCounter(
-		"otelcol_processor_diff_unrepeatable_points",
-		metric.WithDescription("Points that were due but could not be made of what is remembered, as histograms, summaries, and series without names. The earlier tier sends histograms, summaries, and what has no name there either, every 2 minutes; it is asked for the others. [Development]"),
-		metric.WithUnit("{datapoint}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorDiffUntrackedPoints, err = builder.meter.Int64ObservableCounter(

@@ -1,27 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package diffprocessor
+package otlp
 
 import (
 	"cmp"
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/processor/processortest"
 	"pgregory.net/rapid"
 
-	"github.com/gpu-collector/gpu-collector/internal/delta/deadband"
-	"github.com/gpu-collector/gpu-collector/internal/delta/resync"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
 )
 
 // seriesName is one series of the fleet in TestReceiverFollowsSender.
@@ -30,8 +27,8 @@ type seriesName struct {
 	gpu          int
 }
 
-// reading is what a series says: a number, and where a sum starts.
-type reading struct {
+// stated is what a series says: a number, and where a sum starts.
+type stated struct {
 	value float64
 	start pcommon.Timestamp
 }
@@ -39,98 +36,97 @@ type reading struct {
 // The metrics of that fleet, one of each kind; "banded" has a deadband.
 var kinds = []string{"banded", "integer", "sum", "histogram"}
 
-var band = deadband.Rule{Metric: "band*", Absolute: 1.5, Relative: 0.1}
+var band = lastvalue.Band{Metric: "band*", Absolute: 1.5, Relative: 0.1}
 
-// encodeReport writes readings as one report, in the order of the names.
-func encodeReport(node string, at time.Duration, names []seriesName, state map[seriesName]reading) pmetric.Metrics {
+// nodesEpoch is the nodes' own: their clocks are so far behind the tiers' that a point with a
+// tier's time instead of theirs is seen at once.
+const nodesEpoch = pcommon.Timestamp(1_700_000_000*time.Second - 30*24*time.Hour)
+
+// dataPoint is a point of any type.
+type dataPoint interface {
+	Timestamp() pcommon.Timestamp
+	SetTimestamp(pcommon.Timestamp)
+	Flags() pmetric.DataPointFlags
+	SetFlags(pmetric.DataPointFlags)
+	Attributes() pcommon.Map
+}
+
+// encodeReport writes what series say as one report, in the order of the names.
+func encodeReport(node string, at time.Duration, names []seriesName, state map[seriesName]stated) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	rm := md.ResourceMetrics().AppendEmpty()
 	rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, node)
 	sm := rm.ScopeMetrics().AppendEmpty()
 	for _, name := range names {
-		r, stamp := state[name], pcommon.Timestamp(946_684_800*time.Second+at)
+		said := state[name]
 		m := sm.Metrics().AppendEmpty()
 		m.SetName(name.metric)
+		var point dataPoint
 		switch name.metric {
 		case "banded":
 			dp := m.SetEmptyGauge().DataPoints().AppendEmpty()
-			dp.SetTimestamp(stamp)
-			dp.SetDoubleValue(r.value)
-			dp.Attributes().PutInt("gpu", int64(name.gpu))
+			dp.SetDoubleValue(said.value)
+			point = dp
 		case "integer":
 			dp := m.SetEmptyGauge().DataPoints().AppendEmpty()
-			dp.SetTimestamp(stamp)
-			dp.SetIntValue(int64(r.value))
-			dp.Attributes().PutInt("gpu", int64(name.gpu))
+			dp.SetIntValue(int64(said.value))
+			point = dp
 		case "sum":
 			m.SetEmptySum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
 			m.Sum().SetIsMonotonic(true)
 			dp := m.Sum().DataPoints().AppendEmpty()
-			dp.SetTimestamp(stamp)
-			dp.SetStartTimestamp(r.start)
-			dp.SetDoubleValue(r.value)
-			dp.Attributes().PutInt("gpu", int64(name.gpu))
+			dp.SetStartTimestamp(said.start)
+			dp.SetDoubleValue(said.value)
+			point = dp
 		case "histogram":
 			m.SetEmptyHistogram().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
 			dp := m.Histogram().DataPoints().AppendEmpty()
-			dp.SetTimestamp(stamp)
-			dp.SetCount(uint64(max(0, r.value)))
-			dp.SetSum(r.value)
-			dp.Attributes().PutInt("gpu", int64(name.gpu))
+			dp.SetCount(uint64(max(0, said.value)))
+			dp.SetSum(said.value)
+			point = dp
 		}
+		point.SetTimestamp(nodesEpoch + pcommon.Timestamp(at))
+		point.Attributes().PutInt("gpu", int64(name.gpu))
 	}
 	return md
 }
 
-// receiver is the next hop: what it was told last of each series. It is as odd as
-// prometheusexporter, which skips what comes after a point without a value in the
-// same metric.
-type receiver map[seriesName]reading
-
-func (r receiver) apply(md pmetric.Metrics, points int) {
-	// take reports whether the rest of the metric is read.
-	take := func(name seriesName, gone bool, to reading) bool {
-		if points--; points < 0 {
-			return false
-		}
-		if gone {
-			delete(r, name)
-			return false
-		}
-		r[name] = to
-		return true
-	}
+// eachPoint yields the points of the fleet's metrics, and whether they end their series. The
+// rest of a metric is skipped where yield returns false.
+func eachPoint(md pmetric.Metrics, yield func(name seriesName, says stated, at time.Duration, end bool) bool) {
 	for _, rm := range md.ResourceMetrics().All() {
 		node, _ := rm.Resource().Attributes().Get(gpusemconv.AttrHostName)
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
-				name := func(attrs pcommon.Map) seriesName {
-					gpu, _ := attrs.Get("gpu")
-					return seriesName{node.Str(), m.Name(), int(gpu.Int())}
+				if !slices.Contains(kinds, m.Name()) {
+					continue
 				}
-				switch {
-				case m.Name() == gpusemconv.MetricNodeHeartbeat:
-				case m.Type() == pmetric.MetricTypeHistogram:
+				point := func(dp dataPoint, says stated) bool {
+					gpu, _ := dp.Attributes().Get("gpu")
+					name := seriesName{node.Str(), m.Name(), int(gpu.Int())}
+					return yield(name, says, time.Duration(dp.Timestamp()-nodesEpoch), dp.Flags().NoRecordedValue())
+				}
+				if m.Type() == pmetric.MetricTypeHistogram {
 					for _, dp := range m.Histogram().DataPoints().All() {
-						if !take(name(dp.Attributes()), dp.Flags().NoRecordedValue(), reading{value: dp.Sum()}) {
+						if !point(dp, stated{value: dp.Sum()}) {
 							break
 						}
 					}
-				default:
-					var points pmetric.NumberDataPointSlice
-					if m.Type() == pmetric.MetricTypeSum {
-						points = m.Sum().DataPoints()
-					} else {
-						points = m.Gauge().DataPoints()
+					continue
+				}
+				var points pmetric.NumberDataPointSlice
+				if m.Type() == pmetric.MetricTypeSum {
+					points = m.Sum().DataPoints()
+				} else {
+					points = m.Gauge().DataPoints()
+				}
+				for _, dp := range points.All() {
+					says := stated{dp.DoubleValue(), dp.StartTimestamp()}
+					if dp.ValueType() == pmetric.NumberDataPointValueTypeInt {
+						says.value = float64(dp.IntValue())
 					}
-					for _, dp := range points.All() {
-						to := reading{dp.DoubleValue(), dp.StartTimestamp()}
-						if dp.ValueType() == pmetric.NumberDataPointValueTypeInt {
-							to.value = float64(dp.IntValue())
-						}
-						if !take(name(dp.Attributes()), dp.Flags().NoRecordedValue(), to) {
-							break
-						}
+					if !point(dp, says) {
+						break
 					}
 				}
 			}
@@ -138,8 +134,27 @@ func (r receiver) apply(md pmetric.Metrics, points int) {
 	}
 }
 
+// receiver is the next hop: what it was told last of each series. It is as odd as
+// prometheusexporter, which skips what comes after a point without a value in the
+// same metric.
+type receiver map[seriesName]stated
+
+func (r receiver) apply(md pmetric.Metrics, points int) {
+	eachPoint(md, func(name seriesName, says stated, _ time.Duration, end bool) bool {
+		if points--; points < 0 {
+			return false
+		}
+		if end {
+			delete(r, name)
+			return false
+		}
+		r[name] = says
+		return true
+	})
+}
+
 // agrees reports whether what the receiver has of a series will do for the truth.
-func agrees(name seriesName, has, truth reading) bool {
+func agrees(name seriesName, has, truth stated) bool {
 	if name.metric != "banded" {
 		return has == truth
 	}
@@ -149,11 +164,12 @@ func agrees(name seriesName, has, truth reading) bool {
 
 // fleet is the world of TestReceiverFollowsSender.
 type fleet struct {
-	p        *diffProcessor
-	cfg      *Config
+	engine   *Engine
+	set      lastvalue.Settings
+	maxBytes int
 	now      time.Duration
-	truth    map[seriesName]reading
-	sent     map[seriesName]reading // as of the last report of each node that was taken
+	truth    map[seriesName]stated
+	sent     map[seriesName]stated // as of the last report of each node that was taken
 	next     receiver
 	informed bool                // the next hop has not restarted since it was last asked to be told all
 	known    map[seriesName]bool // to the processor; what else vanishes is for the next hop to expire
@@ -161,23 +177,20 @@ type fleet struct {
 	nodes    []string
 }
 
-func (f *fleet) restart(t *rapid.T) {
+func (f *fleet) restart() {
 	clear(f.known)
-	var err error
-	f.p, err = newProcessor(f.cfg, processortest.NewNopSettings(metadata.Type), hopFunc(f.consume))
-	require.NoError(t, err)
-	start := time.Now()
-	f.p.engine.Epoch = start
-	f.p.engine.Now = func() time.Time { return start.Add(f.now) }
+	f.engine = NewEngine(f.set)
+	f.engine.Epoch = epoch
+	f.engine.Now = func() time.Time { return epoch.Add(f.now) }
 }
 
-func (f *fleet) consume(_ context.Context, md pmetric.Metrics) error {
-	points := md.DataPointCount()
+func (f *fleet) consume(_ context.Context, m Message) error {
+	md, points := m.Metrics, m.Metrics.DataPointCount()
 	switch f.outcome {
 	case "refused":
-		return errors.New("refused")
+		return errRefused
 	case "refused for good":
-		return consumererror.NewPermanent(errors.New("refused"))
+		return errForGood
 	case "answer lost":
 		f.next.apply(md, points)
 		return errors.New("answer lost")
@@ -188,7 +201,7 @@ func (f *fleet) consume(_ context.Context, md pmetric.Metrics) error {
 		// The answer brings a new epoch.
 		f.next = receiver{}
 		f.next.apply(md, points)
-		f.p.engine.Table.Resync("", "")
+		f.engine.Table.Resync("")
 		return nil
 	}
 	f.next.apply(md, points)
@@ -197,10 +210,10 @@ func (f *fleet) consume(_ context.Context, md pmetric.Metrics) error {
 	return nil
 }
 
-// names are those of a node's series now.
-func (f *fleet) names(node string) []seriesName {
+// namesOf are those of a node's series.
+func namesOf(truth map[seriesName]stated, node string) []seriesName {
 	var out []seriesName
-	for name := range f.truth {
+	for name := range truth {
 		if name.node == node {
 			out = append(out, name)
 		}
@@ -211,21 +224,28 @@ func (f *fleet) names(node string) []seriesName {
 	return out
 }
 
+func (f *fleet) names(node string) []seriesName { return namesOf(f.truth, node) }
+
+func (f *fleet) report(md pmetric.Metrics) error {
+	_, err := f.engine.Consume(context.Background(), md, f.consume)
+	return err
+}
+
 // push sends a node's full report, in one piece or two, and reports whether all
 // of it was taken.
 func (f *fleet) push(node string, names []seriesName, cut int) bool {
 	f.now += time.Second
 	taken := true
 	for _, part := range [][]seriesName{names[:cut], names[cut:]} {
-		taken = f.p.ConsumeMetrics(context.Background(), encodeReport(node, f.now, part, f.truth)) == nil && taken
+		taken = f.report(encodeReport(node, f.now, part, f.truth)) == nil && taken
 	}
-	if taken {
-		for name := range f.sent {
-			if name.node == node {
-				delete(f.sent, name)
-			}
+	for name := range f.sent {
+		if name.node == node && (taken || f.waits(name) || f.set.Collect) {
+			delete(f.sent, name)
 		}
-		for _, name := range names {
+	}
+	for _, name := range names {
+		if taken || f.waits(name) {
 			f.sent[name] = f.truth[name]
 			f.known[name] = true
 		}
@@ -233,9 +253,15 @@ func (f *fleet) push(node string, names []seriesName, cut int) bool {
 	return taken
 }
 
+// waits reports whether the values of a series wait for a flush, whatever becomes of the
+// push: they are true.
+func (f *fleet) waits(name seriesName) bool {
+	return f.set.Collect && name.metric != "histogram"
+}
+
 func (f *fleet) flush() {
-	if f.p.buffer != nil {
-		f.p.flush(context.Background(), nil)
+	if f.set.Collect {
+		f.engine.Flush(context.Background(), f.maxBytes, nil, f.consume)
 	}
 }
 
@@ -245,31 +271,24 @@ func (f *fleet) flush() {
 // accepted, and after a restart of the next hop once its epoch is known and each
 // node has reported. A series that vanished is then gone there, too.
 func TestReceiverFollowsSender(t *testing.T) {
-	for _, mode := range []struct {
-		name  string
-		flush time.Duration
-	}{{"inline", 0}, {"conflating", time.Second}} {
-		t.Run(mode.name, func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) { followSender(t, mode.flush) })
-		})
-	}
+	t.Run("inline", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { followSender(t, false) }) })
+	t.Run("conflating", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { followSender(t, true) }) })
 }
 
-func followSender(t *rapid.T, flush time.Duration) {
-	cfg := createDefaultConfig().(*Config)
-	cfg.FlushInterval = flush
-	cfg.Deadbands = []deadband.Rule{band}
-	cfg.MaxBatchBytes = rapid.IntRange(1, 1000).Draw(t, "max_batch_bytes")
-	cfg.ResyncInterval = 0 // or it would heal what else is wrong
-	cfg.TTL, cfg.VanishedAfter = 640*time.Second, 60*time.Second
+func followSender(t *rapid.T, collect bool) {
 	f := &fleet{
-		cfg: cfg, truth: map[seriesName]reading{}, sent: map[seriesName]reading{}, next: receiver{},
+		set: lastvalue.Settings{
+			MaxNodes: 1000, MaxSeries: 100_000, ClusterShare: 0.5, DropOver: true, TTL: 640 * time.Second, VanishedAfter: 60 * time.Second,
+			OpaqueInterval: OpaqueInterval, Collect: collect, Bands: []lastvalue.Band{band}, Rand: rand.Int64N,
+		}, // without resyncs, or they would heal what else is wrong
+		maxBytes: rapid.IntRange(1, 1000).Draw(t, "max_batch_bytes"),
+		truth:    map[seriesName]stated{}, sent: map[seriesName]stated{}, next: receiver{},
 		informed: true, known: map[seriesName]bool{}, nodes: []string{"a", "b"},
 	}
 	for _, node := range f.nodes {
-		f.truth[seriesName{node, "integer", 9}] = reading{value: 1} // a node that says nothing is silent
+		f.truth[seriesName{node, "integer", 9}] = stated{value: 1} // a node that says nothing is silent
 	}
-	f.restart(t)
+	f.restart()
 	anyName := func(t *rapid.T) seriesName {
 		return seriesName{
 			rapid.SampledFrom(f.nodes).Draw(t, "node"),
@@ -277,7 +296,6 @@ func followSender(t *rapid.T, flush time.Duration) {
 			rapid.IntRange(0, 2).Draw(t, "gpu"),
 		}
 	}
-	accepted := func() bool { return f.outcome == "accepted" || f.outcome == "restarted meanwhile" }
 	outcomes := []string{"accepted", "accepted", "accepted", "refused", "refused for good", "answer lost", "half taken", "restarted meanwhile"}
 	check := func(t *rapid.T, node string) {
 		for name, truth := range f.sent {
@@ -296,11 +314,11 @@ func followSender(t *rapid.T, flush time.Duration) {
 			names = rapid.Permutation(names).Draw(t, "order")
 		}
 		f.outcome = rapid.SampledFrom(outcomes).Draw(t, "outcome")
-		if f.outcome == "restarted meanwhile" && f.p.buffer == nil {
+		if f.outcome == "restarted meanwhile" {
 			f.informed = false
 		}
 		taken := f.push(node, names, rapid.IntRange(0, len(names)).Draw(t, "cut"))
-		if f.p.buffer == nil && taken && f.informed && f.outcome == "accepted" {
+		if !f.set.Collect && taken && f.informed && f.outcome == "accepted" {
 			check(t, node)
 		}
 	}
@@ -353,7 +371,7 @@ func followSender(t *rapid.T, flush time.Duration) {
 		"late report": func(t *rapid.T) {
 			// One that was overtaken: older values, an older timestamp.
 			node := rapid.SampledFrom(f.nodes).Draw(t, "node")
-			late := encodeReport(node, f.now-time.Second, f.names(node), map[seriesName]reading{})
+			late := encodeReport(node, f.now-time.Second, f.names(node), map[seriesName]stated{})
 			if f.informed && len(f.sent) > 0 && f.now > 0 {
 				f.outcome = "accepted"
 				sent := f.names(node)
@@ -363,20 +381,20 @@ func followSender(t *rapid.T, flush time.Duration) {
 				}
 				// Only what was accepted has a time to be older than.
 				require.True(t, f.push(node, sent, len(sent)))
-				require.NoError(t, f.p.ConsumeMetrics(context.Background(), late))
+				require.NoError(t, f.report(late))
 				f.flush()
 				check(t, node)
 			}
 		},
 		"time": func(t *rapid.T) {
 			f.now += time.Duration(rapid.IntRange(0, 200).Draw(t, "seconds")) * time.Second
-			before := f.p.engine.Table.Stats().Series
-			if f.p.engine.Table.Sweep(f.now); f.p.engine.Table.Stats().Series < before {
+			before := f.engine.Table.Stats().Series
+			if f.engine.Table.Sweep(f.now); f.engine.Table.Stats().Series < before {
 				clear(f.known)
 			}
 		},
 		"flush": func(t *rapid.T) {
-			if f.p.buffer == nil {
+			if !f.set.Collect {
 				t.Skip()
 			}
 			f.outcome = rapid.SampledFrom(outcomes).Draw(t, "outcome")
@@ -384,23 +402,18 @@ func followSender(t *rapid.T, flush time.Duration) {
 				f.informed = false
 			}
 			f.flush()
-			if accepted() {
-				require.Zero(t, f.p.buffer.Points())
+			if f.outcome == "accepted" {
+				require.Empty(t, f.engine.Table.Pending())
 			}
 			if f.informed {
 				for _, node := range f.nodes {
 					check(t, node)
 				}
 			}
-			if f.outcome == "accepted" {
-				// Refused reports are whole again at the next report of each node,
-				// which heal brings about; here what was held is delivered.
-				return
-			}
 		},
 		"next hop restarts": func(*rapid.T) {
 			f.next, f.informed = receiver{}, false
-			f.p.engine.Table.Resync("", "")
+			f.engine.Table.Resync("")
 		},
 		"next hop lacks a node": func(t *rapid.T) {
 			node := rapid.SampledFrom(f.nodes).Draw(t, "node")
@@ -411,16 +424,14 @@ func followSender(t *rapid.T, flush time.Duration) {
 			}
 			f.informed = false
 			// A node that the table does not know is new with its next report.
-			f.p.engine.Table.Resync(rapid.SampledFrom([]string{"", "any"}).Draw(t, "cluster"), node)
+			f.engine.Table.Resync(node)
 		},
-		"processor restarts": func(t *rapid.T) {
+		"processor restarts": func(*rapid.T) {
 			// Points that it held are lost, unless they could be delivered.
-			f.informed = f.informed && f.p.buffer == nil
-			f.restart(t)
+			f.informed = f.informed && !f.set.Collect
+			f.restart()
 		},
 		"heal": heal,
 	})
 	heal(t)
 }
-
-var _ resync.Source = (*ear)(nil)

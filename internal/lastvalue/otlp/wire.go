@@ -3,9 +3,8 @@
 package otlp // import "github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
 
 import (
-	"encoding/binary"
-
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
 )
@@ -29,10 +28,8 @@ const (
 	tagScope   = 1<<3 | wireLen
 	tagMetrics = 2<<3 | wireLen
 
-	tagScopeName      = 1<<3 | wireLen
-	tagScopeVersion   = 2<<3 | wireLen
-	tagScopeAttribute = 3<<3 | wireLen
-	tagScopeDropped   = 4<<3 | wireVarint
+	tagScopeName    = 1<<3 | wireLen
+	tagScopeVersion = 2<<3 | wireLen
 
 	tagName        = 1<<3 | wireLen
 	tagDescription = 2<<3 | wireLen
@@ -59,43 +56,49 @@ const (
 	tagBool   = 2<<3 | wireVarint
 	tagInt    = 3<<3 | wireVarint
 	tagDouble = 4<<3 | wireI64
-	tagBytes  = 7<<3 | wireLen
+
+	// tagNone is of a field that no message has.
+	tagNone = 15<<3 | wireLen
 )
 
-// fields goes through the fields of a message. A caller looks at tags of its own: any other
-// is not for it, and neither is a field that ends the loop before ok.
+// fields goes through the fields of a message. A caller looks at tags of its own, and refuses
+// any other. What was read of a message is of no use without ok.
 type fields struct {
 	b         []byte // the request up to the end of the message
-	from, pos int    // where the field begins, and where the next one does; pos is negative after a malformed one
+	from, pos int    // where the field begins, and where the next one does; pos is negative after refuse
 	tag       byte   // number and wire type
 	n         uint64 // its number
 	body      int    // its content is b[body:pos]
 }
 
 func (f *fields) next() bool {
-	if f.pos >= len(f.b) {
+	if uint(f.pos) >= uint(len(f.b)) {
 		return false
 	}
 	f.from, f.tag = f.pos, f.b[f.pos]
+	rest, size := f.b[f.pos+1:], -1
 	switch f.tag & 7 {
 	case wireLen:
-		f.body, f.pos = chunk(f.b, f.pos+1)
-	case wireI64:
-		if len(f.b)-f.pos < 9 {
-			f.pos = -1
-			break
+		if length, n := protowire.ConsumeVarint(rest); n > 0 && length <= uint64(len(rest)-n) {
+			f.body, size = f.pos+1+n, n+int(length)
 		}
-		f.n = binary.LittleEndian.Uint64(f.b[f.pos+1:])
-		f.pos += 9
+	case wireI64:
+		f.n, size = protowire.ConsumeFixed64(rest)
 	case wireVarint:
-		f.n, f.pos = varint(f.b, f.pos+1)
-	default:
-		f.pos = -1
+		f.n, size = protowire.ConsumeVarint(rest)
 	}
-	return f.pos >= 0
+	if size < 0 {
+		f.refuse()
+		return false
+	}
+	f.pos += 1 + size
+	return true
 }
 
-// ok reports whether the last field was whole.
+// refuse ends a message that is not regular.
+func (f *fields) refuse() { f.pos = -1 }
+
+// ok reports whether the whole message was regular.
 func (f *fields) ok() bool { return f.pos >= 0 }
 
 // content is that of the field.
@@ -104,39 +107,21 @@ func (f *fields) content() []byte { return f.b[f.body:f.pos] }
 // inner goes through the field's own fields.
 func (f *fields) inner() fields { return fields{b: f.b[:f.pos], pos: f.body} }
 
-// varint reads a number at b[pos:] and returns the position after it, negative
-// when there is none. Of a tenth byte it takes the lowest bit, as pdata does.
-func varint(b []byte, pos int) (n uint64, next int) {
-	for shift := uint(0); shift < 64 && pos < len(b); shift += 7 {
-		c := b[pos]
-		pos++
-		n |= uint64(c&0x7f) << shift
-		if c < 0x80 {
-			return n, pos
+// only finds the one field with a tag, an empty one where there is none. It reports false
+// where there are several.
+func (f fields) only(tag byte) (field fields, ok bool) {
+	for f.next() {
+		if f.tag == tag {
+			if field.b != nil {
+				return field, false
+			}
+			field = f
 		}
 	}
-	return 0, -1
+	return field, true
 }
 
-// chunk reads a length at b[pos:] and returns the content's limits; end is
-// negative when it does not fit.
-func chunk(b []byte, pos int) (body, end int) {
-	if pos < len(b) && b[pos] < 0x80 {
-		body, end = pos+1, pos+1+int(b[pos])
-	} else {
-		n, next := varint(b, pos)
-		if next < 0 || n > uint64(len(b)) {
-			return 0, -1
-		}
-		body, end = next, next+int(n)
-	}
-	if end > len(b) {
-		return 0, -1
-	}
-	return body, end
-}
-
-// keyValueHash is attributeHash of an attribute's bytes. Lists and maps are not read here.
+// keyValueHash is what attributesHash adds for an attribute.
 func keyValueHash(b []byte) (hash uint64, ok bool) {
 	var key []byte
 	value, valued := typedHash(pcommon.ValueTypeEmpty, 0), false
@@ -147,16 +132,16 @@ func keyValueHash(b []byte) (hash uint64, ok bool) {
 			key = f.content()
 		case f.tag == tagValue && !valued:
 			if value, valued = valueBytesHash(f.inner()); !valued {
-				return 0, false
+				f.refuse()
 			}
 		default:
-			return 0, false
+			f.refuse()
 		}
 	}
-	return attributeHash(lastvalue.HashBytes(key), value), f.ok()
+	return lastvalue.Mix(lastvalue.HashBytes(key), value), f.ok()
 }
 
-// valueBytesHash is valueHash of a value's fields.
+// valueBytesHash is valueHash of the fields of a value. Bytes, lists and maps are not read here.
 func valueBytesHash(f fields) (hash uint64, ok bool) {
 	kind := pcommon.ValueTypeEmpty
 	for f.next() {
@@ -169,38 +154,25 @@ func valueBytesHash(f fields) (hash uint64, ok bool) {
 			kind, hash = pcommon.ValueTypeInt, f.n
 		case tagDouble:
 			kind, hash = pcommon.ValueTypeDouble, f.n
-		case tagBytes:
-			kind, hash = pcommon.ValueTypeBytes, lastvalue.HashLength(len(f.content()))
-			for _, c := range f.content() {
-				hash = lastvalue.Mix(hash, uint64(c))
-			}
 		default:
-			return 0, false
+			f.refuse()
 		}
 	}
 	return typedHash(kind, hash), f.ok()
 }
 
-// scopeBytesHash is scopeHash of a scope's fields.
+// scopeBytesHash is scopeHash of the fields of a scope without attributes.
 func scopeBytesHash(f fields) (hash uint64, ok bool) {
 	var name, version []byte
-	var attrs uint64
 	for f.next() {
 		switch f.tag {
 		case tagScopeName:
 			name = f.content()
 		case tagScopeVersion:
 			version = f.content()
-		case tagScopeAttribute:
-			h, ok := keyValueHash(f.content())
-			if !ok {
-				return 0, false
-			}
-			attrs += h
-		case tagScopeDropped:
 		default:
-			return 0, false
+			f.refuse()
 		}
 	}
-	return scopeIdentity(lastvalue.HashBytes(name), lastvalue.HashBytes(version), attrs), f.ok()
+	return scopeIdentity(lastvalue.HashBytes(name), lastvalue.HashBytes(version), 0), f.ok()
 }

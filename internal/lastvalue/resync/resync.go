@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package resync
+// Package resync is how one component tells another of the same Collector
+// that the next hop lacks state: an extension that hears the next hop offers a
+// Source, and what keeps state for that hop, such as the diff processor,
+// subscribes to it. The epochs of the next hop tell what it lacks.
+package resync // import "github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
 
 import (
+	"cmp"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -10,6 +15,53 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
+
+// Request says whose state the next hop does not have.
+type Request struct {
+	// Cluster is the cluster of the node; empty means any.
+	Cluster string
+	// Node is the node's name as the gpu-node header carries it; empty means
+	// all nodes.
+	Node string
+}
+
+// Source is implemented by the extension that hears the next hop.
+type Source interface {
+	// Subscribe calls fn for every request from now on, until cancel is called.
+	// fn may be called from several goroutines at once and must not block. No
+	// call to fn starts after cancel has returned.
+	Subscribe(fn func(Request)) (cancel func())
+}
+
+// Subscribers hands requests to whoever subscribed. The zero value is ready.
+type Subscribers struct {
+	mu  sync.RWMutex
+	fns []*func(Request)
+}
+
+var _ Source = (*Subscribers)(nil)
+
+// Subscribe implements Source. Neither fn nor what it calls may cancel.
+func (s *Subscribers) Subscribe(fn func(Request)) (cancel func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fns = append(s.fns, &fn)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.fns = slices.DeleteFunc(s.fns, func(f *func(Request)) bool { return f == &fn })
+	}
+}
+
+// Publish calls every subscriber with r. The lock is held meanwhile, so that
+// no call can outlast a cancel; subscribers do not block.
+func (s *Subscribers) Publish(r Request) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, fn := range s.fns {
+		(*fn)(r)
+	}
+}
 
 // MaxEpochLength bounds the text of an epoch.
 const MaxEpochLength = 64
@@ -49,7 +101,7 @@ const (
 //     epoch of all asks for nothing, since nothing was forwarded before it.
 type Epochs struct {
 	mu      sync.Mutex
-	most    int // nodes, maxKeys by default
+	most    int // nodes, 0 for maxKeys
 	first   string
 	several bool
 	shared  []string // of pushes without a node, newest first
@@ -64,48 +116,40 @@ type Epochs struct {
 // Hear notes the epoch in the answer to a push, and returns what to resync
 // because of it. An empty node stands for a push of any nodes; its cluster
 // says nothing about what the push holds.
-func (e *Epochs) Hear(cluster, node, epoch string) (Request, bool) {
+func (e *Epochs) Hear(cluster, node, epoch string) (what Request, lost bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.first == "" {
-		e.first = strings.Clone(epoch)
+		e.first, e.nodes, e.seed = strings.Clone(epoch), make(map[uint64]uint64), maphash.MakeSeed()
 	}
 	e.several = e.several || epoch != e.first
+	var known, same bool
 	if node == "" {
-		return Request{}, e.hearShared(epoch)
+		known, same = e.hearShared(epoch)
+	} else {
+		what = Request{Cluster: cluster, Node: node}
+		known, same = e.hearNode(what, epoch)
 	}
-	of := Request{Cluster: cluster, Node: node}
-	return of, e.hearNode(of, epoch)
+	return what, !same && (known || e.several)
 }
 
-func (e *Epochs) hearShared(epoch string) bool {
+// hearShared reports whether a push without a node was answered before, and by this process.
+func (e *Epochs) hearShared(epoch string) (known, same bool) {
+	known = len(e.shared) > 0
 	at := slices.Index(e.shared, epoch)
-	if at == 0 {
-		return false
-	}
-	known := len(e.shared) > 0
-	if at > 0 {
+	if at >= 0 {
 		e.shared = slices.Delete(e.shared, at, at+1)
-	} else if len(e.shared) == maxShared {
-		e.shared = e.shared[:maxShared-1]
 	}
 	e.shared = slices.Insert(e.shared, 0, strings.Clone(epoch))
-	if !known {
-		return e.several
-	}
-	return at < 0
+	e.shared = e.shared[:min(len(e.shared), maxShared)]
+	return known, at >= 0
 }
 
-func (e *Epochs) hearNode(of Request, epoch string) bool {
-	if e.nodes == nil {
-		e.nodes, e.seed = make(map[uint64]uint64), maphash.MakeSeed()
-	}
-	if e.most == 0 {
-		e.most = maxKeys
-	}
+// hearNode reports whether a push of the node was answered before, and the last by this process.
+func (e *Epochs) hearNode(of Request, epoch string) (known, same bool) {
 	key, now := maphash.Comparable(e.seed, of), maphash.String(e.seed, epoch)
 	last, known := e.nodes[key]
-	if !known && len(e.nodes) >= e.most {
+	if !known && len(e.nodes) >= cmp.Or(e.most, maxKeys) {
 		// Any other goes. Were it the one not heard for longest, then nodes that
 		// take turns would each go just before theirs.
 		for other := range e.nodes {
@@ -114,8 +158,5 @@ func (e *Epochs) hearNode(of Request, epoch string) bool {
 		}
 	}
 	e.nodes[key] = now
-	if !known {
-		return e.several
-	}
-	return last != now
+	return known, known && last == now
 }

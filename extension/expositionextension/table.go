@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package expositionextension // import "github.com/gpu-collector/gpu-collector/extension/expositionextension"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/confmap"
+
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
+)
+
+// memoryLimiter is the one type of processor that may come before diff where pushes are
+// compared: it changes nothing and waits for nobody.
+const memoryLimiter = "memory_limiter"
+
+// table is that of the diff processor that names the extension, where one does.
+type table struct {
+	processor string
+	engine    *otlp.Engine
+}
+
+// pipeline is one of the configuration.
+type pipeline struct {
+	Receivers  []component.ID `mapstructure:"receivers"`
+	Processors []component.ID `mapstructure:"processors"`
+}
+
+// Open implements otlp.Owner.
+func (e *exposition) Open(processor string, set lastvalue.Settings) (engine *otlp.Engine, release func(), err error) {
+	if set.VanishedAfter >= e.cfg.TTL {
+		return nil, nil, fmt.Errorf("`vanished_after` is %v: must be below `ttl` (%v) of the table, or 0 for never", set.VanishedAfter, e.cfg.TTL)
+	}
+	set.TTL, set.MaxNodes, set.MaxSeries = e.cfg.TTL, e.cfg.MaxNodes, e.cfg.MaxSeries
+	set.MaxSeriesPerNode, set.MaxBytes, set.ClusterShare = e.cfg.MaxSeriesPerNode, int(e.cfg.MemoryBytes()), e.cfg.ClusterShare
+	set.OpaqueInterval, set.Rand = otlp.OpaqueInterval, rand.Int64N
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.table.engine != nil {
+		return nil, nil, fmt.Errorf("`%s` of another pipeline has this table: it can be that of one diff in one pipeline", e.table.processor)
+	}
+	e.table = table{processor, otlp.NewEngine(set)}
+	stop := e.table.sweep(set.TTL)
+	return e.table.engine, func() {
+		stop()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.table = table{}
+	}, nil
+}
+
+const (
+	// sweepsPerTTL is how often within a TTL the table is searched for what expired, which is
+	// so at most a quarter late.
+	sweepsPerTTL = 4
+	// pressedSweepsPerTTL is how often within a TTL that is while something finds no room:
+	// every 9.4 s with the default.
+	pressedSweepsPerTTL = 64
+)
+
+// sweep has the table forget what expired, until stop is called.
+func (t table) sweep(ttl time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var worker sync.WaitGroup
+	worker.Go(func() {
+		ticker := time.NewTicker(ttl / pressedSweepsPerTTL)
+		defer ticker.Stop()
+		for looks := 1; ; looks++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			if looks%(pressedSweepsPerTTL/sweepsPerTTL) == 0 || t.engine.Table.Pressed() {
+				t.engine.Table.Sweep(t.engine.Time())
+			}
+		}
+	})
+	return func() {
+		cancel()
+		worker.Wait()
+	}
+}
+
+// NotifyConfig implements extensioncapabilities.ConfigWatcher: only the configuration says
+// which processors follow a receiver.
+func (e *exposition) NotifyConfig(_ context.Context, conf *confmap.Conf) error {
+	var service struct {
+		Pipelines map[string]pipeline `mapstructure:"pipelines"`
+	}
+	part, err := conf.Sub("service")
+	if err == nil {
+		err = part.Unmarshal(&service, confmap.WithIgnoreUnused())
+	}
+	e.pipelines = service.Pipelines
+	return err
+}
+
+// Follows implements otlp.Owner. A second pipeline would miss whatever did not change,
+// and so would a processor between receiver and diff.
+func (e *exposition) Follows(receiver string) (*otlp.Engine, error) {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(e.pipelines)) {
+		signal, _, _ := strings.Cut(name, "/")
+		is := func(id component.ID) bool { return id.String() == receiver }
+		if signal == "metrics" && slices.ContainsFunc(e.pipelines[name].Receivers, is) {
+			names = append(names, name)
+		}
+	}
+	if len(names) != 1 {
+		return nil, fmt.Errorf("`%s` feeds %d pipelines of metrics (%s): it must feed one, since another would miss what has not changed",
+			receiver, len(names), strings.Join(names, ", "))
+	}
+	for _, processor := range e.pipelines[names[0]].Processors {
+		if processor.Type().String() == memoryLimiter {
+			continue
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if processor.String() != e.table.processor {
+			return nil, fmt.Errorf("the pipeline `%s` has `%s` behind `%s`: a diff with this `table` must come first, or behind memory_limiter alone",
+				names[0], processor, receiver)
+		}
+		return e.table.engine, nil
+	}
+	return nil, errors.New("the pipeline `" + names[0] + "` has no diff with this `table`")
+}
