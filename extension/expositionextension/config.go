@@ -3,8 +3,8 @@
 package expositionextension // import "github.com/gpu-collector/gpu-collector/extension/expositionextension"
 
 import (
+	"cmp"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 )
 
@@ -83,38 +84,20 @@ func createDefaultConfig() component.Config {
 
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
-	var errs []error
-	if c.TTL < minTTL {
-		errs = append(errs, fmt.Errorf("`ttl` is %v: must be at least %v, and several times the interval of the reports", c.TTL, minTTL))
-	}
-	if c.MaxNodes < 1 {
-		errs = append(errs, fmt.Errorf("`max_nodes` is %d: must be at least 1", c.MaxNodes))
-	}
-	if c.MaxSeries < 1 || c.MaxSeries > maxSeriesLimit {
-		errs = append(errs, fmt.Errorf("`max_series` is %d: must be between 1 and %d", c.MaxSeries, maxSeriesLimit))
-	}
-	if c.MaxSeriesPerNode < 1 || c.MaxSeriesPerNode > lastvalue.MaxNodeSeries {
-		errs = append(errs, fmt.Errorf("`max_series_per_node` is %d: must be between 1 and %d", c.MaxSeriesPerNode, lastvalue.MaxNodeSeries))
-	}
-	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
-		errs = append(errs, fmt.Errorf("`max_bytes` is %d: must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, tablePercent))
-	}
-	if !(c.ClusterShare > 0 && c.ClusterShare <= 1) { // also NaN
-		errs = append(errs, fmt.Errorf("`cluster_share` is %v: must be in (0,1]", c.ClusterShare))
-	}
-	if c.MetricExpiration <= 0 {
-		errs = append(errs, fmt.Errorf("`metric_expiration` is %v: must be positive, and several times the interval of the nodes' reports", c.MetricExpiration))
-	}
-	if c.MaxScrapes < 1 {
-		errs = append(errs, fmt.Errorf("`max_scrapes` is %d: must be at least 1", c.MaxScrapes))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake.If(c.TTL < minTTL, "`ttl` is %v: must be at least %v, and several times the interval of the reports", c.TTL, minTTL),
+		mistake.If(c.MaxNodes < 1, "`max_nodes` is %d: must be at least 1", c.MaxNodes),
+		mistake.If(c.MaxSeries < 1 || c.MaxSeries > maxSeriesLimit,
+			"`max_series` is %d: must be between 1 and %d", c.MaxSeries, maxSeriesLimit),
+		mistake.If(c.MaxSeriesPerNode < 1 || c.MaxSeriesPerNode > lastvalue.MaxNodeSeries,
+			"`max_series_per_node` is %d: must be between 1 and %d", c.MaxSeriesPerNode, lastvalue.MaxNodeSeries),
+		mistake.If(c.MaxBytes != 0 && c.MaxBytes < minBytes,
+			"`max_bytes` is %d: must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, tablePercent),
+		mistake.If(!(c.ClusterShare > 0 && c.ClusterShare <= 1), "`cluster_share` is %v: must be in (0,1]", c.ClusterShare), // also NaN
+		mistake.If(c.MetricExpiration <= 0,
+			"`metric_expiration` is %v: must be positive, and several times the interval of the nodes' reports", c.MetricExpiration),
+		mistake.If(c.MaxScrapes < 1, "`max_scrapes` is %d: must be at least 1", c.MaxScrapes))
 }
 
 // MemoryBytes implements memorybudget.Holder: the table.
-func (c *Config) MemoryBytes() int64 {
-	if c.MaxBytes != 0 {
-		return c.MaxBytes
-	}
-	return memorybudget.Percent(tablePercent)
-}
+func (c *Config) MemoryBytes() int64 { return cmp.Or(c.MaxBytes, memorybudget.Percent(tablePercent)) }

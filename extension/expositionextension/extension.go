@@ -5,7 +5,7 @@ package expositionextension // import "github.com/gpu-collector/gpu-collector/ex
 import (
 	"context"
 	"net/http"
-	"sync"
+	"sync/atomic"
 
 	"github.com/klauspost/compress/gzhttp"
 	"github.com/klauspost/compress/gzip"
@@ -14,17 +14,14 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensioncapabilities"
-	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
 var (
-	_ extension.Extension = (*exposition)(nil)
-	_ otlp.Owner          = (*exposition)(nil)
-
+	_ otlp.Owner                          = (*exposition)(nil)
 	_ extensioncapabilities.ConfigWatcher = (*exposition)(nil)
 )
 
@@ -32,20 +29,17 @@ var (
 type exposition struct {
 	cfg      *Config
 	set      extension.Settings
-	places   *places
+	turns    *fairshare.Turns // of scrapes, by address
 	registry *prometheus.Registry
 
-	mu        sync.Mutex
-	table     table
-	pipelines map[string]pipeline // of metrics, by name; since the start
+	table     atomic.Pointer[table] // nil where no diff names the extension
+	pipelines map[string]pipeline   // of metrics, by name; since the start
 
 	server *serverguard.Server
 }
 
 func newExtension(set extension.Settings, cfg *Config) *exposition {
-	return &exposition{
-		cfg: cfg, set: set, places: &places{all: make(chan struct{}, cfg.MaxScrapes), readers: map[string]*reader{}}, registry: prometheus.NewRegistry(),
-	}
+	return &exposition{cfg: cfg, set: set, turns: fairshare.NewTurns(cfg.MaxScrapes), registry: prometheus.NewRegistry()}
 }
 
 // handler is what the server serves.
@@ -56,12 +50,8 @@ func (e *exposition) handler() (http.Handler, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.InstrumentMetricHandler(
-		prometheus.WrapRegistererWithPrefix(ownPrefix, e.registry), e.places.inTurn(compress(http.HandlerFunc(e.serve)), e.refuse)))
-	server := e.cfg.HTTP.Get()
-	if server.Auth.HasValue() {
-		return mux, nil
-	}
-	return webguard.Hosts(mux, append([]string{server.NetAddr.Endpoint}, e.cfg.AllowedHosts...)...), nil
+		prometheus.WrapRegistererWithPrefix(ownPrefix, e.registry), e.inTurn(compress(http.HandlerFunc(e.serve)))))
+	return mux, nil
 }
 
 // Start implements component.Component.
@@ -73,16 +63,9 @@ func (e *exposition) Start(ctx context.Context, host component.Host) error {
 	if err != nil {
 		return err
 	}
-	server, err := serverguard.Listen(ctx, e.set.TelemetrySettings, "exposition", "http", e.cfg.HTTP.Get(), serverguard.Readers())
-	if err != nil {
-		return err
-	}
-	if err := server.ServeReaders(ctx, host, handler); err != nil {
-		return err
-	}
-	e.server = server
-	e.set.Logger.Info("exposition listens", zap.Stringer("endpoint", server.Addr()))
-	return nil
+	e.server, err = serverguard.StartReaders(ctx, host, e.set.TelemetrySettings, "exposition", "http",
+		e.cfg.HTTP.Get(), e.cfg.AllowedHosts, handler)
+	return err
 }
 
 // Shutdown implements component.Component.

@@ -4,7 +4,6 @@ package expositionextension // import "github.com/gpu-collector/gpu-collector/ex
 
 import (
 	"context"
-	"fmt"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension"
@@ -18,9 +17,5 @@ func NewFactory() extension.Factory {
 }
 
 func create(_ context.Context, set extension.Settings, cfg component.Config) (extension.Extension, error) {
-	c, ok := cfg.(*Config)
-	if !ok {
-		return nil, fmt.Errorf("exposition extension: configuration is a %T: must be a *expositionextension.Config", cfg)
-	}
-	return newExtension(set, c), nil
+	return newExtension(set, cfg.(*Config)), nil
 }

@@ -4,6 +4,7 @@ package expositionextension // import "github.com/gpu-collector/gpu-collector/ex
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,10 +17,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/common/expfmt"
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
+	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
 
 const (
@@ -52,9 +55,12 @@ func (e *exposition) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	began, out := time.Now(), &counter{to: w}
-	done, err := e.write(out, x)
+	var done lastvalue.Exposed
+	if t := e.table.Load(); t != nil {
+		done, err = x.Write(out, t.engine.Table, t.engine.Time())
+	}
 	if err == nil {
-		err = e.appendOwn(w, format, x, &own{done, out.bytes, time.Since(began)})
+		err = e.appendOwn(w, format, x, figures(done, out.bytes, time.Since(began)))
 	}
 	if err != nil { // mostly one who went away
 		e.set.Logger.Debug("a scrape was not read to its end", zap.Error(err), zap.Int64("bytes", out.bytes))
@@ -62,10 +68,18 @@ func (e *exposition) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuse answers a scrape that got no turn.
-func (e *exposition) refuse(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Retry-After", retryAfter)
-	http.Error(w, fmt.Sprintf("as many scrapes are under way as `max_scrapes` of the exposition extension allows, %d, or half of them for this address", e.cfg.MaxScrapes), http.StatusServiceUnavailable)
+// inTurn answers a scrape once there is a place, or refuses it. An idle reader keeps a place
+// until the server's `write_timeout`.
+func (e *exposition) inTurn(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), maxWait)
+		defer cancel()
+		if !e.turns.Do(ctx, webguard.Address(r), func() { next.ServeHTTP(w, r) }) {
+			w.Header().Set("Retry-After", retryAfter)
+			http.Error(w, fmt.Sprintf("as many scrapes are under way as `max_scrapes` of the exposition extension allows, %d, "+
+				"or half of them for this address", e.cfg.MaxScrapes), http.StatusServiceUnavailable)
+		}
+	})
 }
 
 // part is what of the table is asked for.
@@ -88,17 +102,6 @@ func (e *exposition) part(query url.Values) (*lastvalue.Exposition, error) {
 	return x, nil
 }
 
-// write writes the table that is registered, if one is.
-func (e *exposition) write(w io.Writer, x *lastvalue.Exposition) (lastvalue.Exposed, error) {
-	e.mu.Lock()
-	engine := e.table.engine
-	e.mu.Unlock()
-	if engine == nil {
-		return lastvalue.Exposed{}, nil
-	}
-	return x.Write(w, engine.Table, engine.Time())
-}
-
 // negotiate chooses a format, without the protobuf that not everybody can do.
 func negotiate(header http.Header) expfmt.Format {
 	accepted := slices.DeleteFunc(strings.Split(strings.Join(header.Values("Accept"), ","), ","), func(kind string) bool {
@@ -119,19 +122,10 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// own are the figures of one text, which it ends with.
-type own struct {
-	lastvalue.Exposed
-	bytes int64
-	took  time.Duration
-}
-
 // appendOwn ends the text with the figures of its making and, unless it is another
 // part than the first, those of the endpoint.
-func (e *exposition) appendOwn(w io.Writer, format expfmt.Format, x *lastvalue.Exposition, o *own) error {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(o)
-	gatherers := prometheus.Gatherers{registry}
+func (e *exposition) appendOwn(w io.Writer, format expfmt.Format, x *lastvalue.Exposition, own prometheus.Gatherer) error {
+	gatherers := prometheus.Gatherers{own}
 	if x.Cluster == nil && x.Part == 0 {
 		gatherers = append(gatherers, e.registry)
 	}
@@ -151,56 +145,40 @@ func (e *exposition) appendOwn(w io.Writer, format expfmt.Format, x *lastvalue.E
 	return nil
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(ownPrefix+name, help, labels, nil)
-}
-
-var (
-	seriesDesc    = desc("series", "Series of the fleet in this text.")
-	nodesDesc     = desc("nodes", "Nodes that are not silent, of those in this text.")
-	bytesDesc     = desc("bytes", "Size of the fleet's series in this text, uncompressed.")
-	durationDesc  = desc("duration_seconds", "Time that the fleet's series in this text took, to render them and to have them read.")
-	conflictsDesc = desc("type_conflicts", "Families in this text that mix gauges and counters.")
-	hiddenDesc    = desc("hidden", "Series, or labels of nodes, that are not in this text, by cluster and reason.", "k8s_cluster_name", "reason")
-)
-
-// Describe implements prometheus.Collector.
-func (o *own) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(o, to) }
-
-// Collect implements prometheus.Collector.
-func (o *own) Collect(to chan<- prometheus.Metric) {
-	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+// figures are those of one text.
+func figures(of lastvalue.Exposed, bytes int64, took time.Duration) prometheus.Gatherer {
+	registry := prometheus.NewRegistry()
+	register := promauto.With(prometheus.WrapRegistererWithPrefix(ownPrefix, registry))
+	gauge := func(name, help string, value float64) {
+		register.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}).Set(value)
 	}
-	gauge(seriesDesc, float64(o.Series))
-	gauge(nodesDesc, float64(o.Nodes))
-	gauge(bytesDesc, float64(o.bytes))
-	gauge(durationDesc, o.took.Seconds())
-	gauge(conflictsDesc, float64(o.Conflicts))
-	sums, counts := map[string]int{}, map[[2]string]int{}
-	for cluster, hidden := range o.Hidden {
-		for _, count := range hidden {
-			sums[cluster] += count
+	gauge("series", "Series of the fleet in this text.", float64(of.Series))
+	gauge("nodes", "Nodes that are not silent, of those in this text.", float64(of.Nodes))
+	gauge("bytes", "Size of the fleet's series in this text, uncompressed.", float64(bytes))
+	gauge("duration_seconds", "Time that the fleet's series in this text took, to render them and to have them read.", took.Seconds())
+	gauge("type_conflicts", "Families in this text that mix gauges and counters.", float64(of.Conflicts))
+	hidden := register.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "hidden", Help: "Series, or labels of nodes, that are not in this text, by cluster and reason.",
+	}, []string{"k8s_cluster_name", "reason"})
+	sum := func(cluster string) (all int) {
+		for _, count := range of.Hidden[cluster] {
+			all += count
 		}
+		return all
 	}
-	clusters := slices.SortedFunc(maps.Keys(sums), func(a, b string) int {
-		return cmp.Or(cmp.Compare(sums[b], sums[a]), strings.Compare(a, b))
+	clusters := slices.SortedFunc(maps.Keys(of.Hidden), func(a, b string) int {
+		return cmp.Or(cmp.Compare(sum(b), sum(a)), strings.Compare(a, b))
 	})
-	named := map[string]bool{}
-	for _, cluster := range clusters[:min(len(clusters), maxOwnClusters)] {
-		named[cluster] = true
-	}
-	for cluster, hidden := range o.Hidden {
-		if !named[cluster] {
-			cluster = otherClusters
+	for i, cluster := range clusters {
+		label := strings.ToValidUTF8(cluster, "\uFFFD")
+		if i >= maxOwnClusters {
+			label = otherClusters
 		}
-		for reason, count := range hidden {
-			counts[[2]string{strings.ToValidUTF8(cluster, "\uFFFD"), lastvalue.Hidden(reason).String()}] += count
-		}
-	}
-	for labels, count := range counts {
-		if count > 0 {
-			gauge(hiddenDesc, float64(count), labels[:]...)
+		for reason, count := range of.Hidden[cluster] {
+			if count > 0 {
+				hidden.WithLabelValues(label, lastvalue.Hidden(reason).String()).Add(float64(count))
+			}
 		}
 	}
+	return registry
 }

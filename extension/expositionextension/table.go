@@ -24,7 +24,7 @@ import (
 // compared: it changes nothing and waits for nobody.
 const memoryLimiter = "memory_limiter"
 
-// table is that of the diff processor that names the extension, where one does.
+// table is that of the diff processor that names the extension.
 type table struct {
 	processor string
 	engine    *otlp.Engine
@@ -44,18 +44,18 @@ func (e *exposition) Open(processor string, set lastvalue.Settings) (engine *otl
 	set.TTL, set.MaxNodes, set.MaxSeries = e.cfg.TTL, e.cfg.MaxNodes, e.cfg.MaxSeries
 	set.MaxSeriesPerNode, set.MaxBytes, set.ClusterShare = e.cfg.MaxSeriesPerNode, int(e.cfg.MemoryBytes()), e.cfg.ClusterShare
 	set.OpaqueInterval, set.Rand = otlp.OpaqueInterval, rand.Int64N
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.table.engine != nil {
-		return nil, nil, fmt.Errorf("`%s` of another pipeline has this table: it can be that of one diff in one pipeline", e.table.processor)
+	if other := e.table.Load(); other != nil {
+		return nil, nil, fmt.Errorf("`%s` of another pipeline has this table: it can be that of one diff in one pipeline", other.processor)
 	}
-	e.table = table{processor, otlp.NewEngine(set)}
-	stop := e.table.sweep(set.TTL)
-	return e.table.engine, func() {
-		stop()
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.table = table{}
+	engine = otlp.NewEngine(set)
+	e.table.Store(&table{processor, engine})
+	ctx, cancel := context.WithCancel(context.Background())
+	var sweeper sync.WaitGroup
+	sweeper.Go(func() { sweep(ctx, engine, set.TTL) })
+	return engine, func() {
+		cancel()
+		sweeper.Wait()
+		e.table.Store(nil)
 	}, nil
 }
 
@@ -68,27 +68,19 @@ const (
 	pressedSweepsPerTTL = 64
 )
 
-// sweep has the table forget what expired, until stop is called.
-func (t table) sweep(ttl time.Duration) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var worker sync.WaitGroup
-	worker.Go(func() {
-		ticker := time.NewTicker(ttl / pressedSweepsPerTTL)
-		defer ticker.Stop()
-		for looks := 1; ; looks++ {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-			if looks%(pressedSweepsPerTTL/sweepsPerTTL) == 0 || t.engine.Table.Pressed() {
-				t.engine.Table.Sweep(t.engine.Time())
-			}
+// sweep has the table forget what expired.
+func sweep(ctx context.Context, engine *otlp.Engine, ttl time.Duration) {
+	ticker := time.NewTicker(ttl / pressedSweepsPerTTL)
+	defer ticker.Stop()
+	for looks := 1; ; looks++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
 		}
-	})
-	return func() {
-		cancel()
-		worker.Wait()
+		if looks%(pressedSweepsPerTTL/sweepsPerTTL) == 0 || engine.Table.Pressed() {
+			engine.Table.Sweep(engine.Time())
+		}
 	}
 }
 
@@ -125,13 +117,12 @@ func (e *exposition) Follows(receiver string) (*otlp.Engine, error) {
 		if processor.Type().String() == memoryLimiter {
 			continue
 		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if processor.String() != e.table.processor {
+		table := e.table.Load()
+		if table == nil || table.processor != processor.String() {
 			return nil, fmt.Errorf("the pipeline `%s` has `%s` behind `%s`: a diff with this `table` must come first, or behind memory_limiter alone",
 				names[0], processor, receiver)
 		}
-		return e.table.engine, nil
+		return table.engine, nil
 	}
 	return nil, errors.New("the pipeline `" + names[0] + "` has no diff with this `table`")
 }

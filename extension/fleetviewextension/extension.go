@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/gauge"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
@@ -148,14 +149,8 @@ func (e *fleetViewExtension) observe() error {
 			o.Observe(ok)
 			return nil
 		}),
-		e.telemetry.RegisterExtensionFleetViewNodesCallback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(int64(e.state.Nodes()))
-			return nil
-		}),
-		e.telemetry.RegisterExtensionFleetViewStreamClientsCallback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(int64(e.feed.Watchers()))
-			return nil
-		}),
+		e.telemetry.RegisterExtensionFleetViewNodesCallback(gauge.Of(func() int64 { return int64(e.state.Nodes()) })),
+		e.telemetry.RegisterExtensionFleetViewStreamClientsCallback(gauge.Of(func() int64 { return int64(e.feed.Watchers()) })),
 		e.telemetry.RegisterExtensionFleetViewStreamCutsCallback(func(_ context.Context, o metric.Int64Observer) error {
 			if e.api != nil {
 				o.Observe(e.api.Cut())

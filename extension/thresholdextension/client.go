@@ -56,7 +56,7 @@ type roundTripper struct {
 func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	claim := t.ext.ask()
 	r = r.Clone(r.Context())
-	for _, h := range claimHeaders(claim) {
+	for _, h := range claim.Headers() {
 		r.Header.Set(h.Name, h.Value)
 	}
 	resp, err := t.base.RoundTrip(r)
@@ -113,7 +113,7 @@ func (e *thresholdExtension) intercept(
 	}
 	claim := e.ask()
 	var pairs []string
-	for _, h := range claimHeaders(claim) {
+	for _, h := range claim.Headers() {
 		pairs = append(pairs, h.Name, h.Value)
 	}
 	ctx = metadata.AppendToOutgoingContext(ctx, pairs...)
@@ -141,21 +141,6 @@ func (e *thresholdExtension) ask() *wire.Claim {
 		claim.Groups = claim.Groups[from:min(from+wire.MaxGroups, len(claim.Groups))]
 	}
 	return &claim
-}
-
-func claimHeaders(c *wire.Claim) (headers []wire.Header) {
-	add := func(name, value string, said bool) {
-		if said {
-			headers = append(headers, wire.Header{Name: name, Value: value})
-		}
-	}
-	groups, err := wire.EncodeGroups(c.Groups)
-	add(gpusemconv.HeaderCluster, c.Cluster, wire.ValidName(c.Cluster))
-	add(gpusemconv.HeaderNode, c.Node, c.Node != "")
-	add(gpusemconv.HeaderTier, "true", c.Tier)
-	add(gpusemconv.HeaderStanding, wire.Yes, c.Standing)
-	add(gpusemconv.HeaderGroup, groups, err == nil && groups != "")
-	return headers
 }
 
 // hear takes the headers of the answer to a push that asked with a claim. It says once that

@@ -4,8 +4,8 @@ package thresholdextension
 
 import (
 	"errors"
-	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -57,23 +58,19 @@ func createDefaultConfig() component.Config {
 
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
-	var errs []error
-	if c.Cluster != "" && !wire.ValidName(c.Cluster) {
-		errs = append(errs, fmt.Errorf("`cluster` is %q, must be 1 to %d printable ASCII characters", c.Cluster, wire.MaxNameLength))
-	}
-	if c.ReceivedTTL <= 0 || c.ReceivedTTL > threshold.MaxTTL {
-		errs = append(errs, fmt.Errorf("`received_ttl` is %s, must be in (0s,%s]", c.ReceivedTTL, threshold.MaxTTL))
-	}
-	if _, known := hashHeaders[c.ConsistentHash]; !known {
-		errs = append(errs, fmt.Errorf("`consistent_hash` is %q, must be one of none, node, cluster", c.ConsistentHash))
-	}
-	for _, name := range c.Compatibility {
-		if name != "ingero" {
-			errs = append(errs, fmt.Errorf("`compatibility` has %q, only \"ingero\" is known", name))
-		}
-	}
-	return errors.Join(errs...)
+	_, hashes := hashHeaders[c.ConsistentHash]
+	unknown := slices.DeleteFunc(slices.Clone(c.Compatibility), func(name string) bool { return name == ingero })
+	return errors.Join(
+		mistake.If(c.Cluster != "" && !wire.ValidName(c.Cluster),
+			"`cluster` is %q, must be 1 to %d printable ASCII characters", c.Cluster, wire.MaxNameLength),
+		mistake.If(c.ReceivedTTL <= 0 || c.ReceivedTTL > threshold.MaxTTL,
+			"`received_ttl` is %s, must be in (0s,%s]", c.ReceivedTTL, threshold.MaxTTL),
+		mistake.If(!hashes, "`consistent_hash` is %q, must be one of none, node, cluster", c.ConsistentHash),
+		mistake.If(len(unknown) > 0, "`compatibility` has %q, only %q is known", strings.Join(unknown, ", "), ingero))
 }
 
+// ingero is the one other protocol.
+const ingero = "ingero"
+
 // ingero reports whether the headers and the API of Ingero Fleet are spoken too.
-func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, "ingero") }
+func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, ingero) }

@@ -14,14 +14,12 @@ import (
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 	"go.opentelemetry.io/collector/extension/extensionmiddleware"
-	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/webguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -97,25 +95,12 @@ func (e *thresholdExtension) Ready() error {
 func (*thresholdExtension) NotReady() error { return nil }
 
 // Start serves the API when it has a port of its own.
-func (e *thresholdExtension) Start(ctx context.Context, host component.Host) error {
-	if !e.cfg.API.HasValue() {
-		return nil
+func (e *thresholdExtension) Start(ctx context.Context, host component.Host) (err error) {
+	if api := e.cfg.API.Get(); api != nil {
+		e.server, err = serverguard.StartReaders(ctx, host, e.set, "straggler_threshold", "api", api,
+			e.cfg.AllowedHosts, e.apiHandler(http.NotFoundHandler()))
 	}
-	api := e.cfg.API.Get()
-	handler := e.apiHandler(http.NotFoundHandler())
-	if !api.Auth.HasValue() {
-		handler = webguard.Hosts(handler, append([]string{api.NetAddr.Endpoint}, e.cfg.AllowedHosts...)...)
-	}
-	server, err := serverguard.Listen(ctx, e.set, "straggler_threshold", "api", api, serverguard.Readers())
-	if err != nil {
-		return err
-	}
-	if err := server.ServeReaders(ctx, host, handler); err != nil {
-		return err
-	}
-	e.server = server
-	e.set.Logger.Info("threshold API listens", zap.Stringer("endpoint", server.Addr()))
-	return nil
+	return err
 }
 
 // Shutdown ends the API server.

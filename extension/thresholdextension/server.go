@@ -23,22 +23,12 @@ import (
 
 const metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
 
-// Ingero's names (pkg/contract of its agent). Its agent names the cluster in the query; its
-// documentation also names a header.
-const (
-	ingeroThreshold     = "Ingero-Threshold"
-	ingeroQuorumMet     = "Ingero-Quorum-Met"
-	ingeroClusterHeader = "ingero.cluster.id"
-	clusterQuery        = "cluster_id"
-)
-
-// ingeroPrefix is before the first two names.
-var ingeroPrefix = map[threshold.Transport]string{threshold.HTTP: "X-"}
+// Ingero's agent names the cluster in the query; its documentation also names a header.
+const ingeroClusterHeader, clusterQuery = "ingero.cluster.id", "cluster_id"
 
 // GetHTTPHandler implements extensionmiddleware.HTTPServer. Each POST is a push: the
 // receiver's paths are not known here.
 func (e *thresholdExtension) GetHTTPHandler(context.Context) (extensionmiddleware.WrapHTTPHandlerFunc, error) {
-	e.Serve()
 	return func(_ context.Context, next http.Handler) (http.Handler, error) {
 		return e.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodPost {
@@ -88,7 +78,6 @@ func (e *thresholdExtension) Guard(push http.Handler) http.Handler {
 // GetGRPCServerOptions implements extensionmiddleware.GRPCServer. Only a
 // chained interceptor may be added: a second UnaryInterceptor panics.
 func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.ServerOption, error) {
-	e.Serve()
 	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(
 		func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 			if info.FullMethod != metricsMethod {
@@ -122,9 +111,6 @@ func (e *thresholdExtension) push(
 	return e.Push(ctx, p)
 }
 
-// Serve implements threshold.Server.
-func (e *thresholdExtension) Serve() { e.isServer.Store(true) }
-
 // Claim implements threshold.Server: the cluster in the query comes first, then in our
 // header, then in Ingero's.
 func (e *thresholdExtension) Claim(transport threshold.Transport, header func(string) []string, query string) (cluster, node string) {
@@ -141,6 +127,7 @@ func (e *thresholdExtension) Claim(transport threshold.Transport, header func(st
 
 // Push implements threshold.Server.
 func (e *thresholdExtension) Push(ctx context.Context, p *threshold.Push) (context.Context, func() []wire.Header) {
+	e.isServer.Store(true)
 	sender := p.Caller
 	if !sender.Authenticated && first(p.Header(gpusemconv.HeaderTier)) != "" {
 		// A tier in between asks in one cluster, and pushes the nodes of all: those without
@@ -162,7 +149,7 @@ func (e *thresholdExtension) answer(ctx context.Context, p *threshold.Push) (hea
 		c := e.lookup(p.Caller.Cluster, groups)
 		headers = c.Respond(headers, p.Node, groups)
 		if e.cfg.ingero() {
-			headers = c.RespondIngero(headers, ingeroPrefix[p.Transport]+ingeroThreshold, ingeroPrefix[p.Transport]+ingeroQuorumMet)
+			headers = c.RespondIngero(headers, p.Transport)
 		}
 	}
 	outcome := "served"

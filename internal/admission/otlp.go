@@ -34,7 +34,7 @@ const (
 	jsonByte    = 3   // a text with escapes is a growing list, and then copied
 )
 
-var metrics, logs, traces = requests()
+var metrics, logs, traces, attribute = requests()
 
 // The Export requests.
 var (
@@ -43,7 +43,7 @@ var (
 	Traces  = traces
 )
 
-func requests() (metrics, logs, traces *Message) {
+func requests() (metrics, logs, traces, attribute *Message) {
 	var resourceMetrics, scopeMetrics, metric, numberPoints, numberPoint, histogram, histogramPoint, expHistogram, expHistogramPoint Message
 	var buckets, summary, summaryPoint, exemplar, resourceLogs, scopeLogs, logRecord, resourceSpans, scopeSpans, span, event, link Message
 	var resource, scope, entityRef, keyValue, anyValue, arrayValue, keyValueList, quantile Message
@@ -86,5 +86,5 @@ func requests() (metrics, logs, traces *Message) {
 	span = Message{9: {of: &keyValue, cost: pair}, 11: {of: &event, cost: place + 64}, 13: {of: &link, cost: place + 80}}
 	event = Message{3: {of: &keyValue, cost: pair}}
 	link = Message{4: {of: &keyValue, cost: pair}}
-	return metrics, logs, traces
+	return metrics, logs, traces, &keyValue
 }

@@ -41,18 +41,12 @@ func decoded(of *Message, msg []byte, levels int) (total int, err error) {
 	}
 	for len(msg) > 0 {
 		tag, n := varint(msg)
-		number, kind := protowire.DecodeTag(tag)
-		if n < 0 || number < protowire.MinValidNumber {
+		id, kind := protowire.DecodeTag(tag)
+		if n < 0 || id < protowire.MinValidNumber {
 			return 0, ErrMalformed
 		}
 		msg = msg[n:]
-		switch {
-		case number == deprecated:
-			number = maxField
-		case number >= maxField:
-			number = 0 // pdata knows none of them
-		}
-		f := &of[number]
+		f := of.field(id)
 		total += f.cost
 		var content uint64 // bytes of it
 		switch kind {
@@ -77,6 +71,9 @@ func decoded(of *Message, msg []byte, levels int) (total int, err error) {
 			total += f.each * held
 		case f.of == nil:
 			total += textBytes(held)
+		case f.of == attribute && isTextPair(msg[:held], levels-1):
+			text := int(msg[3])
+			total += textBytes(text) + number + textBytes(held-text-6)
 		default:
 			took, err := decoded(f.of, msg[:held], levels-1)
 			if err != nil {
@@ -87,6 +84,28 @@ func decoded(of *Message, msg []byte, levels int) (total int, err error) {
 		msg = msg[held:]
 	}
 	return total, nil
+}
+
+// field is the one of a number. Pdata knows none beyond the table, but for the deprecated one.
+func (m *Message) field(id protowire.Number) *field {
+	switch {
+	case id == deprecated:
+		id = maxField
+	case id >= maxField:
+		id = 0
+	}
+	return &m[id]
+}
+
+// isTextPair finds a KeyValue of a short text and a short key, in the order in which Collectors
+// write them. Most of a report are such, and to read each as two messages takes twice as long.
+func isTextPair(b []byte, levels int) bool {
+	if levels < 2 || len(b) < 6 || b[0] != 2<<3|2 || b[2] != 1<<3|2 {
+		return false
+	}
+	text := int(b[3])
+	key := len(b) - text - 6
+	return text+2 < 0x80 && int(b[1]) == text+2 && 0 <= key && key < 0x80 && b[text+4] == 1<<3|2 && int(b[text+5]) == key
 }
 
 // varint reads a number. Most are of one byte.

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -41,11 +42,8 @@ type Rule struct {
 
 // Validate implements xconfmap.Validator.
 func (r *Rule) Validate() error {
-	if r.NodeAuthAttribute != "" && r.ClusterAuthAttribute == "" {
-		return fmt.Errorf("`node_auth_attribute` is %q without `cluster_auth_attribute`: must be with it, since a node is one of a cluster",
-			r.NodeAuthAttribute)
-	}
-	return nil
+	return mistake.If(r.NodeAuthAttribute != "" && r.ClusterAuthAttribute == "",
+		"`node_auth_attribute` is %q without `cluster_auth_attribute`: must be with it, since a node is one of a cluster", r.NodeAuthAttribute)
 }
 
 // Identity is for whom a client may speak. An empty name is any.
@@ -120,27 +118,28 @@ func (id Identity) names(attrs pcommon.Map) (all []name) {
 	return all
 }
 
-// find returns how many attributes of a name there are, whether one text is all that it has,
-// and a foreign text of it. On the wire there may be several of a name: some readers take the
-// first, others the last.
-func (n *name) find(attrs pcommon.Map) (count int, settled bool, foreign error) {
+// find reports whether one text is all that a resource has of a name, and returns a foreign
+// text of it. On the wire there may be several of a name: some readers take the first, others
+// the last.
+func (n *name) find(attrs pcommon.Map) (settled bool, foreign error) {
+	several := false
 	for k, v := range attrs.All() {
 		if k != n.key {
 			continue
 		}
-		count++
-		settled = count == 1 && v.Type() == pcommon.ValueTypeStr && v.Str() == n.own
+		settled = !several && v.Type() == pcommon.ValueTypeStr && v.Str() == n.own
+		several = true
 		if foreign == nil && metricreading.Text(v) != n.own {
 			foreign = fmt.Errorf("`%s` is %q, which is %w: must be %q", n.key, wire.Clip(v.AsString()), ErrForeign, n.own)
 		}
 	}
-	return count, settled, foreign
+	return settled, foreign
 }
 
 // Owns reports whether Settle would leave a resource as it is.
 func (id Identity) Owns(attrs pcommon.Map) bool {
 	for _, n := range id.names(attrs) {
-		if _, settled, _ := n.find(attrs); !settled {
+		if settled, _ := n.find(attrs); !settled {
 			return false
 		}
 	}
@@ -151,16 +150,14 @@ func (id Identity) Owns(attrs pcommon.Map) bool {
 // that it had, an ErrForeign. A resource that names nobody is its client's.
 func (id Identity) Settle(attrs pcommon.Map) (foreign error) {
 	for _, n := range id.names(attrs) {
-		count, settled, other := n.find(attrs)
+		settled, other := n.find(attrs)
 		if settled {
 			continue
 		}
-		if n.claim && foreign == nil {
-			foreign = other
+		if n.claim {
+			foreign = cmp.Or(foreign, other)
 		}
-		if count > 1 {
-			attrs.RemoveIf(func(key string, _ pcommon.Value) bool { return key == n.key })
-		}
+		attrs.RemoveIf(func(key string, _ pcommon.Value) bool { return key == n.key })
 		attrs.PutStr(n.key, n.own)
 	}
 	return foreign

@@ -103,21 +103,22 @@ func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []Set
 	return used, names
 }
 
-// endpoints gives the addresses in a component's settings and their keys, wherever they are,
-// but for URLs and sockets.
-func endpoints(path string, settings map[string]any, give func(key, endpoint string)) {
+// endpoints are the addresses in a component's settings, wherever they are, but for URLs and
+// sockets.
+func endpoints(path string, settings map[string]any) (all []Listen) {
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
 		at := path + confmap.KeyDelimiter + key
 		switch v := settings[key].(type) {
 		case map[string]any:
-			endpoints(at, v, give)
+			all = append(all, endpoints(at, v)...)
 		case string:
 			transport, other := settings["transport"].(string)
 			if key == "endpoint" && !strings.Contains(v, "://") && (!other || strings.HasPrefix(transport, "tcp")) {
-				give(at, v)
+				all = append(all, Listen{Key: at, Address: v})
 			}
 		}
 	}
+	return all
 }
 
 // Listen is an address that a configuration listens on, and its key.
@@ -131,7 +132,7 @@ func listens(conf *confmap.Conf, used []Setup, factories otelcol.Factories) (all
 	for _, u := range used {
 		// The endpoints of the others are where they connect to.
 		if u.Section == "receivers" || u.Section == "extensions" || u.ID.Type().String() == "prometheus" {
-			endpoints(u.Section+confmap.KeyDelimiter+u.ID.String(), u.whole, func(key, endpoint string) { all = append(all, Listen{Key: key, Address: endpoint}) })
+			all = append(all, endpoints(u.Section+confmap.KeyDelimiter+u.ID.String(), u.whole)...)
 		}
 	}
 	own := confmap.New()

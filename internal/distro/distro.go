@@ -83,7 +83,7 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 	}
 	cmd := otelcol.NewCommand(set)
 	cmd.SetVersionTemplate(versionText(name))
-	addReload(cmd)
+	cmd.AddCommand(reloadCommand())
 	for _, command := range commands {
 		cmd.AddCommand(command(set))
 	}

@@ -3,9 +3,10 @@
 package distro
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -13,14 +14,9 @@ import (
 	"go.opentelemetry.io/collector/otelcol"
 )
 
-// addReload gives root a command that sends SIGHUP to a running process whose new
-// configuration is valid. On SIGHUP a Collector stops its service and reads then: a
-// mistake ends the process.
-func addReload(root *cobra.Command) {
-	validate, _, err := root.Find([]string{"validate"})
-	if err != nil {
-		return
-	}
+// reloadCommand sends SIGHUP to a running process whose new configuration is valid. On SIGHUP a
+// Collector stops its service and reads then: a mistake ends the process.
+func reloadCommand() *cobra.Command {
 	var pid int
 	reload := &cobra.Command{
 		Use:   "reload",
@@ -29,15 +25,17 @@ func addReload(root *cobra.Command) {
 			"A configuration that is not valid leaves the collector as it is. " +
 			"The collector reads it by its own arguments, environment and directory.",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			process, err := os.FindProcess(pid)
 			if err != nil {
 				return fmt.Errorf("process %d: %w", pid, err)
 			}
-			if err := standIn(cmd, pid); err != nil {
+			validate, err := validation(cmd.Context(), pid)
+			if err != nil {
 				return err
 			}
-			if err := validate.RunE(cmd, args); err != nil {
+			validate.Stdout, validate.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			if err := validate.Run(); err != nil {
 				return fmt.Errorf("process %d keeps the configuration that it has: %w", pid, err)
 			}
 			if err := process.Signal(otelcol.SIGHUP); err != nil {
@@ -46,44 +44,30 @@ func addReload(root *cobra.Command) {
 			return nil
 		},
 	}
-	reload.Flags().AddFlagSet(validate.Flags()) // which the process may have been started with
 	reload.Flags().IntVar(&pid, "pid", 1, "The process to reload; in a container it is the first")
-	root.AddCommand(reload)
+	return reload
 }
 
-// standIn has cmd see what the process sees. A process of
+// validation is the command `validate` that sees what the process sees. A process of
 // another name is refused: 1 is often an init.
-func standIn(cmd *cobra.Command, pid int) error {
-	if cmd.Flags().Changed("config") {
-		return errors.New("`--config` is given: the process reads by its own arguments; `validate` checks a file")
-	}
+func validation(ctx context.Context, pid int) (*exec.Cmd, error) {
 	proc := fmt.Sprintf("/proc/%d/", pid)
 	line, err := os.ReadFile(proc + "cmdline") //nolint:gosec // G304: of a process
 	if err != nil {
-		return fmt.Errorf("no such process: %w", err)
+		return nil, fmt.Errorf("no such process: %w", err)
 	}
 	args := fields(line)
 	if own := filepath.Base(os.Args[0]); filepath.Base(args[0]) != own {
-		return fmt.Errorf("process %d is no %s, `--pid` says which one is to be reloaded", pid, own)
+		return nil, fmt.Errorf("process %d is no %s, `--pid` says which one is to be reloaded", pid, own)
 	}
 	environ, err := os.ReadFile(proc + "environ") //nolint:gosec // G304: of a process
 	if err != nil {
-		return fmt.Errorf("the environment of process %d: %w", pid, err)
+		return nil, fmt.Errorf("the environment of process %d: %w", pid, err)
 	}
-	os.Clearenv()
-	for _, variable := range fields(environ) {
-		name, value, _ := strings.Cut(variable, "=")
-		if err := os.Setenv(name, value); err != nil {
-			return fmt.Errorf("the environment of process %d: %w", pid, err)
-		}
-	}
-	if err := os.Chdir(proc + "cwd"); err != nil {
-		return fmt.Errorf("the directory of process %d: %w", pid, err)
-	}
-	if err := cmd.Flags().Parse(args[1:]); err != nil {
-		return fmt.Errorf("the arguments of process %d: %w", pid, err)
-	}
-	return nil
+	args[0] = "validate"
+	validate := exec.CommandContext(ctx, "/proc/self/exe", args...) //nolint:gosec // G204: of a process
+	validate.Env, validate.Dir = fields(environ), proc+"cwd"
+	return validate, nil
 }
 
 // fields are those of a file of /proc.

@@ -3,9 +3,9 @@
 package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/lastvalue"
 
 import (
-	"sync"
-	"time"
 	"unsafe"
+
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
 
 // Limit is a bound of the table.
@@ -25,8 +25,8 @@ func (l Limit) String() string {
 	return [Limits]string{"max_nodes", "max_series", "max_series_per_node", "max_bytes"}[l]
 }
 
-// The table's parts take so much memory, with the slack of allocations and of Go's maps.
-// TestBytesAreThoseHeld compares the sum with the heap.
+// The table's parts take so much memory, with the slack of allocations and of Go's maps:
+// TestBytesAreThoseHeld.
 const (
 	entryBytes = int(unsafe.Sizeof(entry{}))
 	// nodeBytes are a node's own, with its place in the table.
@@ -54,95 +54,71 @@ func (t *Table) recount(n *node) {
 	n.bytes = size
 }
 
-// reserve takes room for one more series of the open node, which takes so many bytes, and
-// reports whether there is any.
-func (r *Report) reserve(bytes int) bool {
-	n, t := r.node, r.table
+// take gives a cluster one of what a ledger counts, and so many bytes, or reports which limit
+// leaves no room for them.
+func (t *Table) take(limit Limit, ledger *fairshare.Ledger[uint64], cluster uint64, bytes int) (over Limit, ok bool) {
 	switch {
-	case len(n.entries) >= t.set.MaxSeriesPerNode:
-		r.limit = LimitNodeSeries
-	case !t.room.TakeAll(n.cluster, 1):
-		r.limit = t.pressure.on(LimitSeries, n.cluster)
-	case !t.bytes.TakeAll(n.cluster, bytes):
-		t.room.Give(n.cluster, 1)
-		r.limit = t.pressure.on(LimitBytes, n.cluster)
+	case !ledger.TakeAll(cluster, 1):
+		over = limit
+	case !t.bytes.TakeAll(cluster, bytes):
+		ledger.Give(cluster, 1)
+		over = LimitBytes
 	default:
+		return 0, true
+	}
+	t.press(cluster)
+	return over, false
+}
+
+// reserve takes room for one more series of the open node, which takes so many bytes, and
+// reports whether there is any. One heartbeat has room beyond all bounds: a node without it
+// would look silent, and its changes like full reports.
+func (r *Report) reserve(bytes int, heartbeat bool) (ok bool) {
+	n, t := r.node, r.table
+	if len(n.entries) >= t.set.MaxSeriesPerNode {
+		r.limit = LimitNodeSeries
+	} else {
+		r.limit, ok = t.take(LimitSeries, t.room, n.cluster, bytes)
+	}
+	if !ok && heartbeat && !n.beats {
+		n.beats, ok = true, true
+		t.room.Hold(n.cluster, 1)
+		t.bytes.Hold(n.cluster, bytes)
+	}
+	if ok {
 		n.bytes += bytes
-		return true
 	}
-	return false
+	return ok
 }
 
-// holdBeat makes room for the node's heartbeat beyond its cluster's share, once. A
-// node that is over its room must not look silent, nor its changes like full reports.
-func (r *Report) holdBeat(bytes int) bool {
-	n := r.node
-	if n.beats {
-		return false
-	}
-	n.beats = true
-	r.table.room.Hold(n.cluster, 1)
-	r.table.bytes.Hold(n.cluster, bytes)
-	n.bytes += bytes
-	return true
-}
-
-// maxPressed bounds the clusters that pressure tells apart.
+// maxPressed bounds the clusters without room that are told apart.
 const maxPressed = 1024
 
-// pressure is the clusters, by hash, whose nodes or series found no room since the last
-// Sweep. The next Sweep makes room for them.
-type pressure struct {
-	mu       sync.Mutex
-	clusters map[uint64]bool
+// press notes that a cluster found no room. The next Sweep makes some for it.
+func (t *Table) press(cluster uint64) {
+	t.pressing.Lock()
+	defer t.pressing.Unlock()
+	if len(t.pressed) < maxPressed {
+		t.pressed[cluster] = true
+	}
 }
 
-// on notes that a cluster found no room, and returns the limit.
-func (p *pressure) on(limit Limit, cluster uint64) Limit {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.clusters == nil {
-		p.clusters = map[uint64]bool{}
-	}
-	if len(p.clusters) < maxPressed {
-		p.clusters[cluster] = true
-	}
-	return limit
+// relieve returns the clusters that found no room, and forgets them.
+func (t *Table) relieve() (pressed map[uint64]bool) {
+	t.pressing.Lock()
+	defer t.pressing.Unlock()
+	pressed, t.pressed = t.pressed, map[uint64]bool{}
+	return pressed
 }
 
 // Pressed reports whether something found no room since the last Sweep.
 func (t *Table) Pressed() bool {
-	t.pressure.mu.Lock()
-	defer t.pressure.mu.Unlock()
-	return len(t.pressure.clusters) > 0
+	t.pressing.Lock()
+	defer t.pressing.Unlock()
+	return len(t.pressed) > 0
 }
 
-// wanted is the room that a Sweep makes.
-type wanted struct {
-	clusters map[uint64]bool
-	nodes    int // that may leave though they report
-}
-
-// take begins the pressure of the next Sweep. A Sweep takes no more than one in 16 nodes
-// from clusters over their share, so that one node of another cluster does not cost them half.
-func (p *pressure) take(t *Table) wanted {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	w := wanted{p.clusters, t.set.MaxNodes/16 + 1}
-	p.clusters = nil
-	return w
-}
-
-// leaves reports whether a node makes room: one that does not report any more, for its own
-// cluster, and any of a cluster that is over its share, where another cluster wants room.
-func (w *wanted) leaves(t *Table, n *node, now time.Duration) bool {
-	// Nobody has to come back under a name that was made up, so one report buys little time.
-	if w.clusters[n.cluster] && n.silent(now, onceReported/2) {
-		return true
-	}
-	over := len(w.clusters) > 0 && w.nodes > 0 && max(t.places.Excess(n.cluster), t.room.Excess(n.cluster), t.bytes.Excess(n.cluster)) > 0
-	if over {
-		w.nodes--
-	}
-	return over
+// excess reports whether a cluster is over its share of nodes, series or bytes.
+func (t *Table) excess(cluster uint64) bool {
+	return max(t.places.Excess(cluster), t.room.Excess(cluster), t.bytes.Excess(cluster)) > 0
 }

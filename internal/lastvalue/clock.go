@@ -4,10 +4,10 @@ package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/las
 
 import "time"
 
+// A clock that is off by clockOff is wrong, far more than a report takes on its way. Reports
+// may have waited for the network, so it takes clockReports of them within clockTime or more.
 const (
-	// clockOff is far more than a report takes on its way.
-	clockOff = 30 * time.Second
-	// A report may have waited for the network, and so may some in a row.
+	clockOff     = 30 * time.Second
 	clockReports = 3
 	clockTime    = 10 * time.Second
 )
@@ -15,10 +15,8 @@ const (
 // Clock is a node's clock that is found to be wrong.
 type Clock struct {
 	Cluster, Node string
-	// Behind is how much: the least of some reports, negative for a clock that is ahead.
-	Behind time.Duration
-	// Right is set when the clock is right again. Behind is then how it was.
-	Right bool
+	Behind        time.Duration // the least of some reports, negative for a clock that is ahead
+	Right         bool          // it is right again; Behind is how it was
 }
 
 // clock is how a node's clock is found to be wrong.
@@ -58,6 +56,6 @@ func (c *clock) hear(behind, now time.Duration) bool {
 func (r *Report) tellClock(n *node) {
 	names := Identify(n.names.attributes(n.attrs))
 	if names.Node() != "" && r.table.set.OnClock != nil {
-		r.clocks = append(r.clocks, Clock{Cluster: names.Cluster("", ""), Node: names.Node(), Behind: n.clock.behind, Right: !n.clock.told})
+		r.table.set.OnClock(&Clock{Cluster: names.Cluster("", ""), Node: names.Node(), Behind: n.clock.behind, Right: !n.clock.told})
 	}
 }

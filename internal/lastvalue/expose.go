@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"cmp"
 	"io"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -97,16 +98,11 @@ func (x *Exposition) Write(w io.Writer, t *Table, now time.Duration) (Exposed, e
 		}
 		s.find(int32(i))
 	}
-	byName := func(a, b *family) int { return strings.Compare(a.name, b.name) }
-	for _, f := range slices.SortedFunc(maps.Values(s.byName), byName) {
-		if err := s.family(f); err != nil {
-			return s.Exposed, err
-		}
+	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
+		s.family(s.byName[name])
 	}
 	if s.DCGM {
-		if err := s.dcgm(); err != nil {
-			return s.Exposed, err
-		}
+		s.dcgm()
 	}
 	return s.Exposed, s.to.Flush()
 }
@@ -117,6 +113,7 @@ type scrape struct {
 	*Exposition
 	Exposed
 	to   *bufio.Writer
+	err  error // of to, which takes nothing more then
 	now  time.Duration
 	tick uint16
 
@@ -237,22 +234,20 @@ func (s *scrape) add(f *family) *family {
 }
 
 // family writes one family.
-func (s *scrape) family(f *family) error {
+func (s *scrape) family(f *family) {
 	group := 0
 	for v, runs := range s.nodesOf(f) {
 		if v.group != group {
-			if err := s.end(f); err != nil {
-				return err
-			}
+			s.end(f)
 		}
 		group = v.group
 		s.each(f, v, runs, func(e *entry) { s.render(f, v, e) })
 	}
-	return s.end(f)
+	s.end(f)
 }
 
 // write writes lines of a family, and before its first what the family begins with.
-func (s *scrape) write(f *family, text []byte, lines int) error {
+func (s *scrape) write(f *family, text []byte, lines int) {
 	if lines > 0 && !f.begun {
 		f.begun = true
 		s.Families++
@@ -261,25 +256,24 @@ func (s *scrape) write(f *family, text []byte, lines int) error {
 		}
 		base, _ := promtext.CounterBase(f.name)
 		_, taken := s.byName[base]
-		if _, err := s.to.Write(promtext.AppendFamily(nil, f.name, f.help, f.kind, s.OpenMetrics, !taken)); err != nil {
-			return err
-		}
+		text = append(promtext.AppendFamily(nil, f.name, f.help, f.kind, s.OpenMetrics, !taken), text...)
 	}
 	s.Series += lines
-	_, err := s.to.Write(text)
-	return err
+	_, s.err = s.to.Write(text)
 }
 
-// nodesOf yields the nodes that have a family, with their runs of it.
-func (s *scrape) nodesOf(f *family) func(yield func(*shown, []run) bool) {
+// nodesOf yields the nodes that have a family, with their runs of it, as long as somebody reads.
+func (s *scrape) nodesOf(f *family) iter.Seq2[*shown, []run] {
 	return func(yield func(*shown, []run) bool) {
-		for from, to := 0, 0; from < len(f.runs); from = to {
-			node := f.runs[from].node
-			for to = from + 1; to < len(f.runs) && f.runs[to].node == node; to++ {
+		for runs := f.runs; len(runs) > 0 && s.err == nil; {
+			node, count := runs[0].node, 1
+			for count < len(runs) && runs[count].node == node {
+				count++
 			}
-			if !yield(&s.nodes[node], f.runs[from:to]) {
+			if !yield(&s.nodes[node], runs[:count]) {
 				return
 			}
+			runs = runs[count:]
 		}
 	}
 }

@@ -266,30 +266,17 @@ func TestSilenceAndEnds(t *testing.T) {
 // and a series that ended is not there while it takes nothing.
 func TestWhatWasRefusedIsThereAllTheSame(t *testing.T) {
 	tb := newTable(roomy)
-	push := func(value float64, over bool) {
+	for _, value := range []float64{1, 2, 0, 3} { // 0 is its end
 		point := gauge("a", value)
-		point.over = over
+		point.over = value == 0
 		r := tb.Begin(0)
 		report(r, KeyOf([]byte("n")), host("c", "n"), point)
 		r.Refused()
-	}
-	there := func() (float64, bool) {
 		got, _ := exposed(t, forever(Exposition{}), tb, 0)
-		value, ok := got.Series[`{__name__="a", host_name="n", k8s_cluster_name="c"}`]
-		return value, ok
+		there, ok := got.Series[`{__name__="a", host_name="n", k8s_cluster_name="c"}`]
+		assert.Equal(t, !point.over, ok)
+		assert.InDelta(t, value, there, 0)
 	}
-	for _, value := range []float64{1, 2} {
-		push(value, false)
-		got, ok := there()
-		assert.True(t, ok)
-		assert.InDelta(t, value, got, 0)
-	}
-	push(0, true)
-	_, ok := there()
-	assert.False(t, ok)
-	push(3, false)
-	_, ok = there()
-	assert.True(t, ok)
 }
 
 func TestHeartbeatOfTheTierBefore(t *testing.T) {
@@ -302,57 +289,42 @@ func TestHeartbeatOfTheTierBefore(t *testing.T) {
 	assert.Empty(t, done.Hidden, "it is the node's last report, once")
 }
 
-// TestAnAttributeIsHiddenOnce, also where some attributes are labels of all series and
-// all are labels of one.
-func TestAnAttributeIsHiddenOnce(t *testing.T) {
-	tb := newTable(roomy)
-	resource := host("c", "n", attr("service.name", strings.Repeat("s", 800)))
+// TestBoundsOfTheText also has some attributes as labels of all series, and all as labels of
+// one: what is missing is counted once.
+func TestBoundsOfTheText(t *testing.T) {
+	var many []Attr
 	for i := range 6 {
-		resource = append(resource, attr(fmt.Sprint("long.", i), strings.Repeat("x", 900)))
+		many = append(many, attr(fmt.Sprint("long.", i), strings.Repeat("x", 1000)))
 	}
+	resource := append(slices.Clone(many), attr("service.name", strings.Repeat("s", 800)))
 	for i := range 40 {
 		resource = append(resource, attr(fmt.Sprint("short.", i), "y"))
 	}
-	tell(tb, 0, resource, gauge("a", 1))
-	for name, x := range map[string]Exposition{
-		"all": {}, "some": {Attributes: []string{"host.name", "long.0", "long.1", "long.2", "long.3"}},
-	} {
-		_, done := exposed(t, forever(x), tb, 0)
+	resource = append(resource, host("c", "n")...) // its name last
+	tb := newTable(roomy)
+	tell(tb, 0, resource, gauge("gpu_exposition_mine", 1), gauge("toolong", 1, many[:4]...), gauge("fits", 1, many[0]),
+		told{metric: Metric{Name: "h", Type: TypeHistogram}, kind: KindHash}, gauge("unnamed", 1, attr("a", strings.Repeat("x", 2000))))
+	for _, asked := range [][]string{nil, {"host.name", "long.0", "long.1", "long.2", "long.3"}} {
+		x := forever(Exposition{Reserved: "gpu_exposition_", Attributes: asked})
+		got, done := exposed(t, x, tb, 0)
+		for series := range got.Series {
+			assert.Contains(t, series, `host_name="n"`, "a node's name has room before all else")
+			assert.Contains(t, series, `k8s_cluster_name="c"`)
+			all := asked == nil || strings.Contains(series, "gpu_node_info")
+			assert.Equal(t, all, strings.Contains(series, `short_1="y"`), "what fits is there")
+			assert.Less(t, len(series), maxLine)
+		}
 		missing := 0
-		text, _ := written(t, forever(x), tb, 0)
+		text, _ := written(t, x, tb, 0)
 		for _, a := range resource {
 			if !strings.Contains(text, promtext.LabelName(a.Key)+`="`) {
 				missing++
 			}
 		}
-		assert.Equal(t, missing, done.Hidden["c"][HiddenLabel], name)
+		require.Greater(t, missing, 16, "so many have no room in the table")
+		want := [hiddenReasons]int{HiddenLong: 1, HiddenOpaque: 1, HiddenUnnamed: 1, HiddenReserved: 1, HiddenLabel: missing}
+		assert.Equal(t, want, *done.Hidden["c"])
 	}
-}
-
-func TestBoundsOfTheText(t *testing.T) {
-	long := strings.Repeat("x", 1000)
-	tb := newTable(roomy)
-	var many []Attr
-	for i := range 6 {
-		many = append(many, attr(fmt.Sprint("long.", i), long))
-	}
-	for i := range 40 {
-		many = append(many, attr(fmt.Sprint("short.", i), "y"))
-	}
-	resource := append(slices.Clone(many), host("c", "n")...) // its name last
-	hash := told{metric: Metric{Name: "h", Type: TypeHistogram}, kind: KindHash}
-	tell(tb, 0, resource, gauge("gpu_exposition_mine", 1), gauge("toolong", 1, many[:4]...), gauge("fits", 1, many[0]), hash,
-		gauge("unnamed", 1, attr("a", strings.Repeat("x", 2000))))
-	got, done := exposed(t, forever(Exposition{Reserved: "gpu_exposition_"}), tb, 0)
-	require.Len(t, got.Series, 2)
-	for series := range got.Series {
-		assert.Contains(t, series, `host_name="n"`, "a node's name has room before all else")
-		assert.Contains(t, series, `k8s_cluster_name="c"`)
-		assert.Contains(t, series, `short_1="y"`, "what fits is there")
-		assert.Less(t, len(series), maxLine)
-	}
-	// 16 attributes have no room in the table, and 5 none in a line.
-	assert.Equal(t, [hiddenReasons]int{HiddenLong: 1, HiddenOpaque: 1, HiddenUnnamed: 1, HiddenReserved: 1, HiddenLabel: 21}, *done.Hidden["c"])
 }
 
 // Whatever nodes say, and whatever they are called, the text is whole: it has each
@@ -478,6 +450,20 @@ type between struct {
 func (b *between) Write(p []byte) (int, error) {
 	b.do()
 	return b.Buffer.Write(p)
+}
+
+// The rest is not rendered for a reader that has gone.
+func TestATextEndsWithItsReader(t *testing.T) {
+	tb := newTable(roomy)
+	for n := range 100 {
+		tell(tb, 0, host("c", strconv.Itoa(n)), gauge("a", 1, attr("x", strings.Repeat("x", 1000))), gauge("b", 1))
+	}
+	gone, w := io.Pipe()
+	require.NoError(t, gone.Close())
+	x := forever(Exposition{})
+	done, err := x.Write(w, tb, 0)
+	require.ErrorIs(t, err, io.ErrClosedPipe)
+	assert.Less(t, done.Series, 100)
 }
 
 // While a text is written, which takes as long as its reader likes, nodes report, end

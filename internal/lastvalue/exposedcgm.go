@@ -3,7 +3,6 @@
 package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/lastvalue"
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -53,24 +52,26 @@ type holder struct {
 }
 
 func (h *holder) add(labels string) {
-	h.several = h.several || h.labels != "" && labels != "" && labels != h.labels
-	h.labels = cmp.Or(h.labels, labels)
+	switch {
+	case h.several || labels == "" || labels == h.labels:
+	case h.labels == "":
+		h.labels = labels
+	default:
+		*h = holder{several: true}
+	}
 }
 
 // dcgm writes the GPUs under dcgm-exporter's names, each joined with what the node says of
 // it.
-func (s *scrape) dcgm() error {
+func (s *scrape) dcgm() {
 	d := &dcgmText{scrape: s, gpus: map[gpuAt]*dcgmGPU{}, byLabels: map[string]*dcgmGPU{}, room: maxGPUBytes}
 	d.points(gpusemconv.MetricGPUInfo, d.add)
 	d.points(gpusemconv.MetricGPUAllocation, d.allocate)
 	for i := range dcgmnames.All {
 		if n := &dcgmnames.All[i]; n.Metric != "" {
-			if err := d.name(n); err != nil {
-				return err
-			}
+			d.name(n)
 		}
 	}
-	return nil
 }
 
 // takes takes room for what is held of a node's GPU.
@@ -157,7 +158,7 @@ func (d *dcgmText) read(n *dcgmnames.Name) {
 }
 
 // name writes a name of all GPUs that have a value of it.
-func (d *dcgmText) name(n *dcgmnames.Name) error {
+func (d *dcgmText) name(n *dcgmnames.Name) {
 	d.read(n)
 	f := &family{name: n.DCGM, help: n.Help + " (" + n.Unit + ").", kind: promtext.Gauge}
 	if n.Counter {
@@ -168,17 +169,10 @@ func (d *dcgmText) name(n *dcgmnames.Name) error {
 			continue
 		}
 		d.text = append(append(append(d.text[:0], n.DCGM...), '{'), g.labels[1:]...)
-		for _, h := range [...]*holder{&g.pod, &g.job} {
-			if !h.several {
-				d.text = append(d.text, h.labels...)
-			}
-		}
+		d.text = append(append(d.text, g.pod.labels...), g.job.labels...)
 		d.text = append(promtext.AppendFloat(append(d.text, "} "...), n.Compute(g.sum)), '\n')
-		if err := d.write(f, d.text, 1); err != nil {
-			return err
-		}
+		d.write(f, d.text, 1)
 	}
-	return nil
 }
 
 // points yields what the nodes say of their GPUs by a metric of the catalogue.

@@ -152,7 +152,7 @@ func (s *scrape) render(f *family, v *shown, e *entry) {
 		s.series(&all, f.name, &entry{value: 1, bits: s.tick})
 	case e == nil:
 		s.series(v, f.name, &entry{value: v.reported / 1e9, bits: s.tick})
-	case f == s.beat && v.reported != 0 && len(v.names.set(e.attrs)) == 0:
+	case f == s.beat && v.reported != 0 && len(v.names.at(e.attrs)) == 0:
 		// The heartbeat is from the tier before, and not newer.
 	default:
 		s.series(v, f.name, e)
@@ -162,7 +162,7 @@ func (s *scrape) render(f *family, v *shown, e *entry) {
 // series renders a line. Of labels with the same name the first counts: those of the
 // node's names, then the point's, then the rest of the resource's.
 func (s *scrape) series(v *shown, name string, e *entry) {
-	l := line{from: len(s.text), time: e.time, age: (s.tick - e.heard()) & heardMask}
+	l := line{from: len(s.text), time: e.time, age: uint16(e.age(uint64(s.tick)))}
 	if l.age > heardMask/2 { // heard since the scrape began
 		l.age = 0
 	}
@@ -173,7 +173,7 @@ func (s *scrape) series(v *shown, name string, e *entry) {
 	for i := range v.labels[:v.named] {
 		s.has, l.hash = append(s.has, v.labels[i].name), l.hash+v.labels[i].hash
 	}
-	for refs := v.names.set(e.attrs); len(refs) > 0; refs = refs[2:] {
+	for refs := v.names.at(e.attrs); len(refs) > 0; refs = refs[2:] {
 		key, kind, value := v.names.pair(refs)
 		name := s.labelName(key)
 		if len(value) == 0 || slices.Contains(s.has, name.hash) {
@@ -227,7 +227,7 @@ func (s *scrape) enter(v *shown, l line) {
 
 // end writes the lines of nodes with the same labels, mostly of one node, without those
 // that others took the place of.
-func (s *scrape) end(f *family) error {
+func (s *scrape) end(f *family) {
 	size, lines := 0, 0
 	for i := range s.lines {
 		if l := &s.lines[i]; !l.dead {
@@ -235,11 +235,10 @@ func (s *scrape) end(f *family) error {
 			lines++
 		}
 	}
-	err := s.write(f, s.text[:size], lines)
+	s.write(f, s.text[:size], lines)
 	if len(s.lines) > keepLines {
 		s.seen = map[uint64]int{}
 	}
 	clear(s.seen)
 	s.text, s.lines = s.text[:0], s.lines[:0]
-	return err
 }

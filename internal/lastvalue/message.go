@@ -13,20 +13,16 @@ type Series struct {
 	Metric Metric
 	Attrs  []Attr
 	Kind   Kind
-	// Value is as in Point: what the next hop has or is to get, which is the true value
-	// within the series' Band.
-	Value uint64
-	// Start is the start time of a sum, in Unix nanoseconds, and Time that of the value: the
-	// node is known to have had it then. For an end it is the node's last report.
+	Value  uint64 // the true one, within the series' Band
+	// Start is that of a sum, and Time that of the value: the node is known to have had it
+	// then. For an end it is the node's last report.
 	Start, Time uint64
 	Flags       uint8
-	// Gone is set for a series that ended: its point has no value.
-	Gone bool
+	Gone        bool // the series ended: its point has no value
 }
 
-// Emit yields the dirty series of the open node from a place on, that no message has.
-// Without Collect these are what earlier messages did not bring to the next hop, and with it
-// all. What cannot be made of the table stays dirty: the node's next report brings it.
+// Emit yields the dirty series of the open node from a place on, that no message has. What
+// cannot be made of the table stays dirty: the node's next report brings it.
 //
 // Where yield returns false, the rest waits for another message, which goes on at next. That
 // is 0 where nothing is left.
@@ -38,7 +34,7 @@ func (r *Report) Emit(from int, yield func(*Series) bool) (next int) {
 	full := false
 	for i := from; i < len(n.entries); i++ {
 		e := &n.entries[i]
-		if !n.waits(e) {
+		if !e.waits() {
 			continue
 		}
 		if full {
@@ -60,14 +56,17 @@ func (r *Report) Emit(from int, yield func(*Series) bool) (next int) {
 	// Since the message before this one something may have changed before that place.
 	n.pending = from > 0 && n.beatDirty
 	for i := range n.entries[:min(from, len(n.entries))] {
-		n.pending = n.pending || n.waits(&n.entries[i])
+		n.pending = n.pending || n.entries[i].waits()
 	}
 	return 0
 }
 
 // waits reports whether a message can have the series.
-func (n *node) waits(e *entry) bool {
-	return e.is(dirty) && !e.is(sending) && e.metric != 0 && (e.is(gone) || e.kind() != KindHash && !e.is(repeated) && !n.doubted(e))
+func (e *entry) waits() bool {
+	if !e.is(dirty) || e.is(sending) || e.metric == 0 {
+		return false
+	}
+	return e.is(gone) || e.kind() != KindHash && !e.is(repeated) && e.seen != unseen
 }
 
 // Beat returns the open node's heartbeat in Unix nanoseconds, where the message is to have
@@ -90,18 +89,14 @@ func (r *Report) Done() {
 	}
 	r.sent.to = len(r.places)
 	if r.sent.to > r.sent.from || r.sent.beat != 0 {
-		if r.sent.first = n.message != r.id; r.sent.first {
-			n.overlap = n.overlap || n.messages > 0
-			n.messages++
-			n.message = r.id
-		}
+		n.overlap = n.overlap || n.messages > 0 && n.message != r.id
+		n.message = r.id
+		n.messages++
 		r.parts = append(r.parts, r.sent)
 	}
-	if cap(n.entries) > len(n.entries) {
-		n.trim()
-	}
+	n.trim()
 	r.table.recount(n)
-	r.namer.next()
+	r.namer = namer{}
 	n.mu.Unlock()
 	r.node = nil
 }
@@ -114,7 +109,7 @@ func (r *Report) OpenPending(key NodeKey) (attrs []Attr, ok bool) {
 		return nil, false
 	}
 	r.begin(n)
-	if n.epoch != r.sent.epoch || n.requests < r.table.requests.of(n.label) {
+	if r.table.requests.since(n.asked, n.label) {
 		r.table.resync(n, r.now)
 		n.beatDirty = n.beat != 0 && n.isNode
 	}
@@ -129,7 +124,6 @@ func (t *Table) Pending() []NodeKey {
 		key     NodeKey
 		cluster uint64
 		since   time.Duration
-		turn    int
 	}
 	var nodes []waiting
 	for n := range t.all() {
@@ -144,52 +138,40 @@ func (t *Table) Pending() []NodeKey {
 		n.mu.Unlock()
 	}
 	slices.SortFunc(nodes, func(a, b waiting) int { return cmp.Compare(a.since, b.since) })
+	var rounds [][]NodeKey
 	turns := map[uint64]int{}
-	for i := range nodes {
-		w := &nodes[i]
-		w.turn = turns[w.cluster]
-		turns[w.cluster]++
+	for _, w := range nodes {
+		turn := turns[w.cluster]
+		if turns[w.cluster]++; turn == len(rounds) {
+			rounds = append(rounds, nil)
+		}
+		rounds[turn] = append(rounds[turn], w.key)
 	}
-	slices.SortStableFunc(nodes, func(a, b waiting) int { return cmp.Compare(a.turn, b.turn) })
-	keys := make([]NodeKey, len(nodes))
-	for i := range nodes {
-		keys[i] = nodes[i].key
-	}
-	return keys
+	return slices.Concat(rounds...)
 }
 
-// retryAfter is when all of a node goes again of which the next hop has refused something
-// for good.
+// retryAfter is when a node goes again of which the next hop refused something for good.
 const retryAfter = time.Minute
 
-// outcome is what became of a message.
-type outcome uint8
-
-const (
-	refused outcome = iota
-	accepted
-	gaveUp
-)
-
 // Accepted ends a message that the next hop has taken: what it has is clean, unless it
-// changed meanwhile, another message had it too, or the next hop lost its state.
-func (r *Report) Accepted() { r.settle(accepted) }
+// changed meanwhile, or another message had it too.
+func (r *Report) Accepted() { r.settle(true, true) }
 
 // Refused ends a message that failed. The next hop may have taken some of it all the same:
 // one of two exporters, or all of it before a timeout. So all stays dirty.
-func (r *Report) Refused() { r.settle(refused) }
+func (r *Report) Refused() { r.settle(false, false) }
 
 // GaveUp ends a message that the next hop refused for good. What it has counts as clean, so
 // that it does not go on and on to another exporter that takes it, and all of its nodes goes
 // again after a minute.
-func (r *Report) GaveUp() { r.settle(gaveUp) }
+func (r *Report) GaveUp() { r.settle(true, false) }
 
-func (r *Report) settle(what outcome) {
+func (r *Report) settle(counts, taken bool) {
 	t := r.table
-	for _, p := range slices.Backward(r.parts) {
+	for _, p := range r.parts {
 		n := p.node
 		n.mu.Lock()
-		clean := what != refused && !n.overlap && p.epoch == t.epoch.Load()
+		clean := counts && !n.overlap
 		for _, at := range r.places[p.from:p.to] {
 			e := &n.entries[at]
 			if e.is(sending) && clean {
@@ -203,39 +185,27 @@ func (r *Report) settle(what outcome) {
 		switch {
 		case !clean && !n.inline:
 			n.pending, n.waitsSince = true, r.now // behind the others
-		case !clean:
-		case what == gaveUp:
-			n.gaveUp, n.retryAt = true, r.now+retryAfter
-		default:
+		case clean && taken:
 			n.accepted = true
+		case clean:
+			n.retryAt = r.now + retryAfter
 		}
-		if p.first {
-			n.messages--
-			n.overlap = n.overlap && n.messages > 0
-		}
+		n.messages--
+		n.overlap = n.overlap && n.messages > 0
 		n.mu.Unlock()
 	}
-	if what == accepted {
+	if taken {
 		t.repeated.Add(r.Repeated)
 	}
-	for i := range r.clocks {
-		t.set.OnClock(&r.clocks[i])
-	}
 	clear(r.parts) // no node is kept alive by the pool
-	r.parts, r.places, r.clocks, r.Counts = r.parts[:0], r.places[:0], nil, Counts{}
-	if cap(r.places) > keepPlaces {
-		r.places, r.parts, r.namer = nil, nil, namer{}
-	}
+	r.parts, r.places, r.Counts = r.parts[:0], r.places[:0], Counts{}
 	t.reports.Put(r)
 }
 
-// keepPlaces is how much room a large message leaves for the next.
-const keepPlaces = 1 << 16
-
 // Nodes are those that the message has something of.
-func (r *Report) Nodes(to []NodeKey) []NodeKey {
+func (r *Report) Nodes() (nodes []NodeKey) {
 	for i := range r.parts {
-		to = append(to, r.parts[i].node.key)
+		nodes = append(nodes, r.parts[i].node.key)
 	}
-	return to
+	return nodes
 }

@@ -83,14 +83,14 @@ func TestWhatIsCleanIsWhatTheNextHopHas(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				n := tb.lookup(push{}.key())
-				if n == nil || len(flights) > 0 || n.gaveUp || tb.whole(n, now) {
+				if n == nil || len(flights) > 0 || n.retryAt != never || tb.whole(n, now) {
 					return
 				}
 				require.Zero(t, n.messages)
 				for _, e := range n.entries {
 					require.False(t, e.is(sending))
 					s, has := hop[e.key]
-					if e.is(dirty) || n.doubted(&e) || e.metric == 0 && e.is(gone) {
+					if e.is(dirty) || e.seen == unseen || e.metric == 0 && e.is(gone) {
 						continue
 					}
 					require.Equal(t, !e.is(gone), has, "series %d", e.key)
@@ -100,7 +100,7 @@ func TestWhatIsCleanIsWhatTheNextHopHas(t *testing.T) {
 				}
 				if set.Collect && !n.pending {
 					for _, e := range n.entries {
-						require.False(t, e.is(dirty) && !e.opaque() && !e.is(repeated) && !n.doubted(&e), "series %d waits for nothing", e.key)
+						require.False(t, e.is(dirty) && !e.opaque() && !e.is(repeated) && e.seen != unseen, "series %d waits for nothing", e.key)
 					}
 				}
 			},

@@ -60,9 +60,7 @@ type Attr struct {
 	Type AttrType
 }
 
-func (a *Attr) text() string {
-	return string(textOf(nil, a.Type, a.appendValue(nil)))
-}
+func (a *Attr) text() string { return string(textOf(nil, a.Type, a.appendValue(nil))) }
 
 func (a *Attr) appendValue(to []byte) []byte {
 	if a.Type == AttrString {
@@ -71,8 +69,7 @@ func (a *Attr) appendValue(to []byte) []byte {
 	return binary.LittleEndian.AppendUint64(to, a.Num)
 }
 
-// textOf is the text of what appendValue appends, as OpenTelemetry's AsString has it. A
-// number's is in room.
+// textOf is the text of what appendValue appends, as OpenTelemetry's AsString has it, in room.
 func textOf(room []byte, t AttrType, value []byte) []byte {
 	if t == AttrString {
 		return value
@@ -88,7 +85,7 @@ func textOf(room []byte, t AttrType, value []byte) []byte {
 	}
 }
 
-// The bounds of names. A series beyond them is compared like any other, but has no name: it
+// The bounds of names. A series beyond them has no name: it is compared like any other, but
 // can neither be read nor declared gone.
 const (
 	maxMetricText    = 1 << 10
@@ -96,12 +93,10 @@ const (
 	maxPairsPerSet   = 32
 	maxNodeNames     = 1<<16 - 2 // metrics of a node, and attributes with sets
 	maxNodeNameBytes = 1 << 20
-)
 
-const (
-	// metricBytes are a metric's, with its place in the map, beside its text.
-	metricBytes = 300
-	// ownNameBytes are a node's for a metric, an attribute or a set, beside its bytes.
+	// metricBytes are a metric's, with its place in the map, beside its text, and ownNameBytes
+	// a node's for a metric, an attribute or a set.
+	metricBytes  = 300
 	ownNameBytes = 8
 )
 
@@ -120,10 +115,6 @@ type metric struct {
 	band    *Band // nil for none
 	nodes   int   // that have it
 	cluster uint64
-}
-
-func (m *metrics) init(bytes *fairshare.Ledger[uint64], bands []Band) {
-	m.bytes, m.bands, m.all = bytes, bands, map[Metric]*metric{}
 }
 
 // take returns a metric that one more node of a cluster has.
@@ -156,8 +147,24 @@ func (m *metrics) release(all []*metric) {
 	}
 }
 
-// names are the words of a node's series. Bytes hold texts, each once and known by its
-// number: attributes, and sets of them, which most series share with others.
+// rebuild drops of a node's names what no series has any more.
+func (m *metrics) rebuild(n *node) {
+	old := n.names
+	n.names = names{}
+	var w namer
+	w.of(n)
+	n.attrs = w.addSet(old.attributes(n.attrs))
+	for i := range n.entries {
+		if e := &n.entries[i]; e.metric != 0 {
+			e.metric, e.attrs = w.name(m, n, &old.metrics[e.metric-1].Metric, old.attributes(e.attrs))
+		}
+	}
+	m.release(old.metrics)
+	n.names.trim()
+}
+
+// names are the words of a node's series. Bytes hold texts, each once and known by its number
+// from 1: attributes, and sets of them, which most series share with others.
 type names struct {
 	metrics []*metric
 	bytes   []byte
@@ -168,11 +175,12 @@ func (n *names) size() int { return cap(n.metrics)*8 + cap(n.bytes) + cap(n.ends
 
 // trim gives back the room that appending took in advance.
 func (n *names) trim() {
-	n.metrics, n.bytes, n.ends = trimmed(n.metrics), trimmed(n.bytes), trimmed(n.ends)
+	n.metrics, n.bytes, n.ends = trimmed(n.metrics, 8), trimmed(n.bytes, 8), trimmed(n.ends, 8)
 }
 
-func trimmed[T any](s []T) []T {
-	if cap(s)-len(s) <= len(s)/8 {
+// trimmed is a slice with no more room to spare than a part of its length.
+func trimmed[T any](s []T, part int) []T {
+	if cap(s)-len(s) <= len(s)/part {
 		return s
 	}
 	return append(make([]T, 0, len(s)), s...)
@@ -201,45 +209,35 @@ type namer struct {
 
 // of turns to a node.
 func (w *namer) of(n *node) {
-	if w.node == n {
-		return
-	}
-	w.node = n
-	w.metrics, w.texts = make(map[Metric]uint16, len(n.names.metrics)), make(map[uint64]uint16, len(n.names.ends))
+	*w = namer{node: n, metrics: make(map[Metric]uint16, len(n.names.metrics)), texts: make(map[uint64]uint16, len(n.names.ends))}
 	for i, m := range n.names.metrics {
-		w.metrics[m.Metric] = uint16(i)
+		w.metrics[m.Metric] = uint16(i) + 1
 	}
-	for i := range n.names.ends {
-		w.texts[HashBytes(n.names.at(uint16(i)))] = uint16(i)
+	for number := range uint16(len(n.names.ends)) {
+		w.texts[HashBytes(n.names.at(number+1))] = number + 1
 	}
 }
 
-// next lets go of the node.
-func (w *namer) next() { *w = namer{pair: w.pair, set: w.set} }
-
-// christen returns the numbers that a series has by its metric and attributes, 0 where they
-// are beyond the bounds.
-func (t *Table) christen(w *namer, n *node, m *Metric, attrs []Attr) (metric, set uint16) {
-	w.of(n)
+// name returns the numbers that a node's series has by its metric and attributes, from 1, or
+// 0 where they are beyond the bounds.
+func (w *namer) name(all *metrics, n *node, m *Metric, attrs []Attr) (metric, set uint16) {
+	if w.node != n {
+		w.of(n)
+	}
 	if m.text() > maxMetricText || len(n.names.metrics) >= maxNodeNames {
 		return 0, 0
 	}
 	if set = w.addSet(attrs); set == 0 {
 		return 0, 0
 	}
-	return w.addMetric(t, m), set
-}
-
-// addMetric returns the number of a metric, from 1.
-func (w *namer) addMetric(t *Table, m *Metric) uint16 {
-	i, known := w.metrics[*m]
-	if !known {
-		own := t.metrics.take(m, w.node.cluster)
-		i = uint16(len(w.node.names.metrics))
-		w.node.names.metrics = append(w.node.names.metrics, own)
-		w.metrics[own.Metric] = i
+	metric = w.metrics[*m]
+	if metric == 0 {
+		own := all.take(m, n.cluster)
+		n.names.metrics = append(n.names.metrics, own)
+		metric = uint16(len(n.names.metrics))
+		w.metrics[own.Metric] = metric
 	}
-	return i + 1
+	return metric, set
 }
 
 // addSet returns the number of a set of attributes, from 1, or 0 where it is beyond the
@@ -257,50 +255,40 @@ func (w *namer) addSet(attrs []Attr) uint16 {
 		}
 		w.pair = binary.LittleEndian.AppendUint16(append(w.pair[:0], byte(a.Type)), uint16(len(a.Key)))
 		w.pair = a.appendValue(append(w.pair, a.Key...))
-		number, ok := w.addText(w.pair)
-		if !ok {
+		number := w.addText(w.pair)
+		if number == 0 {
 			return 0
 		}
 		w.set = binary.LittleEndian.AppendUint16(w.set, number)
 	}
-	number, ok := w.addText(w.set)
-	if !ok {
-		return 0
-	}
-	return number + 1
+	return w.addText(w.set)
 }
 
-// addText returns the number of a text, or false where it is new and has no room.
-func (w *namer) addText(b []byte) (number uint16, ok bool) {
+// addText returns the number of a text, from 1, or 0 where it is new and has no room.
+func (w *namer) addText(b []byte) uint16 {
 	n, hash := &w.node.names, HashBytes(b)
-	if number, ok = w.texts[hash]; ok && bytes.Equal(n.at(number), b) {
-		return number, true
+	if number := w.texts[hash]; number != 0 && bytes.Equal(n.at(number), b) {
+		return number
 	}
 	if len(n.ends) >= maxNodeNames || len(n.bytes)+len(b) > maxNodeNameBytes {
-		return 0, false
+		return 0
 	}
-	number = uint16(len(n.ends))
 	n.bytes = append(n.bytes, b...)
 	n.ends = append(n.ends, uint32(len(n.bytes)))
-	w.texts[hash] = number
-	return number, true
+	w.texts[hash] = uint16(len(n.ends))
+	return w.texts[hash]
 }
 
-// at is the text of a number.
+// at is the text of a number: an attribute's, or the numbers of a set's attributes, of two
+// bytes each. That of 0 is empty.
 func (n *names) at(number uint16) []byte {
-	from := uint32(0)
-	if number > 0 {
-		from = n.ends[number-1]
-	}
-	return n.bytes[from:n.ends[number]]
-}
-
-// set returns the attributes of a set by number, of two bytes each, none for 0.
-func (n *names) set(number uint16) []byte {
-	if number == 0 {
+	switch number {
+	case 0:
 		return nil
+	case 1:
+		return n.bytes[:n.ends[0]]
 	}
-	return n.at(number - 1)
+	return n.bytes[n.ends[number-2]:n.ends[number-1]]
 }
 
 // pair reads the attribute whose number is at the beginning of refs.
@@ -312,7 +300,7 @@ func (n *names) pair(refs []byte) (key []byte, kind AttrType, value []byte) {
 
 // text is the value of a set's attribute, "" for none.
 func (n *names) text(set uint16, key string) string {
-	for refs := n.set(set); len(refs) > 0; refs = refs[2:] {
+	for refs := n.at(set); len(refs) > 0; refs = refs[2:] {
 		if k, kind, value := n.pair(refs); string(k) == key {
 			return string(textOf(nil, kind, value))
 		}
@@ -322,7 +310,7 @@ func (n *names) text(set uint16, key string) string {
 
 // attributes are those of a set.
 func (n *names) attributes(set uint16) []Attr {
-	refs := n.set(set)
+	refs := n.at(set)
 	attrs := make([]Attr, 0, len(refs)/2)
 	for ; len(refs) > 0; refs = refs[2:] {
 		key, kind, value := n.pair(refs)
@@ -350,7 +338,7 @@ func (n *node) series(e *entry) Series {
 
 // describe names a new node by its resource's attributes, first those that say what it is
 // called.
-func (t *Table) describe(n *node, attrs []Attr) {
+func (n *node) describe(attrs []Attr) {
 	n.isNode = slices.ContainsFunc(attrs, func(a Attr) bool { return identity.IsNode(a.Key) })
 	own := slices.DeleteFunc(slices.Clone(attrs), func(a Attr) bool { return len(a.Key)+len(a.Text) > maxPairText })
 	place := func(a Attr) int { return slices.Index(identity.Attributes[:], a.Key) } // -1 for the rest
@@ -363,31 +351,6 @@ func (t *Table) describe(n *node, attrs []Attr) {
 	n.names.trim()
 }
 
-// releaseNames is for a node that is forgotten.
-func (t *Table) releaseNames(n *node) { t.metrics.release(n.names.metrics) }
-
-// rebuildNames drops what no series has any more.
-func (t *Table) rebuildNames(n *node) {
-	old := n.names
-	n.names = names{}
-	var w namer
-	w.of(n)
-	n.attrs = w.addSet(old.attributes(n.attrs))
-	sets := map[uint16]uint16{}
-	for i := range n.entries {
-		e := &n.entries[i]
-		if e.metric == 0 {
-			continue
-		}
-		if sets[e.attrs] == 0 {
-			sets[e.attrs] = w.addSet(old.attributes(e.attrs))
-		}
-		e.metric, e.attrs = w.addMetric(t, &old.metrics[e.metric-1].Metric), sets[e.attrs]
-	}
-	t.metrics.release(old.metrics)
-	n.names.trim()
-}
-
 // Identify reads the names of the node and the cluster from a resource's attributes, as
 // the gpu-node header carries them.
 func Identify(attrs []Attr) (names identity.Names) {
@@ -395,12 +358,4 @@ func Identify(attrs []Attr) (names identity.Names) {
 		names.Take(attrs[i].Key, attrs[i].text())
 	}
 	return names
-}
-
-// hashCluster is the hash of the cluster that a resource names, 0 for none.
-func hashCluster(names *identity.Names) uint64 {
-	if cluster := names.Cluster("", ""); cluster != "" {
-		return HashString(cluster)
-	}
-	return 0
 }

@@ -131,7 +131,7 @@ func TestNamesOfANodeAreBounded(t *testing.T) {
 		var w namer
 		named := 0
 		for i := range maxNodeNames + 10 {
-			if _, set := tb.christen(&w, n, &Metric{Name: "m"}, []Attr{{Text: fmt.Sprintf("%05d", i) + text}}); set != 0 {
+			if _, set := w.name(&tb.metrics, n, &Metric{Name: "m"}, []Attr{{Text: fmt.Sprintf("%05d", i) + text}}); set != 0 {
 				named++
 			}
 		}
@@ -147,7 +147,8 @@ func TestANodeKeepsWhatItIsCalled(t *testing.T) {
 	}
 	attrs = append(attrs, Attr{Key: gpusemconv.AttrHostName, Text: "n"}, Attr{Key: gpusemconv.AttrClusterName, Text: "c"})
 	tb := newTable()
-	n, _, _ := tb.add(push{}.key(), attrs, true, 0)
+	tb.add(push{}.key(), attrs, true, 0)
+	n := tb.lookup(push{}.key())
 	kept := n.names.attributes(n.attrs)
 	names := Identify(kept)
 	assert.Equal(t, "n", names.Node())

@@ -76,6 +76,22 @@ func TestDoubtDoesNotComeBack(t *testing.T) {
 	assert.Equal(t, []Verdict{Drop, Pass}, p.send(integer(1, 1), integer(2, 1)).verdicts)
 }
 
+// A visit's number comes back after 32,768 pushes of either kind. Nothing known is sent for it.
+func TestVisitsWrapAround(t *testing.T) {
+	p := push{Table: newTable()}
+	point := integer(1, 1)
+	point.Time = unix(0)
+	p.send(point)
+	for range 1<<15 + 10 {
+		s := p.Skim(p.at)
+		require.True(t, s.Open(p.key()))
+		require.True(t, s.Known(&point, true))
+		s.Close()
+		require.Empty(t, p.send().has)
+		require.NotZero(t, p.lookup(p.key()).visit)
+	}
+}
+
 func TestReportingIsWithinAFewIntervals(t *testing.T) {
 	for name, tt := range map[string]struct {
 		reports        int

@@ -16,43 +16,34 @@ const (
 
 // Point is one observation of a series.
 type Point struct {
-	// Key is the series' identity within its node, evenly spread over 64 bits.
-	Key   uint64
+	Key   uint64 // the series' identity within its node, evenly spread over 64 bits
 	Value uint64
-	// Start is the start time of a sum, in Unix nanoseconds, 0 for none.
-	Start uint64
-	// Time is in Unix nanoseconds, 0 when there is none.
-	Time uint64
-	// Received is when the report came, likewise: the time of a point whose clock
-	// was set back, see Report.Stamp. 0 for never.
-	Received uint64
-	Kind     Kind
-	// Flags are the point's own, which must be equal too.
-	Flags uint8
-	// End is set for a point without a value, which ends its series.
-	End bool
-	// Heartbeat is set for those of another tier, which find room beyond the limits.
-	Heartbeat bool
+	Start uint64 // of a sum, in Unix nanoseconds, 0 for none
+	// Time is in Unix nanoseconds, 0 when there is none, and so is Received, when the report
+	// came. Observe corrects the time of a point whose clock was set back.
+	Time, Received uint64
+	Kind           Kind
+	Flags          uint8 // which must be equal too
+	End            bool  // a point without a value, which ends its series
+	Heartbeat      bool  // of another tier, which finds room beyond the limits
 }
 
 // Verdict is what is to be done with a point.
 type Verdict uint8
 
-// The verdicts.
+// The verdicts: a point goes on with its report, or it does not.
 const (
-	// Pass: the point goes on with its report.
 	Pass Verdict = iota
-	// Drop: the next hop has the value, one within the metric's Band, or a newer one; or
+	// Drop: the next hop has the value, one within the metric's Band, or a newer one, or
 	// Emit makes the point.
 	Drop
-	// Over: the point is dropped, for there is no room for its series, see Report.Limit.
+	// Over: there is no room for the point's series, see Report.Limit.
 	Over
 	// Unknown: the table does not have the series. Call Add, whose verdict counts.
 	Unknown
 )
 
-// Report is one push on its way in, and the message on its way out: what the push holds
-// that the next hop does not have. One goroutine uses it:
+// Report is one push on its way in, and the message on its way out. One goroutine uses it:
 //
 //	Open, Observe and Add..., Close, Emit, Done   for each node of a push
 //	OpenPending, Emit, Done                       for each node that is sent from the table
@@ -64,101 +55,78 @@ type Report struct {
 	table *Table
 	id    uint64
 	now   time.Duration
-	ticks uint64
-	tick  uint16 // of ticks what an entry holds
+	ticks uint64 // of now
 
-	node     *node  // nil between nodes, and for a node there is no room for
-	cursor   int    // where in node.entries the next point is expected
-	stamp    uint64 // see Stamp
-	limit    Limit  // see Limit
-	returned bool   // see Relayed
-	sent     part   // of the open node
-	parts    []part
-	places   []int32 // of the entries that the message has, node by node
-	namer    namer
-	clocks   []Clock
+	node   *node // nil between nodes, and for a node there is no room for
+	cursor int   // where in node.entries the next point is expected
+	limit  Limit // see Limit
+	sent   part  // of the open node
+	parts  []part
+	places []int32 // of the entries that the message has, part by part
+	namer  namer
 
 	Counts
 }
 
-// Counts are what a message has besides the points of its report.
-type Counts struct {
-	// Heartbeats are the nodes' own, Markers the points that end a series, and Repeated
-	// those that were made of what is known here.
-	Heartbeats, Markers, Repeated int64
-}
+// Counts are what a message has besides the points of its report: the nodes' own heartbeats,
+// points that end a series, and those made of what is known here.
+type Counts struct{ Heartbeats, Markers, Repeated int64 }
 
-// part is a node's part of a message.
+// part is what a message has of a node that was opened once.
 type part struct {
 	node     *node
-	epoch    uint64
-	from, to int // in places
-	beat     uint64
-	first    bool // of the node in the message
+	from, to int    // in places
+	beat     uint64 // 0 for none
 }
 
 // Begin starts a report.
 func (t *Table) Begin(now time.Duration) *Report {
 	r := t.reports.Get().(*Report)
-	r.id = t.lastID.Add(1)
-	r.now = now
-	r.ticks = t.ticks(now)
-	r.tick = uint16(r.ticks) & heardMask
+	r.id, r.now, r.ticks = t.lastID.Add(1), now, t.ticks(now)
 	return r
 }
 
-// Open starts a node's part of a push. A push may open the same node more than once. Where
-// the node is new the attributes of its resource are asked for, those that fit the table's
-// form, and whether these are all. Where there is no room for it Open reports false, and the
-// node is not open.
+// Open starts a node's part of a push, which may open a node more than once. A new node has
+// its resource's attributes asked for: those that fit the table's form, and whether these are
+// all. Where there is no room for it Open reports false, and the node is not open.
 func (r *Report) Open(key NodeKey, attrs func() (some []Attr, all bool)) bool {
 	n := r.table.open(key)
-	for full := false; n == nil; {
+	for ; n == nil; n = r.table.open(key) {
 		some, all := attrs()
-		if n, r.limit, full = r.table.add(key, some, all, r.now); full {
+		var ok bool
+		if r.limit, ok = r.table.add(key, some, all, r.now); !ok {
 			return false
-		}
-		if n == nil {
-			n = r.table.open(key) // another goroutine has made it meanwhile
 		}
 	}
 	r.begin(n)
 	if n.owner != r.id {
-		n.owner = r.id
-		n.visit++
+		n.owner, n.visit = r.id, (n.visit+1)|1
 		r.arrive(n)
 	}
 	return true
 }
 
 func (r *Report) begin(n *node) {
-	r.node, r.cursor, r.returned = n, 0, false
-	r.sent = part{node: n, epoch: r.table.epoch.Load(), from: len(r.places)}
+	r.node, r.cursor, r.sent = n, 0, part{node: n, from: len(r.places)}
 }
 
 // arrive takes note that the node reports, and of what is due at such times.
 func (r *Report) arrive(n *node) {
 	t := r.table
-	silent := r.now - n.heard
-	if silent > t.set.VanishedAfter {
+	silence := r.now - n.heard
+	n.heard = max(n.heard, r.now)
+	if silence > t.set.VanishedAfter {
 		n.since = r.now // silence is not held against the series
 	}
-	usual, paused := n.pace(silent)
-	if n.paced, n.usual = n.usual > 0, usual; paused {
-		n.paused = silent
-	}
-	n.heard = max(n.heard, r.now)
-	if n.visit-n.sureAfter > 1<<14 {
-		n.sureAfter++ // visits are compared modulo 2^16
-	}
-	if paused {
-		// What is known here of series that this report does not hold may be old.
-		n.unsure, n.sureAfter, n.beatAt = true, n.visit-1, 0
-		t.noteResync(n, r.now)
+	if n.learn(silence) {
+		t.asked(n, r.now)
+		for i := range n.entries {
+			n.entries[i].seen = unseen
+		}
 	} else if t.whole(n, r.now) {
 		t.resync(n, r.now)
 	}
-	if t.set.OpaqueInterval < t.set.ResyncInterval && due(t.set.OpaqueInterval, n.opaqueAt, r.now) {
+	if r.now >= n.opaqueAt {
 		n.opaqueAt = past(t.set.OpaqueInterval, n.opaqueAt, r.now)
 		for i := range n.entries {
 			if e := &n.entries[i]; e.opaque() && !e.is(gone) {
@@ -168,21 +136,35 @@ func (r *Report) arrive(n *node) {
 	}
 }
 
-// whole reports whether the next hop is to get all of a node.
+// whole reports whether the next hop is to get all of a node: it asked for that, it is time
+// to, or it refused something for good.
 func (t *Table) whole(n *node, now time.Duration) bool {
-	return n.epoch != t.epoch.Load() || n.requests < t.requests.of(n.label) || due(t.set.ResyncInterval, n.resyncAt, now) || n.gaveUp && now >= n.retryAt
+	return now >= min(n.resyncAt, n.retryAt) || t.requests.since(n.asked, n.label)
 }
 
-// resync makes all series of a node dirty.
+// resync makes all series of a node dirty. What ended is so for the next hop too, unless it
+// has refused something for good.
 func (t *Table) resync(n *node, now time.Duration) {
-	t.noteResync(n, now)
-	n.markAll()
+	t.asked(n, now)
+	for i := range n.entries {
+		e := &n.entries[i]
+		if e.seen == unseen {
+			e.seen = (n.visit - 2) | 1 // that of the report before
+		}
+		if !e.is(gone) || n.retryAt != never && e.metric != 0 {
+			e.set(dirty)
+			e.unset(sending)
+		}
+	}
+	n.retryAt = never
 	n.markPending()
 }
 
-func (t *Table) noteResync(n *node, now time.Duration) {
-	n.epoch, n.requests = t.epoch.Load(), t.requests.count.Load()
-	if due(t.set.ResyncInterval, n.resyncAt, now) {
+// asked takes note that all of a node is on its way. The heartbeat goes with it: whoever has
+// the node from elsewhere may take it for silent.
+func (t *Table) asked(n *node, now time.Duration) {
+	n.asked, n.beatAt = t.requests.count.Load(), 0
+	if now >= n.resyncAt {
 		n.resyncAt = past(t.set.ResyncInterval, n.resyncAt, now)
 	}
 	t.resyncs.Add(1)
@@ -195,22 +177,18 @@ func (n *node) markPending() {
 	}
 }
 
-// due reports whether something is that is to be done at a time and after each
-// interval, 0 for never.
-func due(every, at, now time.Duration) bool { return every > 0 && now >= at }
-
-// past is the first time after now that lies whole intervals after at, so that a
-// node keeps its phase.
+// past is the first time after now that lies whole intervals after at, so that a node keeps
+// its phase.
 func past(every, at, now time.Duration) time.Duration { return at + every*(1+(now-at)/every) }
 
-// Observe compares a point with what is known of its series, and takes its value.
+// Observe compares a point with what is known of its series, and takes its value. A receiver
+// keeps the newest point, and would take all values of a clock that was set back for old. So
+// Observe gives such a point another time, with which it has to go on.
 //
-// A series that comes more than once in a report keeps its order: both go on, and so they
-// do from the next report. Two series whose keys collide look just like that, and so
-// neither is lost.
+// Points of one series in a report all go on, in order, and so they do from the next report.
+// Two series whose keys collide look just like that, and so neither is lost.
 func (r *Report) Observe(p *Point) Verdict {
 	n := r.node
-	r.stamp = 0
 	if n == nil {
 		return r.untracked()
 	}
@@ -220,16 +198,17 @@ func (r *Report) Observe(p *Point) Verdict {
 	}
 	r.cursor = i + 1
 	e := &n.entries[i]
-	again, doubted := e.seen == n.visit, n.doubted(e)
+	again, doubted := e.seen == n.visit, e.seen == unseen
 	e.seen = n.visit
 	if p.End {
 		return r.ended(e)
 	}
 	at := coarse(p.Time)
-	if setBack(e.time, at) {
-		at = r.restamp(e.time, at, p.Received)
+	if lag(e.time, at) > maxReorder {
+		p.restamp(e.time)
+		at = coarse(p.Time)
 	}
-	if e.hear(r.tick); older(e.time, at) {
+	if e.hear(r.ticks); older(e.time, at) {
 		r.table.stale.Add(1)
 		return Drop
 	}
@@ -241,11 +220,7 @@ func (r *Report) Observe(p *Point) Verdict {
 	if n.store(e, p, at); again {
 		e.set(repeated)
 	}
-	if !n.inline && !twice && !e.opaque() {
-		n.markPending()
-		return Drop
-	}
-	return r.send(i, e)
+	return r.news(i, twice)
 }
 
 // ended takes the end of a known series.
@@ -253,16 +228,21 @@ func (r *Report) ended(e *entry) Verdict {
 	if e.is(gone) && e.metric != 0 {
 		return Drop // the next hop has been told, or is to be
 	}
-	e.end(r.tick)
-	if e.metric == 0 {
+	if e.end(r.ticks); e.metric == 0 {
 		return Pass
 	}
 	r.node.markPending()
 	return Drop
 }
 
-// send has the message carry the entry at position i in a point of the report.
-func (r *Report) send(i int, e *entry) Verdict {
+// news is the verdict on a point whose value the entry at position i has now. It waits for
+// Pending, or the message has it in a point of the report.
+func (r *Report) news(i int, twice bool) Verdict {
+	e := &r.node.entries[i]
+	if !r.node.inline && !twice && !e.opaque() {
+		r.node.markPending()
+		return Drop
+	}
 	e.set(sending)
 	r.places = append(r.places, int32(i))
 	return Pass
@@ -276,28 +256,23 @@ func (r *Report) Add(p *Point, m *Metric, attrs []Attr) Verdict {
 	if m != nil {
 		size += nameSize(m, attrs)
 	}
-	if !r.reserve(size) && (!p.Heartbeat || !r.holdBeat(size)) {
+	if !r.reserve(size, p.Heartbeat) {
 		return r.untracked()
 	}
 	i := n.insert(p.Key)
 	e := &n.entries[i]
 	if m != nil {
-		e.metric, e.attrs = t.christen(&r.namer, n, m, attrs)
+		e.metric, e.attrs = r.namer.name(&t.metrics, n, m, attrs)
 	}
 	if e.metric == 0 {
 		t.unnamed.Add(1)
 	}
 	e.seen = n.visit
-	e.hear(r.tick)
-	t.series.Add(1)
-	if p.End {
+	if e.hear(r.ticks); p.End {
 		return r.ended(e)
 	}
-	if n.store(e, p, coarse(p.Time)); !n.inline && !e.opaque() {
-		n.markPending()
-		return Drop
-	}
-	return r.send(i, e)
+	n.store(e, p, coarse(p.Time))
+	return r.news(i, false)
 }
 
 // untracked is the verdict on a point that there is no room for.
@@ -319,25 +294,20 @@ func (r *Report) Drops() bool { return r.node == nil && r.table.set.DropOver }
 // Limit is the one that the last point or node was over.
 func (r *Report) Limit() Limit { return r.limit }
 
-// restamp returns the time of a point that is much older than its series: that
-// of receipt, or just after the state's where that is ahead of the clock here.
-// Where the clock here was set back too, the point's own stands.
-func (r *Report) restamp(state, at uint32, received uint64) uint32 {
-	now := coarse(received)
-	if now == 0 || setBack(state, now) {
-		return at
+// restamp gives a point that is much older than the state the time of receipt, or one just
+// after the state's where that is ahead of it. Where the clock here was set back too, the
+// point's own stands.
+func (p *Point) restamp(state uint32) {
+	now := coarse(p.Received)
+	ahead := lag(state, now)
+	if now == 0 || ahead > maxReorder {
+		return
 	}
-	r.stamp = received
-	if older(state, now) {
-		r.stamp += uint64(state-now+1) << timeShift
+	p.Time = p.Received
+	if ahead > 0 {
+		p.Time += uint64(ahead+1) << timeShift
 	}
-	return coarse(r.stamp)
 }
-
-// Stamp returns the time with which the point just observed has to go on, in Unix
-// nanoseconds, 0 for its own. A sender's clock may have been set back; a receiver, which
-// keeps the newest point, would take all of its values for old.
-func (r *Report) Stamp() uint64 { return r.stamp }
 
 // Lag is by how much the time of the open node's last report was before its heartbeat.
 func (r *Report) Lag() uint64 {
@@ -348,9 +318,8 @@ func (r *Report) Lag() uint64 {
 }
 
 // Heartbeat takes a heartbeat that another tier has of the open node, in Unix nanoseconds of
-// that tier's clock, which agrees with the one here or does not. It returns the node's last
-// heartbeat, 0 where that tier had none, whether this one is newer, and whether the clocks
-// agreed with the last one.
+// that tier's clock, and whether that agrees with the one here. It returns the node's last
+// heartbeat, 0 for none of that tier, whether this one is newer, and agrees of the last one.
 func (r *Report) Heartbeat(unixNano uint64, agrees bool) (last uint64, newer, agreed bool) {
 	n := r.node
 	if n == nil {
@@ -366,18 +335,15 @@ func (r *Report) Heartbeat(unixNano uint64, agrees bool) (last uint64, newer, ag
 // Facts are what a push holds of a node besides its series.
 type Facts struct {
 	// Time is that of the report by the node's own clock, and Beat when the first tier
-	// received it, both in Unix nanoseconds; a Beat of 0 stands for none that can be.
+	// received it, 0 for none that can be, both in Unix nanoseconds.
 	Time, Beat uint64
-	// Relayed is set for a report of another tier, which reduced it: a series that the
-	// report lacks is not gone. This holds for twice the TTL. After silence of half a TTL that
-	// tier may have forgotten series that ended: it forgets after a TTL.
+	// Relayed is set for a report of another tier, which reduced it: a series that the report
+	// lacks is not gone, for twice the TTL. After silence of half a TTL that tier may have
+	// forgotten series that ended.
 	Relayed bool
-	// Alive is set where the node itself reported, and not a gateway about it.
-	Alive bool
-	// Behind is by how much the newest time of the report, as the node had it, is before
-	// its receipt; only with Timed.
-	Behind time.Duration
-	Timed  bool
+	Alive   bool          // the node itself reported, and not a gateway about it
+	Behind  time.Duration // of the report's newest time before its receipt, with Timed only
+	Timed   bool
 }
 
 // Close ends the points of the open node. Emit and Done follow.
@@ -414,7 +380,7 @@ func (r *Report) Close(f Facts) {
 		return
 	}
 	n.scanned = r.ticks
-	if n.relayed = n.relayed && r.now-n.relayedAt < 2*ttl; !n.relayed {
+	if n.relayed = n.reduced(r.now, ttl); !n.relayed {
 		r.vanish(n)
 	}
 }
@@ -428,8 +394,8 @@ func (r *Report) vanish(n *node) {
 	}
 	for i := range n.entries {
 		e := &n.entries[i]
-		if e.seen != n.visit && uint64((r.tick-e.heard())&heardMask) > after && !e.is(gone) {
-			e.end(r.tick)
+		if e.seen != n.visit && e.age(r.ticks) > after && !e.is(gone) {
+			e.end(r.ticks)
 			n.markPending()
 		}
 	}

@@ -9,21 +9,20 @@ import "time"
 //
 //	Open, Known..., Close   for each node of the push
 //
-// Open takes the node's lock and Close gives it back. A series counts as reported with the
-// points that are known. Where another push of the node comes between, some points go on
-// that need not.
+// Open takes the node's lock and Close gives it back. Where another push of the node comes
+// between, some points go on that need not.
 type Skim struct {
 	table  *Table
 	id     uint64
 	now    time.Duration
-	tick   uint16
+	ticks  uint64
 	node   *node
 	cursor int // where in node.entries the next point is expected
 }
 
 // Skim starts to look at a push.
 func (t *Table) Skim(now time.Duration) Skim {
-	return Skim{table: t, id: t.lastID.Add(1), now: now, tick: uint16(t.ticks(now)) & heardMask}
+	return Skim{table: t, id: t.lastID.Add(1), now: now, ticks: t.ticks(now)}
 }
 
 // Open reports false, and no node is open, where the table does not have the node or the
@@ -33,14 +32,12 @@ func (s *Skim) Open(key NodeKey) bool {
 	if n == nil {
 		return false
 	}
-	_, paused := n.pace(s.now - n.heard)
-	if paused || s.table.whole(n, s.now) {
+	if n.pauses(s.now-n.heard) || s.table.whole(n, s.now) {
 		n.mu.Unlock()
 		return false
 	}
 	if n.owner != s.id {
-		// The report's visit is the next but one of what another Skim left.
-		n.owner, n.visit = s.id, n.visit+2
+		n.owner, n.visit = s.id, (n.visit|1)+1
 	}
 	s.node, s.cursor = n, 0
 	return true
@@ -59,15 +56,15 @@ func (s *Skim) Known(p *Point, may bool) bool {
 	}
 	s.cursor = i + 1
 	e, at := &n.entries[i], coarse(p.Time)
-	if e.seen == n.visit || e.seen == n.visit+1 || n.doubted(e) {
+	if e.seen == n.visit || e.seen == n.visit+1 || e.seen == unseen {
 		return false
 	}
 	e.seen = n.visit
-	if !may || e.metric == 0 || e.is(dirty|gone|repeated) || older(e.time, at) || setBack(e.time, at) || !n.serves(e, p) {
+	if !may || e.metric == 0 || e.is(dirty|gone|repeated) || lag(e.time, at) > 0 || !n.serves(e, p) {
 		return false
 	}
 	e.seen++ // the report's visit: it finds the series reported twice if another point is left
-	e.hear(s.tick)
+	e.hear(s.ticks)
 	e.setTime(at)
 	return true
 }

@@ -21,6 +21,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// lookup returns a node, nil for none.
+func (t *Table) lookup(key NodeKey) *node { return t.shard(key).nodes[key] }
+
 func newTable(edit ...func(*Settings)) *Table {
 	set := Settings{MaxNodes: 10, MaxSeries: 100, Rand: func(int64) int64 { return 0 }}
 	for _, e := range edit {
@@ -258,11 +261,13 @@ func TestStamp(t *testing.T) {
 			p.send(integer(1, 1))
 			m := p.begin(Point{Key: 1, Value: 2, Time: tt.at, Received: tt.received})
 			m.Accepted()
-			assert.InDelta(t, tt.want, m.Stamp(), float64(5*time.Millisecond))
 			if tt.want != 0 {
-				assert.Greater(t, m.Stamp(), unix(-1))
+				assert.InDelta(t, tt.want, m.has[1].Time, float64(5*time.Millisecond))
+				assert.Greater(t, m.has[1].Time, unix(-1))
 				assert.Equal(t, []Verdict{Pass}, m.verdicts)
 				assert.Zero(t, p.Stats().Stale)
+			} else if sent, ok := m.has[1]; ok {
+				assert.Contains(t, []uint64{tt.at, timeless - tt.at}, sent.Time)
 			}
 		})
 	}

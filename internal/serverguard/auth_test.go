@@ -49,9 +49,9 @@ func TestReadersAreAuthenticatedSomeAtATime(t *testing.T) {
 	cfg := confighttp.NewDefaultServerConfig()
 	cfg.NetAddr.Endpoint = "127.0.0.1:0"
 	cfg.Auth = configoptional.Some(confighttp.AuthConfig{Config: configauth.Config{AuthenticatorID: doorman}})
-	server, err := Listen(t.Context(), componenttest.NewNopTelemetrySettings(), "mine", "http", &cfg, 99)
+	server, err := StartReaders(t.Context(), host{componenttest.NewNopHost(), a}, componenttest.NewNopTelemetrySettings(), "mine", "http",
+		&cfg, nil, http.NotFoundHandler())
 	require.NoError(t, err)
-	require.NoError(t, server.ServeReaders(t.Context(), host{componenttest.NewNopHost(), a}, http.NotFoundHandler()))
 	get := func() int {
 		resp, err := http.Get("http://" + server.Addr().String())
 		if !assert.NoError(t, err) {
@@ -68,6 +68,29 @@ func TestReadersAreAuthenticatedSomeAtATime(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, get())
 	close(a.answer)
 	all.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	require.NoError(t, server.Shutdown(t.Context()))
+}
+
+// TestNamesOfReaders: where nobody is asked who they are, the server has some names only.
+func TestNamesOfReaders(t *testing.T) {
+	cfg := confighttp.NewDefaultServerConfig()
+	cfg.NetAddr.Endpoint = "127.0.0.1:0"
+	server, err := StartReaders(t.Context(), componenttest.NewNopHost(), componenttest.NewNopTelemetrySettings(), "mine", "http",
+		&cfg, []string{"gateway.example.com"}, http.NotFoundHandler())
+	require.NoError(t, err)
+	for name, want := range map[string]int{
+		"": http.StatusNotFound, "gateway.gpu.svc": http.StatusNotFound, "gateway.example.com:9464": http.StatusNotFound,
+		"evil.example.com": http.StatusMisdirectedRequest,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+server.Addr().String(), http.NoBody)
+		require.NoError(t, err)
+		req.Host = name
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		assert.NoError(t, resp.Body.Close())
+		assert.Equal(t, want, resp.StatusCode, name)
+	}
 	http.DefaultClient.CloseIdleConnections()
 	require.NoError(t, server.Shutdown(t.Context()))
 }

@@ -300,7 +300,7 @@ func TestUnaskedConnectionsEndWithTheServer(t *testing.T) {
 	}
 }
 
-// TestServer: TLS is above the guard, so that there is HTTP/2; Around is around all.
+// TestServer: TLS is above the guard, so that there is HTTP/2.
 func TestServer(t *testing.T) {
 	certified := httptest.NewTLSServer(nil)
 	defer certified.Close()
@@ -315,18 +315,12 @@ func TestServer(t *testing.T) {
 	}})
 	server, err := Listen(t.Context(), componenttest.NewNopTelemetrySettings(), "mine", "http", &cfg, 9)
 	require.NoError(t, err)
-	server.Around = func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header().Set("Around", r.Proto)
-			next.ServeHTTP(w, r)
-		})
-	}
 	require.NoError(t, server.Serve(t.Context(), componenttest.NewNopHost(), nil, http.NotFoundHandler()))
 	client := certified.Client()
 	resp, err := (&http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: client.Transport.(*http.Transport).TLSClientConfig}}).Get("https://" + server.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, "HTTP/2.0", resp.Header.Get("Around"))
+	assert.Equal(t, "HTTP/2.0", resp.Proto)
 
 	cfg.NetAddr.Endpoint = server.Addr().String()
 	_, err = Listen(t.Context(), componenttest.NewNopTelemetrySettings(), "mine", "http", &cfg, 9)

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/config/confighttp"
+	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
@@ -38,10 +39,6 @@ const IdleTimeout = 2 * time.Minute
 
 // Server is an HTTP server of ours.
 type Server struct {
-	// Around is put around all that answers, the Collector's own handlers too. Set it
-	// before Serve.
-	Around func(http.Handler) http.Handler
-
 	cfg     *confighttp.ServerConfig
 	set     component.TelemetrySettings
 	guard   *Guard
@@ -82,9 +79,6 @@ func (s *Server) Serve(ctx context.Context, host component.Host, extensions map[
 	if err != nil {
 		return errors.Join(err, s.ln.Close())
 	}
-	if s.Around != nil {
-		server.Handler = s.Around(server.Handler)
-	}
 	s.guard.watch(server)
 	s.http = server
 	s.serving.Go(func() {
@@ -93,6 +87,26 @@ func (s *Server) Serve(ctx context.Context, host component.Host, extensions map[
 		}
 	})
 	return nil
+}
+
+// StartReaders listens and serves what is there to be read. Where nobody is asked who they are,
+// the server has its endpoint's name and the allowed ones.
+func StartReaders(
+	ctx context.Context, host component.Host, set component.TelemetrySettings, name, key string,
+	cfg *confighttp.ServerConfig, allowed []string, handler http.Handler,
+) (*Server, error) {
+	server, err := Listen(ctx, set, name, key, cfg, Readers())
+	if err != nil {
+		return nil, err
+	}
+	if !cfg.Auth.HasValue() {
+		handler = webguard.Hosts(handler, append([]string{cfg.NetAddr.Endpoint}, allowed...)...)
+	}
+	if err := server.ServeReaders(ctx, host, handler); err != nil {
+		return nil, err
+	}
+	set.Logger.Info(name+" listens", zap.Stringer("endpoint", server.Addr()))
+	return server, nil
 }
 
 // ServeReaders is Serve for a server that is there to be read, with a bound before its

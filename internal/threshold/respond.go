@@ -113,11 +113,15 @@ func (c *Cluster) IngeroThreshold() (t float64, quorum, ok bool) {
 	return min(max(c.Wide.Threshold, IngeroMin), IngeroMax), c.Wide.QuorumMet, true
 }
 
-// RespondIngero appends Ingero's two headers, or none.
-func (c *Cluster) RespondIngero(dst []wire.Header, thresholdName, quorumName string) []wire.Header {
+// RespondIngero appends Ingero's two headers (pkg/contract of its agent), or none.
+func (c *Cluster) RespondIngero(dst []wire.Header, transport Transport) []wire.Header {
 	t, quorum, ok := c.IngeroThreshold()
 	if !ok {
 		return dst
+	}
+	thresholdName, quorumName := "Ingero-Threshold", "Ingero-Quorum-Met"
+	if transport == HTTP {
+		thresholdName, quorumName = "X-"+thresholdName, "X-"+quorumName
 	}
 	return append(dst, wire.Header{Name: thresholdName, Value: FormatNumber(t)}, wire.Header{Name: quorumName, Value: boolText(quorum)})
 }

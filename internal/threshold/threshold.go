@@ -126,8 +126,6 @@ type Push struct {
 
 // Server answers pushes. The extension is one, for a receiver that asks it directly.
 type Server interface {
-	// Serve says, at a receiver's start, that pushes will come.
-	Serve()
 	// Claim returns the cluster and node that a client claims: in headers, or the cluster
 	// in the query of the URL.
 	Claim(transport Transport, header func(name string) []string, query string) (cluster, node string)

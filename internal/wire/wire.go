@@ -5,7 +5,11 @@
 // nodes.
 package wire // import "github.com/gpu-collector/gpu-collector/internal/wire"
 
-import "context"
+import (
+	"context"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
 
 // Bounds of what crosses a trust boundary.
 const (
@@ -32,6 +36,22 @@ type Claim struct {
 	Tier bool
 	// Standing is set when the node asks how it stands.
 	Standing bool
+}
+
+// Headers are those of a push with the claim.
+func (c *Claim) Headers() (headers []Header) {
+	add := func(name, value string, said bool) {
+		if said {
+			headers = append(headers, Header{Name: name, Value: value})
+		}
+	}
+	groups, err := EncodeGroups(c.Groups)
+	add(gpusemconv.HeaderCluster, c.Cluster, ValidName(c.Cluster))
+	add(gpusemconv.HeaderNode, c.Node, c.Node != "")
+	add(gpusemconv.HeaderTier, "true", c.Tier)
+	add(gpusemconv.HeaderStanding, Yes, c.Standing)
+	add(gpusemconv.HeaderGroup, groups, err == nil && groups != "")
+	return headers
 }
 
 // Yes is true as a boolean of RFC 9651.

@@ -4,12 +4,12 @@ package diffprocessor // import "github.com/gpu-collector/gpu-collector/processo
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 )
 
 const (
@@ -85,38 +85,22 @@ func createDefaultConfig() component.Config {
 
 // Validate implements xconfmap.Validator: it reports every mistake but those of `deadbands`.
 func (c *Config) Validate() error {
-	var errs []error
-	if c.Table == (component.ID{}) {
-		errs = append(errs, errors.New("`table` is not set: must be the exposition extension that keeps the last values"))
-	}
-	switch c.Forward {
-	case ForwardChanges:
-	case ForwardAll:
-		if c.FlushInterval != 0 || c.ThresholdExtension != nil {
-			errs = append(errs, errors.New("`forward` is \"all\": `flush_interval` and `threshold_extension` are for changes"))
-		}
-	default:
-		errs = append(errs, fmt.Errorf("`forward` is %q: must be %q or %q", c.Forward, ForwardChanges, ForwardAll))
-	}
-	if c.FlushInterval != 0 && c.FlushInterval < minFlush {
-		errs = append(errs, fmt.Errorf("`flush_interval` is %v: must be at least %v, or 0 for none", c.FlushInterval, minFlush))
-	}
-	if c.MaxBatchBytes < minBatchBytes {
-		errs = append(errs, fmt.Errorf("`max_batch_bytes` is %d: must be at least %d, the size of a report of a few GPUs", c.MaxBatchBytes, minBatchBytes))
-	}
-	if c.ResyncInterval < 0 {
-		errs = append(errs, fmt.Errorf("`resync_interval` is %v: must be positive, or 0 for never", c.ResyncInterval))
-	}
-	if c.HeartbeatInterval < 0 {
-		errs = append(errs, fmt.Errorf("`heartbeat_interval` is %v: must be positive, or 0 for one with each report", c.HeartbeatInterval))
-	}
-	if c.VanishedAfter < 0 {
-		errs = append(errs, fmt.Errorf("`vanished_after` is %v: must be positive, or 0 for never", c.VanishedAfter))
-	}
-	if c.OverLimit != OverLimitDrop && c.OverLimit != OverLimitForward {
-		errs = append(errs, fmt.Errorf("`over_limit` is %q: must be %q or %q", c.OverLimit, OverLimitDrop, OverLimitForward))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake.If(c.Table == component.ID{}, "`table` is not set: must be the exposition extension that keeps the last values"),
+		mistake.If(c.Forward != ForwardChanges && c.Forward != ForwardAll,
+			"`forward` is %q: must be %q or %q", c.Forward, ForwardChanges, ForwardAll),
+		mistake.If(c.Forward == ForwardAll && (c.FlushInterval != 0 || c.ThresholdExtension != nil),
+			"`forward` is \"all\": `flush_interval` and `threshold_extension` are for changes"),
+		mistake.If(c.FlushInterval != 0 && c.FlushInterval < minFlush,
+			"`flush_interval` is %v: must be at least %v, or 0 for none", c.FlushInterval, minFlush),
+		mistake.If(c.MaxBatchBytes < minBatchBytes,
+			"`max_batch_bytes` is %d: must be at least %d, the size of a report of a few GPUs", c.MaxBatchBytes, minBatchBytes),
+		mistake.If(c.ResyncInterval < 0, "`resync_interval` is %v: must be positive, or 0 for never", c.ResyncInterval),
+		mistake.If(c.HeartbeatInterval < 0,
+			"`heartbeat_interval` is %v: must be positive, or 0 for one with each report", c.HeartbeatInterval),
+		mistake.If(c.VanishedAfter < 0, "`vanished_after` is %v: must be positive, or 0 for never", c.VanishedAfter),
+		mistake.If(c.OverLimit != OverLimitDrop && c.OverLimit != OverLimitForward,
+			"`over_limit` is %q: must be %q or %q", c.OverLimit, OverLimitDrop, OverLimitForward))
 }
 
 // settings are what the processor says of its table.

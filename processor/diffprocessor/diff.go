@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/gauge"
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
@@ -50,24 +51,16 @@ func newProcessor(cfg *Config, set processor.Settings, next consumer.Metrics) (*
 	return &diffProcessor{id: set.ID, cfg: cfg, next: next, telemetry: tb, logger: set.Logger}, nil
 }
 
-// gauge is a figure that is read when metrics are collected.
-func gauge(figure func() int64) metric.Int64Callback {
-	return func(_ context.Context, o metric.Int64Observer) error {
-		o.Observe(figure())
-		return nil
-	}
-}
-
 func (p *diffProcessor) observeTable() error {
 	table := p.engine.Table
 	read := func(figure func(lastvalue.Stats) int64) metric.Int64Callback {
-		return gauge(func() int64 { return figure(table.Stats()) })
+		return gauge.Of(func() int64 { return figure(table.Stats()) })
 	}
 	return errors.Join(
-		p.telemetry.RegisterProcessorDiffBytesCallback(gauge(table.Bytes)),
+		p.telemetry.RegisterProcessorDiffBytesCallback(gauge.Of(table.Bytes)),
 		p.telemetry.RegisterProcessorDiffNodesCallback(read(func(s lastvalue.Stats) int64 { return s.Nodes })),
-		p.telemetry.RegisterProcessorDiffNodesReportingCallback(gauge(func() int64 { n, _ := table.Counts(p.engine.Time()); return n })),
-		p.telemetry.RegisterProcessorDiffNodesPendingCallback(gauge(func() int64 { _, n := table.Counts(p.engine.Time()); return n })),
+		p.telemetry.RegisterProcessorDiffNodesReportingCallback(gauge.Of(func() int64 { n, _ := table.Counts(p.engine.Time()); return n })),
+		p.telemetry.RegisterProcessorDiffNodesPendingCallback(gauge.Of(func() int64 { _, n := table.Counts(p.engine.Time()); return n })),
 		p.telemetry.RegisterProcessorDiffSeriesCallback(read(func(s lastvalue.Stats) int64 { return s.Series })),
 		p.telemetry.RegisterProcessorDiffStalePointsCallback(read(func(s lastvalue.Stats) int64 { return s.Stale })),
 		p.telemetry.RegisterProcessorDiffUnnamedSeriesCallback(read(func(s lastvalue.Stats) int64 { return s.Unnamed })),
@@ -142,8 +135,8 @@ func (p *diffProcessor) ConsumeMetrics(ctx context.Context, md pmetric.Metrics) 
 	if counts.Ahead > 0 {
 		p.telemetry.ProcessorDiffAheadPoints.Add(ctx, counts.Ahead)
 	}
-	for i := range counts.Over {
-		p.over(ctx, &counts.Over[i])
+	for over, points := range counts.Over {
+		p.over(ctx, over, points)
 	}
 	return err
 }
@@ -160,10 +153,10 @@ func (p *diffProcessor) send(ctx context.Context, m otlp.Message) error {
 }
 
 // over counts points that were dropped for want of room, and says so now and then.
-func (p *diffProcessor) over(ctx context.Context, over *otlp.Over) {
+func (p *diffProcessor) over(ctx context.Context, over otlp.Over, points int64) {
 	cluster, tell := p.short.Note(over.Cluster, p.engine.Now())
 	key := over.Limit.String()
-	p.telemetry.ProcessorDiffOverLimitPoints.Add(ctx, over.Points, metric.WithAttributeSet(attribute.NewSet(
+	p.telemetry.ProcessorDiffOverLimitPoints.Add(ctx, points, metric.WithAttributeSet(attribute.NewSet(
 		attribute.String("cluster", cluster), attribute.String("limit", key),
 	)))
 	if tell {

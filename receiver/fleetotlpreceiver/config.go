@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
@@ -128,28 +128,28 @@ func createDefaultConfig() component.Config {
 func (c *Config) Validate() error {
 	grpc, http := c.Protocols.GRPC.Get(), c.Protocols.HTTP.Get()
 	return errors.Join(
-		mistake(grpc == nil && http == nil, "`protocols` is empty: must have `grpc`, `http` or both"),
-		mistake(grpc != nil && len(grpc.Middlewares) > 0,
+		mistake.If(grpc == nil && http == nil, "`protocols` is empty: must have `grpc`, `http` or both"),
+		mistake.If(grpc != nil && len(grpc.Middlewares) > 0,
 			"`protocols::grpc::middlewares` is set: a middleware's interceptors of unary calls would not run here. "+
 				"Name straggler_threshold as `threshold_extension`, and use the otlp receiver for other middlewares"),
-		mistake(http != nil && (http.MetricsURLPath == http.LogsURLPath ||
+		mistake.If(http != nil && (http.MetricsURLPath == http.LogsURLPath ||
 			http.LogsURLPath == http.TracesURLPath || http.TracesURLPath == http.MetricsURLPath),
 			"`protocols::http` has one path for two signals: `metrics_url_path`, `logs_url_path` and `traces_url_path` must differ"),
-		mistake(c.MaxConnections < 0, "`max_connections` is %d: must be positive, or 0 for a part of the memory", c.MaxConnections))
+		mistake.If(c.MaxConnections < 0, "`max_connections` is %d: must be positive, or 0 for a part of the memory", c.MaxConnections))
 }
 
 // Validate implements xconfmap.Validator.
 func (c *Identity) Validate() error {
 	name := func(key, value string) error {
-		return mistake(value != "" && !wire.ValidName(value),
+		return mistake.If(value != "" && !wire.ValidName(value),
 			"`%s` is %q: must be 1 to %d printable ASCII characters", key, value, wire.MaxNameLength)
 	}
 	return errors.Join(
-		mistake(c.Cluster != "" && c.Rule != clientidentity.Rule{},
+		mistake.If(c.Cluster != "" && c.Rule != clientidentity.Rule{},
 			"`cluster` is set beside `cluster_auth_attribute` or `node_auth_attribute`: must be either the names or the attributes that hold them"),
-		mistake(c.Cluster == "" && c.Node != "", "`node` is set without `cluster`: must go with the name of its cluster"),
+		mistake.If(c.Cluster == "" && c.Node != "", "`node` is set without `cluster`: must go with the name of its cluster"),
 		name("cluster", c.Cluster), name("node", c.Node),
-		mistake(c.Foreign != foreignRefuse && c.Foreign != foreignOverwrite,
+		mistake.If(c.Foreign != foreignRefuse && c.Foreign != foreignOverwrite,
 			"`foreign` is %q: must be %q or %q", c.Foreign, foreignRefuse, foreignOverwrite))
 }
 
@@ -165,21 +165,13 @@ func (c *Identity) of(ctx context.Context) (clientidentity.Identity, error) {
 func (c *Admission) Validate() error {
 	lo, hi := c.RetryAfter.Min, c.RetryAfter.Max
 	return errors.Join(
-		mistake(c.MaxConcurrent < 1, "`max_concurrent` is %d: must be at least 1", c.MaxConcurrent),
-		mistake(c.MaxBytes != 0 && c.MaxBytes < 1<<20, "`max_bytes` is %d: must be at least 1048576, or 0 for half of the memory", c.MaxBytes),
-		mistake(!(c.ClusterShare > 0 && c.ClusterShare <= 1), "`cluster_share` is %v: must be in (0,1]", c.ClusterShare), // also NaN
-		mistake(c.ReceiveTimeout < time.Second || c.ReceiveTimeout > 5*time.Minute,
+		mistake.If(c.MaxConcurrent < 1, "`max_concurrent` is %d: must be at least 1", c.MaxConcurrent),
+		mistake.If(c.MaxBytes != 0 && c.MaxBytes < 1<<20, "`max_bytes` is %d: must be at least 1048576, or 0 for half of the memory", c.MaxBytes),
+		mistake.If(!(c.ClusterShare > 0 && c.ClusterShare <= 1), "`cluster_share` is %v: must be in (0,1]", c.ClusterShare), // also NaN
+		mistake.If(c.ReceiveTimeout < time.Second || c.ReceiveTimeout > 5*time.Minute,
 			"`receive_timeout` is %s: must be in [1s,5m]", c.ReceiveTimeout),
-		mistake(lo < time.Second || hi < lo || hi > time.Minute || lo%time.Second != 0 || hi%time.Second != 0,
+		mistake.If(lo < time.Second || hi < lo || hi > time.Minute || lo%time.Second != 0 || hi%time.Second != 0,
 			"`retry_after` is %s to %s: `min` and `max` must be whole seconds in [1s,1m], and `max` not less than `min`", lo, hi))
-}
-
-// mistake is the error of a key, nil where there is none.
-func mistake(made bool, format string, args ...any) error {
-	if !made {
-		return nil
-	}
-	return fmt.Errorf(format, args...)
 }
 
 // MemoryBytes implements memorybudget.Holder: what all pushes share.

@@ -7,12 +7,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componentstatus"
-	"go.opentelemetry.io/collector/config/configgrpc"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -26,7 +23,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 )
 
-func (r *fleetReceiver) startGRPC(ctx context.Context, host component.Host) error {
+func (r *fleetReceiver) startGRPC(ctx context.Context, host component.Host) (err error) {
 	cfg, extensions := r.cfg.Protocols.GRPC.Get(), host.GetExtensions()
 	if cfg == nil {
 		return nil
@@ -36,15 +33,8 @@ func (r *fleetReceiver) startGRPC(ctx context.Context, host component.Host) erro
 	}
 	// Unfinished header blocks may take half of the memory: each agent of a fleet holds a connection.
 	most := cmp.Or(r.cfg.MaxConnections, serverguard.Connections(50, serverguard.GRPCBytes))
-	guard, err := serverguard.New(r.set.TelemetrySettings, r.set.ID.String()+"/grpc", most)
-	if err != nil {
-		return err
-	}
-	options := []configgrpc.ToServerOption{configgrpc.WithGrpcServerOption(grpc.ForceServerCodecV2(codec{}))}
-	for _, o := range guard.ServerOptions() {
-		options = append(options, configgrpc.WithGrpcServerOption(o))
-	}
-	if r.grpc, err = cfg.ToServer(ctx, extensions, r.set.TelemetrySettings, options...); err != nil {
+	if r.grpc, err = serverguard.ListenGRPC(ctx, extensions, r.set.TelemetrySettings, r.set.ID.String()+"/grpc", "protocols::grpc",
+		cfg, most, grpc.ForceServerCodecV2(codec{})); err != nil {
 		return err
 	}
 	largest := cmp.Or(cfg.MaxRecvMsgSizeMiB, 4) << 20 // as gRPC has it
@@ -59,16 +49,8 @@ func (r *fleetReceiver) startGRPC(ctx context.Context, host component.Host) erro
 			}},
 		}, struct{}{})
 	}
-	ln, err := cfg.NetAddr.Listen(ctx)
-	if err != nil {
-		return fmt.Errorf("`protocols::grpc::endpoint` %s cannot be listened on: %w", cfg.NetAddr.Endpoint, err)
-	}
-	r.set.Logger.Info("OTLP/gRPC is served", zap.String("endpoint", ln.Addr().String()))
-	r.serving.Go(func() {
-		if err := r.grpc.Serve(guard.Listener(ln)); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			componentstatus.ReportStatus(host, componentstatus.NewPermanentErrorEvent(err))
-		}
-	})
+	r.grpc.Start(host)
+	r.set.Logger.Info("OTLP/gRPC is served", zap.Stringer("endpoint", r.grpc.Addr()))
 	return nil
 }
 

@@ -13,9 +13,9 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/klauspost/compress/gzip"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/consumer/consumererror"
@@ -53,24 +53,14 @@ func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) (err
 		&cfg.ServerConfig, cmp.Or(r.cfg.MaxConnections, serverguard.Connections(20, serverguard.HTTPBytes))); err != nil {
 		return err
 	}
-	r.http.Around = plainEncoding
-	if err = r.http.Serve(ctx, host, extensions, handler, confighttp.WithErrorHandler(r.writeError)); err == nil {
+	// RFC 9110 (8.4.1) has two more names, which the Collector would refuse.
+	err = r.http.Serve(ctx, host, extensions, handler, confighttp.WithErrorHandler(r.writeError),
+		confighttp.WithDecoder("identity", func(body io.ReadCloser) (io.ReadCloser, error) { return body, nil }),
+		confighttp.WithDecoder("x-gzip", func(body io.ReadCloser) (io.ReadCloser, error) { return gzip.NewReader(body) }))
+	if err == nil {
 		r.set.Logger.Info("OTLP/HTTP is served", zap.String("endpoint", r.http.Addr().String()))
 	}
 	return err
-}
-
-// plainEncoding reads what RFC 9110 (8.4.1) lets Content-Encoding be: any case, x-gzip for
-// gzip, and identity, which the Collector would refuse, for none.
-func plainEncoding(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		encoding := strings.ToLower(strings.TrimSpace(req.Header.Get("Content-Encoding")))
-		if plain, known := map[string]string{"identity": "", "x-gzip": "gzip"}[encoding]; known {
-			encoding = plain
-		}
-		req.Header.Set("Content-Encoding", encoding)
-		next.ServeHTTP(w, req)
-	})
 }
 
 func (r *fleetReceiver) post(w http.ResponseWriter, req *http.Request, s *signal) {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer"
@@ -16,11 +15,11 @@ import (
 	"go.opentelemetry.io/collector/receiver/receiverhelper"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/admission"
+	"github.com/gpu-collector/gpu-collector/internal/gauge"
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
@@ -49,9 +48,8 @@ type fleetReceiver struct {
 	engine  *otlp.Engine     // nil without `table`
 	buffers sync.Pool        // of *bytes.Buffer
 
-	grpc    *grpc.Server
-	http    *serverguard.Server
-	serving sync.WaitGroup
+	grpc *serverguard.GRPCServer
+	http *serverguard.Server
 
 	pipelines int // that have not started
 	end       sync.Once
@@ -78,19 +76,12 @@ func newReceiver(set receiver.Settings, cfg *Config) (*fleetReceiver, error) {
 			return nil, err
 		}
 	}
-	// The figures of the limiter are read when somebody reads them. Without the receiver's id
-	// one of several would take the place of the others.
-	gauge := func(figure func() int64) metric.Int64Callback {
-		return func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(figure(), metric.WithAttributes(r.id))
-			return nil
-		}
-	}
+	id := metric.WithAttributes(r.id) // or one of several receivers would take the place of the others
 	return r, errors.Join(
-		r.telemetry.RegisterReceiverFleetOtlpPermitsInUseCallback(gauge(func() int64 { n, _ := r.limiter.InUse(); return int64(n) })),
-		r.telemetry.RegisterReceiverFleetOtlpPermitsLimitCallback(gauge(func() int64 { return int64(r.cfg.Admission.MaxConcurrent) })),
-		r.telemetry.RegisterReceiverFleetOtlpBytesInUseCallback(gauge(func() int64 { _, n := r.limiter.InUse(); return n })),
-		r.telemetry.RegisterReceiverFleetOtlpBytesLimitCallback(gauge(func() int64 { return bytesLimit })),
+		tb.RegisterReceiverFleetOtlpPermitsInUseCallback(gauge.Of(func() int64 { n, _ := r.limiter.InUse(); return int64(n) }, id)),
+		tb.RegisterReceiverFleetOtlpPermitsLimitCallback(gauge.Of(func() int64 { return int64(a.MaxConcurrent) }, id)),
+		tb.RegisterReceiverFleetOtlpBytesInUseCallback(gauge.Of(func() int64 { _, n := r.limiter.InUse(); return n }, id)),
+		tb.RegisterReceiverFleetOtlpBytesLimitCallback(gauge.Of(func() int64 { return bytesLimit }, id)),
 	)
 }
 
@@ -100,7 +91,6 @@ func (r *fleetReceiver) start(ctx context.Context, host component.Host) (err err
 		if r.answers, err = hostextension.Find[threshold.Server](host, "threshold_extension", "straggler_threshold", *id); err != nil {
 			return err
 		}
-		r.answers.Serve()
 	}
 	if id := r.cfg.Table; id != nil && r.metrics != nil {
 		tables, err := hostextension.Find[otlp.Owner](host, "table", "exposition", *id)
@@ -124,12 +114,7 @@ func (r *fleetReceiver) queue(extensions map[component.ID]component.Component, i
 
 func (r *fleetReceiver) shutdown(ctx context.Context) error {
 	err := r.http.Shutdown(ctx)
-	if r.grpc != nil {
-		late := time.AfterFunc(r.cfg.Admission.ReceiveTimeout, r.grpc.Stop)
-		r.grpc.GracefulStop()
-		late.Stop()
-	}
-	r.serving.Wait()
+	r.grpc.Shutdown(r.cfg.Admission.ReceiveTimeout)
 	r.telemetry.Shutdown()
 	return err
 }

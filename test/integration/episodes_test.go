@@ -248,7 +248,8 @@ func TestAnEpisodeIsToldFromItsBeginningToItsEnd(t *testing.T) {
 	assert.Equal(t, "moved", attribute(end, "gpu.straggler.cause"))
 	assert.InDelta(t, end.Timestamp().AsTime().Sub(since).Seconds(), attribute(end, "gpu.straggler.duration"), 1)
 	eventually(t, "the agent agrees", func() bool {
-		return scrape(t, ap.prom).is(0, "gpu_agent_straggler", labels{"host_name": "n5"})
+		// The series of the job before are there until `metric_expiration`.
+		return scrape(t, ap.prom).is(0, "gpu_agent_straggler", labels{"host_name": "n5", "gpu_job_id": "other"})
 	})
 
 	assert.Equal(t, []string{"node onset", "node severity", "node end"}, store.phases())

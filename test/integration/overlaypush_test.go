@@ -274,7 +274,7 @@ func (p *pushed) restart() {
 	p.power = 300
 	p.lost["n2/GPU-0"] = true
 	p.while("the GPU's series have ended at the gateway", func() bool { return !ofLost(p.exposed()) })
-	p.gateway.waitLog(1, "last values are held until it takes them")
+	p.gateway.waitLog(1, "last values wait until it takes them")
 	p.server.Start()
 	eventually(p.t, "the server has the last values", func() bool {
 		return len(p.ask("hw_power_watts == 300")) == pushedNodes*pushedGPUs-2 && !ofLost(p.ask("hw_power_watts"))

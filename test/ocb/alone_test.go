@@ -56,7 +56,7 @@ var rooms = map[string][]string{
 // shared are small: names on the wire, texts of numbers, the catalogue of
 // readings, time, one instance for several users, and the tenants' rule to share a bound.
 // The straggler engine is not among them.
-var shared = []string{"fairshare", "gpusemconv", "promtext", "reading", "sharedinstance", "unjudged", "wire"}
+var shared = []string{"fairshare", "gauge", "gpusemconv", "mistake", "promtext", "reading", "sharedinstance", "unjudged", "wire"}
 
 // components are the directories of this module's components.
 func components(t *testing.T) []string {

@@ -15,23 +15,25 @@ import (
 // of 2^-64, and then until the next change or resync.
 type content uint64
 
-func (c *content) add(n uint64)    { *c = content(lastvalue.Mix(uint64(*c), n)) }
 func (c *content) float(x float64) { c.add(math.Float64bits(x)) }
 
-// optional tells an absent value from any that is there.
-func (c *content) optional(has bool, x float64) {
-	c.add(boolBit(has))
-	if has {
-		c.float(x)
+func (c *content) add(numbers ...uint64) {
+	for _, n := range numbers {
+		*c = content(lastvalue.Mix(uint64(*c), n))
 	}
 }
+
+// optional tells an absent value, which reads as 0, from one that is there.
+func (c *content) optional(has bool, x float64) { c.add(boolBit(has), math.Float64bits(x)) }
 
 func (c *content) counts(s pcommon.UInt64Slice) {
 	c.add(uint64(s.Len()))
-	for i := range s.Len() {
-		c.add(s.At(i))
+	for _, n := range s.All() {
+		c.add(n)
 	}
 }
+
+func (c *content) value() value { return value{kind: lastvalue.KindHash, bits: uint64(*c)} }
 
 func histogramValue(dp pmetric.HistogramDataPoint) value {
 	var c content
@@ -40,39 +42,33 @@ func histogramValue(dp pmetric.HistogramDataPoint) value {
 	c.optional(dp.HasMin(), dp.Min())
 	c.optional(dp.HasMax(), dp.Max())
 	c.counts(dp.BucketCounts())
-	bounds := dp.ExplicitBounds()
-	c.add(uint64(bounds.Len()))
-	for i := range bounds.Len() {
-		c.float(bounds.At(i))
+	for _, bound := range dp.ExplicitBounds().All() {
+		c.float(bound)
 	}
-	return value{kind: lastvalue.KindHash, bits: uint64(c)}
+	return c.value()
 }
 
 func exponentialValue(dp pmetric.ExponentialHistogramDataPoint) value {
 	var c content
-	c.add(dp.Count())
+	c.add(dp.Count(), dp.ZeroCount(), uint64(dp.Scale()))
 	c.optional(dp.HasSum(), dp.Sum())
 	c.optional(dp.HasMin(), dp.Min())
 	c.optional(dp.HasMax(), dp.Max())
-	c.add(uint64(uint32(dp.Scale())))
-	c.add(dp.ZeroCount())
 	c.float(dp.ZeroThreshold())
-	c.add(uint64(uint32(dp.Positive().Offset())))
-	c.counts(dp.Positive().BucketCounts())
-	c.add(uint64(uint32(dp.Negative().Offset())))
-	c.counts(dp.Negative().BucketCounts())
-	return value{kind: lastvalue.KindHash, bits: uint64(c)}
+	for _, half := range [...]pmetric.ExponentialHistogramDataPointBuckets{dp.Positive(), dp.Negative()} {
+		c.add(uint64(half.Offset()))
+		c.counts(half.BucketCounts())
+	}
+	return c.value()
 }
 
 func summaryValue(dp pmetric.SummaryDataPoint) value {
 	var c content
 	c.add(dp.Count())
 	c.float(dp.Sum())
-	quantiles := dp.QuantileValues()
-	c.add(uint64(quantiles.Len()))
-	for i := range quantiles.Len() {
-		c.float(quantiles.At(i).Quantile())
-		c.float(quantiles.At(i).Value())
+	for _, q := range dp.QuantileValues().All() {
+		c.float(q.Quantile())
+		c.float(q.Value())
 	}
-	return value{kind: lastvalue.KindHash, bits: uint64(c)}
+	return c.value()
 }

@@ -60,10 +60,10 @@ func appendHeartbeat(rm pmetric.ResourceMetrics, at pcommon.Timestamp) {
 type writer struct {
 	rm     pmetric.ResourceMetrics
 	scope  pmetric.ScopeMetrics
-	metric pmetric.Metric
-	last   lastvalue.Metric // that metric is of
-	open   bool             // another point may go there
-	bytes  int              // about as many as OTLP takes, 0 before the first point
+	points pmetric.NumberDataPointSlice // of the metric at hand
+	last   lastvalue.Metric             // that they are of
+	open   bool                         // another point may go there
+	bytes  int                          // about as many as OTLP takes, 0 before the first point
 }
 
 // overhead is about what OTLP takes for a point, a metric or a scope besides its texts.
@@ -75,20 +75,11 @@ const overhead = 40
 // after such a point in the same metric.
 func (w *writer) point(s *lastvalue.Series) {
 	if !w.open || s.Gone || s.Metric != w.last {
-		w.begin(&s.Metric)
+		w.begin(s)
 	}
 	w.open = !s.Gone
-	switch s.Metric.Type {
-	case lastvalue.TypeGauge:
-		putNumber(w.metric.Gauge().DataPoints().AppendEmpty(), s)
-	case lastvalue.TypeSum:
-		putNumber(w.metric.Sum().DataPoints().AppendEmpty(), s)
-	case lastvalue.TypeHistogram:
-		put(w.metric.Histogram().DataPoints().AppendEmpty(), s)
-	case lastvalue.TypeExponentialHistogram:
-		put(w.metric.ExponentialHistogram().DataPoints().AppendEmpty(), s)
-	case lastvalue.TypeSummary:
-		put(w.metric.Summary().DataPoints().AppendEmpty(), s)
+	if s.Metric.Type <= lastvalue.TypeSum {
+		putNumber(w.points.AppendEmpty(), s)
 	}
 	w.bytes += overhead
 	for i := range s.Attrs {
@@ -96,8 +87,10 @@ func (w *writer) point(s *lastvalue.Series) {
 	}
 }
 
-// begin writes a metric without points.
-func (w *writer) begin(of *lastvalue.Metric) {
+// begin writes the metric of a series, with the end of one that is no number: others of those
+// the table cannot make.
+func (w *writer) begin(s *lastvalue.Series) {
+	of := &s.Metric
 	if w.bytes == 0 || of.ScopeName != w.last.ScopeName || of.ScopeVersion != w.last.ScopeVersion {
 		w.scope = w.rm.ScopeMetrics().AppendEmpty()
 		w.scope.Scope().SetName(of.ScopeName)
@@ -111,18 +104,21 @@ func (w *writer) begin(of *lastvalue.Metric) {
 	const cumulative = pmetric.AggregationTemporalityCumulative
 	switch of.Type {
 	case lastvalue.TypeGauge:
-		m.SetEmptyGauge()
+		w.points = m.SetEmptyGauge().DataPoints()
 	case lastvalue.TypeSum:
 		m.SetEmptySum().SetAggregationTemporality(cumulative)
 		m.Sum().SetIsMonotonic(of.Monotonic)
+		w.points = m.Sum().DataPoints()
 	case lastvalue.TypeHistogram:
 		m.SetEmptyHistogram().SetAggregationTemporality(cumulative)
+		put(m.Histogram().DataPoints().AppendEmpty(), s)
 	case lastvalue.TypeExponentialHistogram:
 		m.SetEmptyExponentialHistogram().SetAggregationTemporality(cumulative)
+		put(m.ExponentialHistogram().DataPoints().AppendEmpty(), s)
 	case lastvalue.TypeSummary:
-		m.SetEmptySummary()
+		put(m.SetEmptySummary().DataPoints().AppendEmpty(), s)
 	}
-	w.metric, w.last = m, *of
+	w.last = *of
 	w.bytes += overhead + len(of.Name) + len(of.Unit) + len(of.Description)
 }
 

@@ -144,35 +144,6 @@ func first(md pmetric.Metrics) pmetric.NumberDataPoint {
 	return md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0)
 }
 
-// What goes on of each type: all, and then what changed and the deltas.
-func TestEachTypeIsCompared(t *testing.T) {
-	for _, collect := range []bool{false, true} {
-		s := newTier(func(set *lastvalue.Settings) { set.Collect = collect })
-		points := mixed("", "n").DataPointCount()
-		md, counts, err := s.push(mixed("", "n"))
-		require.NoError(t, err)
-		assert.EqualValues(t, points, counts.Received)
-		if collect {
-			assert.Equal(t, points-3, md.DataPointCount(), "without gauge, sum and end")
-			s.flush(1<<20, nil)
-			assert.Equal(t, 3+1, s.got[0].Metrics.DataPointCount(), "and a heartbeat")
-		} else {
-			assert.Equal(t, points+1, md.DataPointCount())
-			assert.EqualValues(t, 1, s.got[0].Markers)
-		}
-		md, _, err = s.push(mixed("", "n"))
-		require.NoError(t, err)
-		names := map[string]bool{}
-		for _, sm := range md.ResourceMetrics().At(0).ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
-				names[m.Name()] = true
-			}
-		}
-		delete(names, gpusemconv.MetricNodeHeartbeat)
-		assert.Equal(t, map[string]bool{"m5": true, "m6": true, "m7": true, "m8": true}, names, "the deltas, and what nobody knows")
-	}
-}
-
 // A point of the table is that of the report, in all that a receiver can see.
 func TestWhatIsMadeOfTheTable(t *testing.T) {
 	s := newTier(collecting)
@@ -285,22 +256,56 @@ func TestTimesOfAClockThatWasSetBackBecomeTheTimeOfReceipt(t *testing.T) {
 	assert.Zero(t, s.Table.Stats().Stale)
 }
 
-// TestARelayedHeartbeatIsNotToCome: the tier below may have a wrong clock, too.
-func TestARelayedHeartbeatIsNotToCome(t *testing.T) {
-	for name, set := range map[string]func(pmetric.NumberDataPoint){
-		"int":    func(dp pmetric.NumberDataPoint) { dp.SetIntValue(epoch.Unix() + 121) },
-		"double": func(dp pmetric.NumberDataPoint) { dp.SetDoubleValue(float64(epoch.Unix()) * 2) },
+// byTier is a report of the node "n" from a tier that received it at a time.
+func byTier(at time.Time, values ...float64) pmetric.Metrics {
+	md := report("", "n", at, values...)
+	appendHeartbeat(md.ResourceMetrics().At(0), pcommon.NewTimestampFromTime(at))
+	return md
+}
+
+// A heartbeat that waited at a tier whose clock agreed before keeps its time. One of a tier
+// whose clock is off gets the time of receipt.
+func TestALateHeartbeatIsNotOfAWrongClock(t *testing.T) {
+	const late = 5 * time.Minute
+	for name, tt := range map[string]struct{ behind, want []time.Duration }{
+		"it waited":             {[]time.Duration{0, late, 0}, []time.Duration{0, late, 0}},
+		"the clock is off":      {[]time.Duration{late, late, late}, []time.Duration{late, 0, 0}}, // nobody knows of the first
+		"the clock is ahead":    {[]time.Duration{-late, -late}, []time.Duration{0, 0}},
+		"the clock was set off": {[]time.Duration{0, late, late}, []time.Duration{0, late, 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newTier(collecting)
-			md := report("", "n", epoch)
-			appendHeartbeat(md.ResourceMetrics().At(0), pcommon.NewTimestampFromTime(s.Now()))
-			set(md.ResourceMetrics().At(0).ScopeMetrics().At(1).Metrics().At(0).Gauge().DataPoints().At(0))
-			_, _, err := s.push(md)
-			require.NoError(t, err)
-			s.flush(1<<20, nil)
-			assert.Equal(t, s.Now(), heartbeatOf(t, s.got[0].Metrics))
+			s := newTier()
+			for i, behind := range tt.behind {
+				s.at += 10 * time.Minute
+				md, _, err := s.push(byTier(s.Now().Add(-behind)))
+				require.NoError(t, err)
+				assert.Equal(t, tt.want[i], s.Now().Sub(heartbeatOf(t, md)), "report %d", i)
+			}
 		})
+	}
+}
+
+// A tier whose message is refused sends the same heartbeat again and again, which does not keep
+// its state of the node fresh: what the node lacks when it is back after half a TTL is not repeated.
+func TestAnOldHeartbeatIsNoNews(t *testing.T) {
+	for again, want := range map[bool]int{true: 1, false: 2} {
+		s := newTier()
+		first := s.Now()
+		_, _, err := s.push(byTier(first, 1, 2))
+		require.NoError(t, err)
+		for range 3 {
+			s.at += 10 * time.Minute
+			beat := s.Now()
+			if again {
+				beat = first
+			}
+			_, _, err = s.push(byTier(beat))
+			require.NoError(t, err)
+		}
+		s.at += 10 * time.Minute
+		md, _, err := s.push(byTier(s.Now(), 1))
+		require.NoError(t, err)
+		assert.Equal(t, want+1, md.DataPointCount(), "with the heartbeat")
 	}
 }
 
@@ -400,7 +405,7 @@ func TestNothingOverALimitGoesOn(t *testing.T) {
 		_, counts, err = s.push(mixed("west", "b"))
 		require.NoError(t, err)
 		assert.Empty(t, s.got, "no point, no heartbeat, no call")
-		assert.Equal(t, []Over{{"west", lastvalue.LimitNodes, points}}, counts.Over)
+		assert.Equal(t, map[Over]int64{{"west", lastvalue.LimitNodes}: points}, counts.Over)
 		assert.Equal(t, points, counts.Received)
 	}
 	s = newTier(drops, func(s *lastvalue.Settings) { s.MaxSeries = 1 })
@@ -408,7 +413,7 @@ func TestNothingOverALimitGoesOn(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 1+3+1, s.got[0].Points, "the gauge, the deltas, the heartbeat")
 	assert.EqualValues(t, 1, s.got[0].Heartbeats)
-	assert.Equal(t, []Over{{"east", lastvalue.LimitSeries, points - 1 - 3}}, counts.Over)
+	assert.Equal(t, map[Over]int64{{"east", lastvalue.LimitSeries}: points - 1 - 3}, counts.Over)
 
 	s = newTier(func(s *lastvalue.Settings) { s.MaxNodes = 1 })
 	for _, node := range []string{"a", "b"} {
@@ -430,8 +435,7 @@ func TestNothingOverALimitGoesOn(t *testing.T) {
 	assert.Equal(t, points, s.got[0].Points, "it has the other tier's")
 }
 
-// Resources of several clusters in one push, by limit, and more made-up clusters than have a
-// name.
+// Resources of several clusters in one push, by limit.
 func TestOverIsCountedByCluster(t *testing.T) {
 	s := newTier(func(s *lastvalue.Settings) {
 		s.DropOver, s.MaxSeries, s.MaxSeriesPerNode, s.ClusterShare = true, 8, 2, 0.5
@@ -445,27 +449,16 @@ func TestOverIsCountedByCluster(t *testing.T) {
 	_, counts, err := s.push(md)
 	require.NoError(t, err)
 	var over int64
-	seen := map[Over]int{}
-	for _, o := range counts.Over {
-		over += o.Points
-		o.Points = 0
-		seen[o]++
+	seen := map[Over]bool{}
+	for o, points := range counts.Over {
+		over += points
+		seen[o] = points > 0
 	}
-	assert.Equal(t, map[Over]int{
-		{"east", lastvalue.LimitNodeSeries, 0}: 1, {"east", lastvalue.LimitSeries, 0}: 1,
-		{"west", lastvalue.LimitNodeSeries, 0}: 1, {"west", lastvalue.LimitSeries, 0}: 1,
+	assert.Equal(t, map[Over]bool{
+		{"east", lastvalue.LimitNodeSeries}: true, {"east", lastvalue.LimitSeries}: true,
+		{"west", lastvalue.LimitNodeSeries}: true, {"west", lastvalue.LimitSeries}: true,
 	}, seen)
 	assert.Equal(t, counts.Received, over+s.got[0].Points-s.got[0].Heartbeats)
-
-	s = newTier(func(s *lastvalue.Settings) { s.DropOver, s.MaxNodes = true, 1 })
-	md = pmetric.NewMetrics()
-	for i := range 1000 {
-		report(fmt.Sprint("c", i), "n", epoch, 1).ResourceMetrics().MoveAndAppendTo(md.ResourceMetrics())
-	}
-	_, counts, err = s.push(md)
-	require.NoError(t, err)
-	require.Len(t, counts.Over, maxOver+1)
-	assert.EqualValues(t, 999-maxOver, counts.Over[maxOver].Points)
 }
 
 // The next hop that lost its state says so in an answer, and has all of the report's node in

@@ -82,7 +82,7 @@ func (f *flusher) deliver(ctx context.Context, report *lastvalue.Report, md pmet
 		err = f.send(ctx, Message{Metrics: md, Counts: report.Counts, Points: int64(points)})
 	}
 	if !f.repeated && f.Table.Epoch() != f.epoch {
-		f.repeated, f.again = true, report.Nodes(nil)
+		f.repeated, f.again = true, report.Nodes()
 	}
 	switch {
 	case err == nil:

@@ -15,20 +15,14 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
 )
 
-// keepIdentity is how much room an odd resource leaves for the next.
-const keepIdentity = 1 << 14
-
 var identities = sync.Pool{New: func() any { return new([]byte) }}
 
-// nodeKey returns the key of the node that a resource stands for.
+// nodeKey is of the node that a resource stands for.
 func nodeKey(attrs pcommon.Map) lastvalue.NodeKey {
 	room := identities.Get().(*[]byte)
+	defer identities.Put(room)
 	*room = appendAttributes((*room)[:0], attrs)
-	key := lastvalue.KeyOf(*room)
-	if cap(*room) <= keepIdentity {
-		identities.Put(room)
-	}
-	return key
+	return lastvalue.KeyOf(*room)
 }
 
 // appendAttributes writes attributes in a canonical form: sorted by key, each text preceded
@@ -38,8 +32,7 @@ func appendAttributes(to []byte, attrs pcommon.Map) []byte {
 		key   string
 		value pcommon.Value
 	}
-	var room [16]attribute
-	sorted := room[:0]
+	sorted := make([]attribute, 0, 16)
 	for k, v := range attrs.All() {
 		sorted = append(sorted, attribute{k, v})
 	}

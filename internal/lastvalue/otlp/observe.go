@@ -16,7 +16,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	nodeidentity "github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
 // OpaqueInterval is a table's setting of that name. A tier after this one cannot send
@@ -36,32 +35,14 @@ type Counts struct {
 	Received int64
 	// Ahead got the time of receipt because theirs was to come.
 	Ahead int64
-	// Over are the points that were dropped for want of room.
-	Over []Over
+	// Over is how many points were dropped for want of room, nil for none.
+	Over map[Over]int64
 }
 
-// Over are points of a cluster that the table had no room for, by its limit.
+// Over is a cluster that the table had no room for, and the limit.
 type Over struct {
 	Cluster string
 	Limit   lastvalue.Limit
-	Points  int64
-}
-
-// maxOver bounds how many of a report's clusters are told apart: a push of a hundred
-// thousand made-up clusters must not compare each with all others.
-const maxOver = 64
-
-func (c *Counts) addOver(over Over) {
-	for i := range c.Over {
-		if of := &c.Over[i]; of.Limit == over.Limit && (of.Cluster == over.Cluster || i >= maxOver) {
-			of.Points += over.Points
-			return
-		}
-	}
-	if len(c.Over) >= maxOver {
-		over.Cluster = wire.Overflow
-	}
-	c.Over = append(c.Over, over)
 }
 
 // observer takes decoded reports through the table. It is reused, and keeps nothing of a
@@ -124,26 +105,32 @@ func (o *observer) resource(rm pmetric.ResourceMetrics) bool {
 		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool { return o.points(m, scope) })
 		return sm.Metrics().Len() == 0 && !o.watch
 	})
-	for limit, points := range o.over {
-		if points > 0 {
-			var names nodeidentity.Names
-			metricreading.Identify(&names, attrs)
-			o.counts.addOver(Over{names.Cluster("", ""), lastvalue.Limit(limit), points})
-		}
-	}
+	o.countOver(attrs)
 	o.report.Close(o.facts())
 	switch {
-	case o.watch:
-	case !known:
-		if o.alive && !o.hasBeat && rm.ScopeMetrics().Len() > 0 && isNode(attrs) {
-			appendHeartbeat(rm, o.now)
-			o.report.Heartbeats++
-		}
-	case o.report.Inline() && o.alive: // what is said about a dead node is no sign of life
+	case o.watch || !o.alive: // what is said about a dead node is no sign of life
+	case known && o.report.Inline():
 		emit(o.report, rm, 0, unbounded)
+	case !known && !o.hasBeat && rm.ScopeMetrics().Len() > 0 && isNode(attrs):
+		appendHeartbeat(rm, o.now)
+		o.report.Heartbeats++
 	}
 	o.report.Done()
 	return rm.ScopeMetrics().Len() == 0 && !o.watch
+}
+
+func (o *observer) countOver(resource pcommon.Map) {
+	for limit, points := range o.over {
+		if points == 0 {
+			continue
+		}
+		if o.counts.Over == nil {
+			o.counts.Over = map[Over]int64{}
+		}
+		var names nodeidentity.Names
+		metricreading.Identify(&names, resource)
+		o.counts.Over[Over{names.Cluster("", ""), lastvalue.Limit(limit)}] += points
+	}
 }
 
 // facts are what else the resource says. Its time is that of the report by the node's own
@@ -201,19 +188,15 @@ func (o *observer) points(m pmetric.Metric, scope uint64) bool {
 // since, and else the last one: what a tier repeats of a silent node is no sign of life. A
 // clock that was right with the last heartbeat is right now: this one is late.
 func (o *observer) relay(dp pmetric.NumberDataPoint) {
-	seconds := dp.DoubleValue()
-	if dp.ValueType() == pmetric.NumberDataPointValueTypeInt {
-		seconds = float64(dp.IntValue())
-	}
-	if !(seconds > 0) || dp.Flags().NoRecordedValue() { // also NaN
+	seconds := metricreading.Number(dp)
+	if !(seconds > 0) { // also NaN, for a point without a value
 		return
 	}
 	beat := pcommon.Timestamp(min(seconds*1e9, math.MaxInt64))
 	ahead, behind, at := beat > o.latest, beat+2*pcommon.Timestamp(MaxAhead) < o.latest, beat
 	last, newer, right := o.report.Heartbeat(uint64(beat), !ahead && !behind)
 	switch {
-	case !ahead && !behind:
-	case behind && newer && right: // it waited for long
+	case !ahead && !behind, behind && newer && right:
 	case newer || last == 0 && ahead:
 		at = o.now
 	case last != 0:
@@ -242,11 +225,11 @@ type point interface {
 	Attributes() pcommon.Map
 }
 
-// value is what a point has besides times and attributes. none is set for a number without.
+// value is what a point has besides times and attributes.
 type value struct {
 	kind lastvalue.Kind
 	bits uint64
-	none bool
+	none bool // of a number
 }
 
 func numberValue(dp pmetric.NumberDataPoint) value {
@@ -275,12 +258,11 @@ func points[S pointSlice[P], P point](o *observer, all S, metric uint64, compare
 			// So those are dropped with their node alone.
 			verdict = lastvalue.Over
 		}
-		switch verdict {
-		case lastvalue.Pass:
-			kept++
-		case lastvalue.Over:
+		if verdict == lastvalue.Over {
 			o.over[o.report.Limit()]++
-		case lastvalue.Drop, lastvalue.Unknown:
+		}
+		if verdict == lastvalue.Pass {
+			kept++
 		}
 		o.drop = append(o.drop, verdict != lastvalue.Pass)
 	}
@@ -323,7 +305,7 @@ func compare[P point](o *observer, dp P, metric uint64, v value) lastvalue.Verdi
 	if verdict == lastvalue.Unknown {
 		verdict = o.add(dp.Attributes(), &p)
 	}
-	if stamp := pcommon.Timestamp(o.report.Stamp()); stamp != 0 {
+	if stamp := pcommon.Timestamp(p.Time); stamp != at {
 		dp.SetTimestamp(stamp)
 		at = max(at, stamp)
 	}

@@ -17,17 +17,14 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// keepElements is how much room is kept from one report for the next.
-const keepElements = 1 << 14
-
 // Reduce hides points of an encoded report that Consume would drop, before it is decoded:
 // their fields get a number that pdata passes over. What is left is for Consume, which also
 // learns from it that the nodes reported: each resource keeps its newest point.
 //
 // It reports false, and changes nothing, for a request that is to be decoded whole. A regular
 // one is of the form that agents in fact write: known fields, no metric or scope without
-// points and none with attributes of its own, gauges and sums only, and only resources of
-// attributes that the client owns.
+// points and none with attributes of its own, gauges and sums only whose attributes are texts
+// and integers, and only resources of attributes that the client owns.
 func (e *Engine) Reduce(owns func(pcommon.Map) bool, msg []byte) (regular bool) {
 	s := e.scanners.Get().(*scanner)
 	now := e.Now()
@@ -35,9 +32,8 @@ func (e *Engine) Reduce(owns func(pcommon.Map) bool, msg []byte) (regular bool) 
 		e.reduced.Add(s.skim(e.Table, now.Sub(e.Epoch)))
 	}
 	s.msg, s.owns = nil, nil
-	if clear(s.runs); cap(s.elements)+cap(s.resources)+cap(s.runs)+cap(s.request) <= keepElements {
-		e.scanners.Put(s)
-	}
+	clear(s.runs) // they are of the message
+	e.scanners.Put(s)
 	return regular
 }
 
@@ -120,17 +116,20 @@ func (s *scanner) read(msg []byte, owns func(pcommon.Map) bool, now time.Time) b
 	return !s.odd && f.ok()
 }
 
-// resource and its siblings read the message that is the field at hand.
+// resource and its siblings read the message that is the field at hand, and set odd where it
+// is not regular.
 func (s *scanner) resource(at *fields) {
 	r := scannedResource{from: len(s.elements)}
 	s.newest = -1
+	var resource []byte
 	f := at.inner()
-	resource, once := f.only(tagResource)
 	for f.next() {
-		switch f.tag {
-		case tagScopeMetrics:
+		switch {
+		case f.tag == tagScopeMetrics:
 			s.scope(&f)
-		case tagResource, tagSchemaURL:
+		case f.tag == tagResource && resource == nil:
+			resource = f.b[f.from:f.pos]
+		case f.tag == tagSchemaURL:
 		default:
 			f.refuse()
 		}
@@ -139,7 +138,7 @@ func (s *scanner) resource(at *fields) {
 		s.elements[s.newest].compared = false
 	}
 	r.to = len(s.elements)
-	s.odd = s.odd || !once || !f.ok() || !s.identify(resource.b[resource.from:resource.pos], &r.node)
+	s.odd = s.odd || !f.ok() || !s.identify(resource, &r.node)
 	s.resources = append(s.resources, r)
 }
 
@@ -157,11 +156,16 @@ func (s *scanner) identify(field []byte, key *lastvalue.NodeKey) bool {
 }
 
 func (s *scanner) scope(at *fields) {
-	first := len(s.elements)
+	first, scopes := len(s.elements), 0
+	hash, ok := scopeBytesHash(fields{})
 	f := at.inner()
-	scope, once := f.only(tagScope) // pdata writes it after the metrics
-	hash, ok := scopeBytesHash(scope.inner())
-	for f.next() {
+	for f.next() { // pdata writes the scope after the metrics
+		if f.tag == tagScope {
+			hash, ok = scopeBytesHash(f.inner())
+			scopes++
+		}
+	}
+	for f = at.inner(); f.next(); {
 		switch f.tag {
 		case tagMetrics:
 			s.metric(&f, hash)
@@ -170,7 +174,7 @@ func (s *scanner) scope(at *fields) {
 			f.refuse()
 		}
 	}
-	s.odd = s.odd || !once || !ok || !f.ok()
+	s.odd = s.odd || scopes > 1 || !ok || !f.ok()
 	s.group(at, first)
 }
 
@@ -200,7 +204,7 @@ func (s *scanner) metric(at *fields, scope uint64) {
 			m.unit = f.content()
 		case f.tag == tagDescription:
 		case f.tag == tagMetadata: // of receivers that scrape Prometheus
-			s.attribute(f.content())
+			s.attribute(&f)
 		case f.tag == tagGauge && m.kind == pmetric.MetricTypeEmpty:
 			m.kind = pmetric.MetricTypeGauge
 			s.data(&f, &m, first)
@@ -295,11 +299,9 @@ func (s *scanner) run(f *fields, nth int) (sum uint64) {
 		f.pos = from + len(before.bytes)
 		return before.sum
 	}
-	for {
-		sum += s.attribute(f.content())
-		if f.pos == len(f.b) || f.b[f.pos] != tagAttribute || !f.next() {
-			break
-		}
+	sum = s.attribute(f)
+	for f.pos < len(f.b) && f.b[f.pos] == tagAttribute && f.next() {
+		sum += s.attribute(f)
 	}
 	if f.ok() {
 		*before = attributeRun{f.b[from:f.pos], sum}
@@ -310,11 +312,11 @@ func (s *scanner) run(f *fields, nth int) (sum uint64) {
 // attribute returns the hash of an attribute, hashed now or before: where the attributes of
 // points differ from metric to metric, most of what is in them does not. It is known by a
 // hash of its bytes, which tells attributes apart as well as that of key and value.
-func (s *scanner) attribute(kv []byte) uint64 {
-	of := lastvalue.HashBytes(kv)
+func (s *scanner) attribute(f *fields) uint64 {
+	of := lastvalue.HashBytes(f.content())
 	known := &s.known[of%uint64(len(s.known))]
 	if known.of != of {
-		hash, ok := keyValueHash(kv)
+		hash, ok := keyValueHash(f.inner())
 		if !ok {
 			s.odd = true
 			return 0

@@ -53,9 +53,7 @@ const (
 	tagValue = 2<<3 | wireLen
 
 	tagString = 1<<3 | wireLen
-	tagBool   = 2<<3 | wireVarint
 	tagInt    = 3<<3 | wireVarint
-	tagDouble = 4<<3 | wireI64
 
 	// tagNone is of a field that no message has.
 	tagNone = 15<<3 | wireLen
@@ -107,58 +105,33 @@ func (f *fields) content() []byte { return f.b[f.body:f.pos] }
 // inner goes through the field's own fields.
 func (f *fields) inner() fields { return fields{b: f.b[:f.pos], pos: f.body} }
 
-// only finds the one field with a tag, an empty one where there is none. It reports false
-// where there are several.
-func (f fields) only(tag byte) (field fields, ok bool) {
-	for f.next() {
-		if f.tag == tag {
-			if field.b != nil {
-				return field, false
-			}
-			field = f
-		}
-	}
-	return field, true
-}
-
-// keyValueHash is what attributesHash adds for an attribute.
-func keyValueHash(b []byte) (hash uint64, ok bool) {
+// keyValueHash is what attributesHash adds for an attribute. Its value is a text or an integer,
+// others are left to pdata.
+func keyValueHash(f fields) (hash uint64, ok bool) {
 	var key []byte
-	value, valued := typedHash(pcommon.ValueTypeEmpty, 0), false
-	f := fields{b: b}
+	var value fields
 	for f.next() {
 		switch {
 		case f.tag == tagKey:
 			key = f.content()
-		case f.tag == tagValue && !valued:
-			if value, valued = valueBytesHash(f.inner()); !valued {
-				f.refuse()
-			}
+		case f.tag == tagValue && value.b == nil:
+			value = f.inner()
 		default:
 			f.refuse()
 		}
 	}
-	return lastvalue.Mix(lastvalue.HashBytes(key), value), f.ok()
-}
-
-// valueBytesHash is valueHash of the fields of a value. Bytes, lists and maps are not read here.
-func valueBytesHash(f fields) (hash uint64, ok bool) {
-	kind := pcommon.ValueTypeEmpty
-	for f.next() {
-		switch f.tag {
+	kind, bits := pcommon.ValueTypeEmpty, uint64(0)
+	for value.next() {
+		switch value.tag {
 		case tagString:
-			kind, hash = pcommon.ValueTypeStr, lastvalue.HashBytes(f.content())
-		case tagBool:
-			kind, hash = pcommon.ValueTypeBool, boolBit(f.n != 0)
+			kind, bits = pcommon.ValueTypeStr, lastvalue.HashBytes(value.content())
 		case tagInt:
-			kind, hash = pcommon.ValueTypeInt, f.n
-		case tagDouble:
-			kind, hash = pcommon.ValueTypeDouble, f.n
+			kind, bits = pcommon.ValueTypeInt, value.n
 		default:
-			f.refuse()
+			value.refuse()
 		}
 	}
-	return typedHash(kind, hash), f.ok()
+	return lastvalue.Mix(lastvalue.HashBytes(key), typedHash(kind, bits)), f.ok() && value.ok()
 }
 
 // scopeBytesHash is scopeHash of the fields of a scope without attributes.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resync is how one component tells another of the same Collector
-// that the next hop lacks state: an extension that hears the next hop offers a
-// Source, and what keeps state for that hop, such as the diff processor,
-// subscribes to it. The epochs of the next hop tell what it lacks.
+// Package resync is how one component tells another that the next hop lacks state. The
+// extension that hears the next hop, and its epochs, is a Source to which the diff
+// processor subscribes.
 package resync // import "github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
 
 import (
@@ -18,11 +17,8 @@ import (
 
 // Request says whose state the next hop does not have.
 type Request struct {
-	// Cluster is the cluster of the node; empty means any.
-	Cluster string
-	// Node is the node's name as the gpu-node header carries it; empty means
-	// all nodes.
-	Node string
+	Cluster string // of the node; empty means any
+	Node    string // as the gpu-node header carries it; empty means all nodes
 }
 
 // Source is implemented by the extension that hears the next hop.
@@ -33,13 +29,11 @@ type Source interface {
 	Subscribe(fn func(Request)) (cancel func())
 }
 
-// Subscribers hands requests to whoever subscribed. The zero value is ready.
+// Subscribers is a Source. The zero value is ready.
 type Subscribers struct {
 	mu  sync.RWMutex
 	fns []*func(Request)
 }
-
-var _ Source = (*Subscribers)(nil)
 
 // Subscribe implements Source. Neither fn nor what it calls may cancel.
 func (s *Subscribers) Subscribe(fn func(Request)) (cancel func()) {
@@ -71,44 +65,31 @@ const MaxEpochLength = 64
 func ValidEpoch(s string) bool { return len(s) <= MaxEpochLength && wire.ValidName(s) }
 
 const (
-	// maxKeys bounds the nodes whose last epoch is kept, in some 10 MB. A
-	// connection that names more in its pushes pays with full state it need not
-	// send: of the nodes beyond, and of about as many others.
+	// maxKeys bounds the nodes whose last epoch is kept, in some 10 MB. Whoever names more
+	// pays with full state that it need not send.
 	maxKeys = 1 << 18
-	// maxShared is how many gateways behind one name are told apart when the
-	// pushes do not name a node.
+	// maxShared is how many processes are told apart in answers to pushes without a node.
 	maxShared = 8
 )
 
-// Epochs remembers which life of the next hop answered last. A new life lacks state.
-// The zero value is ready.
+// Epochs remembers which process of the next hop answered last: each has an epoch, and what
+// was pushed to it and nothing else. The zero value is ready.
 //
-// An epoch is of the next hop's process. Behind one name there may be several
-// processes, each with what was pushed to it and nothing else:
-//
-//   - A push of one node is compared with that node's own last epoch. Any
-//     change asks for the node, also back to an epoch known from before, for
-//     its owner has missed what the others got meanwhile.
-//   - Pushes without a node may be spread over several processes, whose epochs
-//     then alternate. Only an epoch not seen before asks, for all nodes; a
-//     return to a process that lived on but was out of reach goes unnoticed,
-//     until the periodic resync.
-//     It also goes unnoticed which nodes such pushes took to another process:
-//     an agent names its node in every push or in none.
-//   - A node that speaks for the first time asks when more than one epoch has
-//     been heard before: its state may have gone to another process, in a push
-//     that named no node or before its own epoch was forgotten here. The first
-//     epoch of all asks for nothing, since nothing was forwarded before it.
+//   - A push of one node is compared with that node's own last epoch. Any change asks for
+//     the node, also back to an epoch of before: that process missed what the others got.
+//   - Pushes without a node may be spread over several processes, whose epochs alternate.
+//     Only an epoch not seen before asks, for all nodes. Of a process that was out of reach
+//     for a while nobody hears, nor to whom which nodes went: that is for periodic resyncs.
+//   - A node that speaks for the first time asks when several epochs have been heard: its
+//     state may have gone to another process, while it had no name or was forgotten here.
 type Epochs struct {
 	mu      sync.Mutex
 	most    int // nodes, 0 for maxKeys
 	first   string
 	several bool
 	shared  []string // of pushes without a node, newest first
-	// nodes holds the hash of each node's last epoch by the hash of its name. Two
-	// of n nodes are taken for one with a chance of n^2/2^65; what the second then
-	// does not ask for comes with the periodic resync. The seed keeps others from
-	// choosing such names.
+	// nodes has the hash of each node's last epoch by the hash of its name. The seed keeps
+	// others from choosing names that are taken for one.
 	nodes map[uint64]uint64
 	seed  maphash.Seed
 }
@@ -123,30 +104,26 @@ func (e *Epochs) Hear(cluster, node, epoch string) (what Request, lost bool) {
 		e.first, e.nodes, e.seed = strings.Clone(epoch), make(map[uint64]uint64), maphash.MakeSeed()
 	}
 	e.several = e.several || epoch != e.first
-	var known, same bool
 	if node == "" {
-		known, same = e.hearShared(epoch)
-	} else {
-		what = Request{Cluster: cluster, Node: node}
-		known, same = e.hearNode(what, epoch)
+		return what, e.hearShared(epoch)
 	}
-	return what, !same && (known || e.several)
+	what = Request{Cluster: cluster, Node: node}
+	return what, e.hearNode(what, epoch)
 }
 
-// hearShared reports whether a push without a node was answered before, and by this process.
-func (e *Epochs) hearShared(epoch string) (known, same bool) {
-	known = len(e.shared) > 0
+// hearShared reports whether the answer to a push without a node is of a new process.
+func (e *Epochs) hearShared(epoch string) (lost bool) {
 	at := slices.Index(e.shared, epoch)
-	if at >= 0 {
+	if lost = at < 0 && e.several; at >= 0 {
 		e.shared = slices.Delete(e.shared, at, at+1)
 	}
 	e.shared = slices.Insert(e.shared, 0, strings.Clone(epoch))
 	e.shared = e.shared[:min(len(e.shared), maxShared)]
-	return known, at >= 0
+	return lost
 }
 
-// hearNode reports whether a push of the node was answered before, and the last by this process.
-func (e *Epochs) hearNode(of Request, epoch string) (known, same bool) {
+// hearNode reports whether the node's last answer was, or may have been, of another process.
+func (e *Epochs) hearNode(of Request, epoch string) (lost bool) {
 	key, now := maphash.Comparable(e.seed, of), maphash.String(e.seed, epoch)
 	last, known := e.nodes[key]
 	if !known && len(e.nodes) >= cmp.Or(e.most, maxKeys) {
@@ -158,5 +135,5 @@ func (e *Epochs) hearNode(of Request, epoch string) (known, same bool) {
 		}
 	}
 	e.nodes[key] = now
-	return known, known && last == now
+	return e.several && (!known || last != now)
 }
