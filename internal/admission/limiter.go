@@ -53,7 +53,7 @@ type Permit struct {
 // Acquire takes a permit for a cluster, or for all those without a name together. It never
 // waits; the error is a *RefusedError.
 func (l *Limiter) Acquire(cluster string) (*Permit, error) {
-	// Who pushes is to find room: a push that is refused comes too late.
+	// A cluster that pushes must find room: its first refusal would be too late.
 	l.permits.Want(cluster)
 	l.bytes.Want(cluster)
 	if !l.permits.TakeAll(cluster, 1) {

@@ -56,6 +56,6 @@ func (c *clock) hear(behind, now time.Duration) bool {
 func (r *Report) tellClock(n *node) {
 	names := Identify(n.names.attributes(n.attrs))
 	if names.Node() != "" && r.table.set.OnClock != nil {
-		r.table.set.OnClock(&Clock{Cluster: names.Cluster("", ""), Node: names.Node(), Behind: n.clock.behind, Right: !n.clock.told})
+		r.clock = &Clock{Cluster: names.Cluster("", ""), Node: names.Node(), Behind: n.clock.behind, Right: !n.clock.told}
 	}
 }

@@ -32,7 +32,13 @@ func TestAWrongClockIsToldOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []Clock
-			tb := newTable(func(set *Settings) { set.OnClock = func(c *Clock) { got = append(got, *c) } })
+			var tb *Table
+			tb = newTable(func(set *Settings) {
+				set.OnClock = func(c *Clock) {
+					tb.Counts(0) // takes the node's lock
+					got = append(got, *c)
+				}
+			})
 			for i, behind := range tt.behind {
 				p := push{Table: tb, at: time.Duration(i) * tt.every, cluster: "east"}
 				r := p.Begin(p.at)

@@ -99,6 +99,10 @@ func (r *Report) Done() {
 	r.namer = namer{}
 	n.mu.Unlock()
 	r.node = nil
+	if r.clock != nil {
+		r.table.set.OnClock(r.clock)
+		r.clock = nil
+	}
 }
 
 // OpenPending opens a node whose dirty series are to be sent from the table, and returns the

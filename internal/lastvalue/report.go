@@ -64,6 +64,7 @@ type Report struct {
 	parts  []part
 	places []int32 // of the entries that the message has, part by part
 	namer  namer
+	clock  *Clock // of the open node, where there is news of it
 
 	Counts
 }

@@ -66,7 +66,7 @@ type Settings struct {
 	// first that matches counts.
 	Bands []Band
 	// OnClock, unless nil, is told of each node whose clock is found to be wrong, or right
-	// again. The node is locked meanwhile.
+	// again. No lock is held meanwhile.
 	OnClock func(*Clock)
 	// Rand returns a number in [0,n) for each node's resync phase, to many goroutines at once.
 	Rand func(n int64) int64
