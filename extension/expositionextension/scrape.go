@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/dcgmnames"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
 	"github.com/gpu-collector/gpu-collector/internal/webguard"
 )
@@ -84,7 +85,10 @@ func (e *exposition) inTurn(next http.Handler) http.Handler {
 
 // part is what of the table is asked for.
 func (e *exposition) part(query url.Values) (*lastvalue.Exposition, error) {
-	x := &lastvalue.Exposition{Expiration: e.cfg.MetricExpiration, Attributes: e.cfg.ResourceAttributes, Reserved: ownPrefix, DCGM: e.cfg.DCGMNames}
+	x := &lastvalue.Exposition{Expiration: e.cfg.MetricExpiration, Attributes: e.cfg.ResourceAttributes, Reserved: []string{ownPrefix}}
+	if e.cfg.DCGMNames {
+		x.Reserved, x.More = append(x.Reserved, dcgmnames.Prefix), dcgmnames.Write
+	}
 	if query.Has("cluster") {
 		cluster := query.Get("cluster")
 		x.Cluster = &cluster

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/dcgmnames"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/promtext"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
@@ -20,7 +19,7 @@ import (
 
 // The bounds of a text, in bytes.
 const (
-	maxLine         = 4 << 10  // of one series
+	MaxLine         = 4 << 10  // of one series
 	maxResourceText = 2 << 10  // of a node's labels in each of its lines
 	maxGroupText    = 16 << 20 // of a node's series of one name, which are held at once
 	maxHelp         = 512      // of a name, before it is escaped
@@ -34,8 +33,8 @@ type Exposition struct {
 	Cluster     *string       // the only one that is written, nil for all
 	Part, Parts uint64        // Part of Parts is written, as the nodes' keys have it; 0 Parts for all
 	Attributes  []string      // the resource's that are labels of each series, with the cluster's name; all where it is empty
-	Reserved    string        // a beginning of names that no series may have
-	DCGM        bool          // GPUs are written under dcgm-exporter's names too
+	Reserved    []string      // beginnings of names that no series may have
+	More        func(*Scrape) // unless nil, writes families of its own after the table's
 }
 
 // Hidden is why something of a table is not in the text.
@@ -63,7 +62,8 @@ type Exposed struct {
 	Hidden                  map[string]*[hiddenReasons]int // by cluster and reason, how much was not written
 }
 
-func (x *Exposed) hide(cluster string, why Hidden, count int) {
+// Hide counts what is not written of a cluster.
+func (x *Exposed) Hide(cluster string, why Hidden, count int) {
 	if x.Hidden[cluster] == nil {
 		x.Hidden[cluster] = new([hiddenReasons]int)
 	}
@@ -74,7 +74,7 @@ func (x *Exposed) hide(cluster string, why Hidden, count int) {
 // their labels, first the cluster's. A node's lock is held while its series of one family
 // are rendered, and none while the text is written.
 func (x *Exposition) Write(w io.Writer, t *Table, now time.Duration) (Exposed, error) {
-	s := &scrape{
+	s := &Scrape{
 		Exposition: x, to: bufio.NewWriterSize(w, flushText), now: now, tick: uint16(t.ticks(now)) & heardMask,
 		byName: map[string]*family{}, byMetric: map[*metric]*family{}, labelNames: map[string]labelName{}, seen: map[uint64]int{},
 	}
@@ -101,15 +101,15 @@ func (x *Exposition) Write(w io.Writer, t *Table, now time.Duration) (Exposed, e
 	for _, name := range slices.Sorted(maps.Keys(s.byName)) {
 		s.family(s.byName[name])
 	}
-	if s.DCGM {
-		s.dcgm()
+	if s.More != nil {
+		s.More(s)
 	}
 	return s.Exposed, s.to.Flush()
 }
 
-// scrape is one text in the making. It holds 8 bytes for each run of series of a
+// Scrape is one text in the making. It holds 8 bytes for each run of series of a
 // metric, and for a node some 200 and its labels.
-type scrape struct {
+type Scrape struct {
 	*Exposition
 	Exposed
 	to   *bufio.Writer
@@ -128,8 +128,9 @@ type scrape struct {
 	seen  map[uint64]int // of lines, by the labels' hash
 	has   []uint64       // labels of the line at hand
 
-	labelNames map[string]labelName // by an attribute's key
-	cluster    labelName            // of the label that only a resource has
+	labelNames map[string]labelName      // by an attribute's key
+	recent     [maxPairsPerSet]labelName // of the line before: a family's lines have the same ones
+	cluster    labelName                 // of the label that only a resource has
 }
 
 // family is the series of one name, of all nodes.
@@ -144,12 +145,12 @@ type family struct {
 // run is series from..to of a node. It is empty for a series that the text adds, which
 // comes before the node's own.
 type run struct {
-	node     int32 // in scrape.nodes
+	node     int32 // in Scrape.nodes
 	from, to uint16
 }
 
 // find notes which series of a node the families have.
-func (s *scrape) find(at int32) {
+func (s *Scrape) find(at int32) {
 	v := &s.nodes[at]
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -170,7 +171,7 @@ func (s *scrape) find(at int32) {
 		}
 		f, why := s.familyOf(v.node, e)
 		if f == nil {
-			s.hide(v.cluster, why, 1)
+			s.Hide(v.cluster, why, 1)
 			continue
 		}
 		if last := len(f.runs) - 1; last >= 0 && f.runs[last].node == at && i > 0 && int(f.runs[last].to) == i {
@@ -182,7 +183,7 @@ func (s *scrape) find(at int32) {
 }
 
 // familyOf is the family of a node's series, or nil and why it has none.
-func (s *scrape) familyOf(n *node, e *entry) (*family, Hidden) {
+func (s *Scrape) familyOf(n *node, e *entry) (*family, Hidden) {
 	if e.metric == 0 {
 		return nil, HiddenUnnamed
 	}
@@ -200,7 +201,7 @@ func (s *scrape) familyOf(n *node, e *entry) (*family, Hidden) {
 
 // meet finds the family of a metric, nil for a reserved name. Where metrics differ, gauges
 // come before counters, and among either the first help by the alphabet.
-func (s *scrape) meet(m *Metric) *family {
+func (s *Scrape) meet(m *Metric) *family {
 	kind, otlp := promtext.Gauge, promtext.KindGauge
 	switch {
 	case m.Type == TypeSum && m.Monotonic:
@@ -209,7 +210,7 @@ func (s *scrape) meet(m *Metric) *family {
 		otlp = promtext.KindNonMonotonic
 	}
 	name := promtext.MetricName(m.Name, m.Unit, otlp)
-	if s.Reserved != "" && strings.HasPrefix(name, s.Reserved) || s.DCGM && strings.HasPrefix(name, dcgmnames.Prefix) {
+	if slices.ContainsFunc(s.Reserved, func(reserved string) bool { return strings.HasPrefix(name, reserved) }) {
 		return nil
 	}
 	help := cmp.Or(m.Description, "The OpenTelemetry metric "+m.Name+".")
@@ -228,13 +229,13 @@ func (s *scrape) meet(m *Metric) *family {
 	return f
 }
 
-func (s *scrape) add(f *family) *family {
+func (s *Scrape) add(f *family) *family {
 	s.byName[f.name] = f
 	return f
 }
 
 // family writes one family.
-func (s *scrape) family(f *family) {
+func (s *Scrape) family(f *family) {
 	group := 0
 	for v, runs := range s.nodesOf(f) {
 		if v.group != group {
@@ -247,7 +248,7 @@ func (s *scrape) family(f *family) {
 }
 
 // write writes lines of a family, and before its first what the family begins with.
-func (s *scrape) write(f *family, text []byte, lines int) {
+func (s *Scrape) write(f *family, text []byte, lines int) {
 	if lines > 0 && !f.begun {
 		f.begun = true
 		s.Families++
@@ -263,7 +264,7 @@ func (s *scrape) write(f *family, text []byte, lines int) {
 }
 
 // nodesOf yields the nodes that have a family, with their runs of it, as long as somebody reads.
-func (s *scrape) nodesOf(f *family) iter.Seq2[*shown, []run] {
+func (s *Scrape) nodesOf(f *family) iter.Seq2[*shown, []run] {
 	return func(yield func(*shown, []run) bool) {
 		for runs := f.runs; len(runs) > 0 && s.err == nil; {
 			node, count := runs[0].node, 1
@@ -280,7 +281,7 @@ func (s *scrape) nodesOf(f *family) iter.Seq2[*shown, []run] {
 
 // each yields a node's series of a family, and first nil for one that the text adds. The
 // node's lock is held. Where a sweep has moved the series, they are looked for among all.
-func (s *scrape) each(f *family, v *shown, runs []run, yield func(*entry)) {
+func (s *Scrape) each(f *family, v *shown, runs []run, yield func(*entry)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.evicted {
@@ -303,4 +304,34 @@ func (s *scrape) each(f *family, v *shown, runs []run, yield func(*entry)) {
 			yield(e)
 		}
 	}
+}
+
+// Sample is the last value of a series that is written.
+type Sample struct {
+	Key           NodeKey
+	Cluster, Node string
+	Reported      uint64 // when the node reported last, in Unix nanoseconds, 0 where it did not itself
+	Value         float64
+	Attr          func(key string) string // the value of an attribute, "" for none
+}
+
+// Samples yields those of a family of the table, with the node's lock held.
+func (s *Scrape) Samples(family string, yield func(*Sample)) {
+	f := s.byName[family]
+	if f == nil {
+		return
+	}
+	for v, runs := range s.nodesOf(f) {
+		p := &Sample{Key: v.key, Cluster: v.cluster, Node: v.name, Reported: v.reported}
+		s.each(f, v, runs, func(e *entry) {
+			p.Value, p.Attr = e.kind().float(e.value), func(key string) string { return v.names.text(e.attrs, key) }
+			yield(p)
+		})
+	}
+}
+
+// Family begins a family of More's own, and returns what writes a line of it.
+func (s *Scrape) Family(name, help string, kind promtext.Type) (write func(line []byte)) {
+	f := &family{name: name, help: help, kind: kind}
+	return func(line []byte) { s.write(f, line, 1) }
 }

@@ -305,14 +305,14 @@ func TestBoundsOfTheText(t *testing.T) {
 	tell(tb, 0, resource, gauge("gpu_exposition_mine", 1), gauge("toolong", 1, many[:4]...), gauge("fits", 1, many[0]),
 		told{metric: Metric{Name: "h", Type: TypeHistogram}, kind: KindHash}, gauge("unnamed", 1, attr("a", strings.Repeat("x", 2000))))
 	for _, asked := range [][]string{nil, {"host.name", "long.0", "long.1", "long.2", "long.3"}} {
-		x := forever(Exposition{Reserved: "gpu_exposition_", Attributes: asked})
+		x := forever(Exposition{Reserved: []string{"gpu_exposition_"}, Attributes: asked})
 		got, done := exposed(t, x, tb, 0)
 		for series := range got.Series {
 			assert.Contains(t, series, `host_name="n"`, "a node's name has room before all else")
 			assert.Contains(t, series, `k8s_cluster_name="c"`)
 			all := asked == nil || strings.Contains(series, "gpu_node_info")
 			assert.Equal(t, all, strings.Contains(series, `short_1="y"`), "what fits is there")
-			assert.Less(t, len(series), maxLine)
+			assert.Less(t, len(series), MaxLine)
 		}
 		missing := 0
 		text, _ := written(t, x, tb, 0)

@@ -19,10 +19,9 @@ type shown struct {
 	reported      uint64  // its heartbeat when the scrape began
 	found         uint32  // its layout when its runs were found
 	group         int     // of nodes whose series may have the same labels
-	called        string  // the text of its names
 	labels        []label // as each of its lines has them, its names first
 	named, apart  int     // of labels: its names, and those that set it apart from other nodes
-	size          int     // of labels' text
+	called, rest  label   // its names and the other labels as one, with bits for the name's hash
 }
 
 // compare orders nodes by what sets them apart. It is 0 where their series may have the
@@ -31,10 +30,10 @@ func (v *shown) compare(other *shown) int {
 	return slices.CompareFunc(v.labels[:v.apart], other.labels[:other.apart], func(a, b label) int { return strings.Compare(a.text, b.text) })
 }
 
-// labelName is a label's name and the hash of it.
+// labelName is the name of an attribute's label and the hash of it.
 type labelName struct {
-	name string
-	hash uint64
+	key, name string
+	hash      uint64
 }
 
 // label is a node's.
@@ -46,14 +45,14 @@ type label struct {
 // line is a rendered series of the nodes at hand.
 type line struct {
 	hash     uint64 // of its labels, in any order
-	from, to int    // in scrape.text
+	from, to int    // in Scrape.text
 	time     uint32
 	age      uint16
 	dead     bool
 }
 
 // show takes a node that is to be written.
-func (s *scrape) show(n *node) {
+func (s *Scrape) show(n *node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.evicted || s.now-n.heard > s.Expiration {
@@ -66,29 +65,26 @@ func (s *scrape) show(n *node) {
 		s.label(&v, attrs)
 		s.nodes = append(s.nodes, v)
 		if n.without > 0 {
-			s.hide(v.cluster, HiddenLabel, int(n.without))
+			s.Hide(v.cluster, HiddenLabel, int(n.without))
 		}
 	}
 }
 
 // asked reports whether an attribute of a node is a label of each of its series.
-func (s *scrape) asked(key string) bool {
+func (s *Scrape) asked(key string) bool {
 	return len(s.Attributes) == 0 || key == identity.Cluster || slices.Contains(s.Attributes, key)
 }
 
 // label makes the node's labels: of its attributes those that are asked for, and `job` and
 // `instance` as OpenTelemetry's rules for Prometheus make them. Its names come first: a
 // point cannot claim others, for whoever may speak for a cluster may not speak for another.
-func (s *scrape) label(v *shown, attrs []Attr) {
+func (s *Scrape) label(v *shown, attrs []Attr) {
 	for _, key := range identity.Attributes {
 		if s.asked(key) {
 			s.addLabel(v, key, v.names.text(v.attrs, key))
 		}
 	}
-	v.named = len(v.labels)
-	for i := range v.labels {
-		v.called += v.labels[i].text
-	}
+	v.named, v.called, v.rest = len(v.labels), v.rest, label{}
 	job := v.names.text(v.attrs, "service.name")
 	if space := v.names.text(v.attrs, "service.namespace"); space != "" && job != "" {
 		job = space + "/" + job
@@ -106,40 +102,45 @@ func (s *scrape) label(v *shown, attrs []Attr) {
 }
 
 // addLabel adds a label to a node's, unless it has one of that name, or has no room.
-func (s *scrape) addLabel(v *shown, key, value string) {
+func (s *Scrape) addLabel(v *shown, key, value string) {
 	name := s.labelName([]byte(key))
 	same := func(l label) bool { return l.name == name.hash }
-	if value == "" || name == s.cluster && key != identity.Cluster || slices.ContainsFunc(v.labels, same) {
+	if value == "" || name.hash == s.cluster.hash && key != identity.Cluster || slices.ContainsFunc(v.labels, same) {
 		return
 	}
 	text := string(promtext.AppendLabel(nil, name.name, value))
-	if v.size+len(text) > maxResourceText {
-		s.hide(v.cluster, HiddenLabel, 1)
+	if len(v.called.text)+len(v.rest.text)+len(text) > maxResourceText {
+		s.Hide(v.cluster, HiddenLabel, 1)
 		return
 	}
-	v.size += len(text)
-	v.labels = append(v.labels, label{name.hash, HashString(text), text})
+	l := label{name.hash, HashString(text), text}
+	v.labels = append(v.labels, l)
+	v.rest = label{v.rest.name | bit(l.name), v.rest.hash + l.hash, v.rest.text + text}
 }
+
+// bit is one of 64, which tells most names of labels apart.
+func bit(name uint64) uint64 { return 1 << (name >> 58) }
 
 // keepNames bounds the names that a scrape remembers, keepLines the lines whose room in the
 // map is kept: it would be cleared for each node.
 const keepNames, keepLines = 1 << 12, 1 << 8
 
-func (s *scrape) labelName(key []byte) labelName {
+func (s *Scrape) labelName(key []byte) labelName {
 	l, known := s.labelNames[string(key)]
 	if !known {
 		if len(s.labelNames) == keepNames {
 			clear(s.labelNames)
 		}
-		l.name = promtext.LabelName(string(key))
+		l.key = string(key)
+		l.name = promtext.LabelName(l.key)
 		l.hash = HashString(l.name)
-		s.labelNames[string(key)] = l
+		s.labelNames[l.key] = l
 	}
 	return l
 }
 
 // render renders a node's series of a family, or that which the text adds.
-func (s *scrape) render(f *family, v *shown, e *entry) {
+func (s *Scrape) render(f *family, v *shown, e *entry) {
 	switch {
 	case e == nil && f == s.info:
 		all, attrs := *v, v.names.attributes(v.attrs)
@@ -161,21 +162,26 @@ func (s *scrape) render(f *family, v *shown, e *entry) {
 
 // series renders a line. Of labels with the same name the first counts: those of the
 // node's names, then the point's, then the rest of the resource's.
-func (s *scrape) series(v *shown, name string, e *entry) {
+func (s *Scrape) series(v *shown, name string, e *entry) {
 	l := line{from: len(s.text), time: e.time, age: uint16(e.age(uint64(s.tick)))}
 	if l.age > heardMask/2 { // heard since the scrape began
 		l.age = 0
 	}
 	s.text = append(s.text, name...)
 	open := len(s.text)
+	s.text, l.hash = append(s.text, v.called.text...), v.called.hash
 	s.has = append(s.has[:0], s.cluster.hash)
-	s.text = append(s.text, v.called...)
 	for i := range v.labels[:v.named] {
-		s.has, l.hash = append(s.has, v.labels[i].name), l.hash+v.labels[i].hash
+		s.has = append(s.has, v.labels[i].name)
 	}
-	for refs := v.names.at(e.attrs); len(refs) > 0; refs = refs[2:] {
-		key, kind, value := v.names.pair(refs)
-		name := s.labelName(key)
+	bits := uint64(0) // of the point's labels
+	refs := v.names.at(e.attrs)
+	for i := range len(refs) / 2 {
+		key, kind, value := v.names.pair(refs[2*i:])
+		name := &s.recent[i]
+		if name.name == "" || name.key != string(key) {
+			*name = s.labelName(key)
+		}
 		if len(value) == 0 || slices.Contains(s.has, name.hash) {
 			continue
 		}
@@ -183,15 +189,19 @@ func (s *scrape) series(v *shown, name string, e *entry) {
 		from := len(s.text)
 		s.text = promtext.AppendLabel(s.text, name.name, textOf(digits[:0], kind, value))
 		s.has, l.hash = append(s.has, name.hash), l.hash+HashBytes(s.text[from:])
+		bits |= bit(name.hash)
 	}
-	for i := v.named; i < len(v.labels); i++ {
+	if bits&v.rest.name == 0 {
+		s.text, l.hash = append(s.text, v.rest.text...), l.hash+v.rest.hash
+	}
+	for i := v.named; i < len(v.labels) && bits&v.rest.name != 0; i++ {
 		if label := &v.labels[i]; !slices.Contains(s.has, label.name) {
 			s.text, l.hash = append(s.text, label.text...), l.hash+label.hash
 		}
 	}
-	if len(s.text)-l.from > maxLine || len(s.text) > maxGroupText {
+	if len(s.text)-l.from > MaxLine || len(s.text) > maxGroupText {
 		s.text = s.text[:l.from]
-		s.hide(v.cluster, HiddenLong, 1)
+		s.Hide(v.cluster, HiddenLong, 1)
 		return
 	}
 	if len(s.text) > open {
@@ -211,9 +221,9 @@ func (s *scrape) series(v *shown, name string, e *entry) {
 
 // enter takes note of a line. Of two with the same labels the one stays that was heard
 // last. Hashes of labels add up, so that their order does not matter.
-func (s *scrape) enter(v *shown, l line) {
+func (s *Scrape) enter(v *shown, l line) {
 	if i, twice := s.seen[l.hash]; twice {
-		s.hide(v.cluster, HiddenDuplicate, 1)
+		s.Hide(v.cluster, HiddenDuplicate, 1)
 		old := &s.lines[i]
 		if l.age > old.age || l.age == old.age && int32(l.time-old.time) <= 0 {
 			s.text = s.text[:l.from]
@@ -227,7 +237,7 @@ func (s *scrape) enter(v *shown, l line) {
 
 // end writes the lines of nodes with the same labels, mostly of one node, without those
 // that others took the place of.
-func (s *scrape) end(f *family) {
+func (s *Scrape) end(f *family) {
 	size, lines := 0, 0
 	for i := range s.lines {
 		if l := &s.lines[i]; !l.dead {

@@ -17,18 +17,13 @@ package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/las
 
 import (
 	"iter"
-	"maps"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 )
-
-// shardCount spreads the nodes over locks, well above the number of cores.
-const shardCount = 64
 
 // MaxNodeSeries is the most series that a node can have: 16 bits hold a position or none.
 const MaxNodeSeries = 1<<16 - 2
@@ -86,7 +81,7 @@ type Stats struct {
 // Table is the state of all nodes. It is safe for concurrent use.
 type Table struct {
 	set      Settings
-	shards   [shardCount]shard
+	nodes    sync.Map // *node by NodeKey
 	reports  sync.Pool
 	lastID   atomic.Uint64 // of a push
 	metrics  metrics
@@ -101,11 +96,6 @@ type Table struct {
 	vanishedTicks uint64 // VanishedAfter, 0 for never
 
 	stale, untracked, unnamed, resyncs, repeated, evicted atomic.Int64
-}
-
-type shard struct {
-	mu    sync.RWMutex
-	nodes map[NodeKey]*node
 }
 
 // New returns an empty table.
@@ -131,9 +121,6 @@ func New(set Settings) *Table {
 	t.metrics = metrics{bands: set.Bands, bytes: t.bytes, all: map[Metric]*metric{}}
 	if set.VanishedAfter > 0 && set.TTL > 0 {
 		t.vanishedTicks = t.ticks(set.VanishedAfter-1) + 1
-	}
-	for i := range t.shards {
-		t.shards[i].nodes = make(map[NodeKey]*node)
 	}
 	t.reports.New = func() any { return &Report{table: t} }
 	return t
@@ -236,10 +223,7 @@ func (t *Table) expire(n *node, now time.Duration) {
 // evict forgets a node, whose lock is held.
 func (t *Table) evict(n *node) {
 	n.evicted = true
-	s := t.shard(n.key)
-	s.mu.Lock()
-	delete(s.nodes, n.key)
-	s.mu.Unlock()
+	t.nodes.Delete(n.key)
 	t.metrics.release(n.names.metrics)
 	t.places.Give(n.cluster, 1)
 	t.room.Give(n.cluster, len(n.entries))
@@ -287,17 +271,13 @@ func (r *requests) since(number, name uint64) bool {
 	return max(r.all, r.names[name]) > number
 }
 
-func (t *Table) shard(key NodeKey) *shard { return &t.shards[key.Lo%shardCount] }
-
 // open returns the node with its lock held, or nil where the table has none.
 func (t *Table) open(key NodeKey) *node {
-	s := t.shard(key)
-	s.mu.RLock()
-	n := s.nodes[key]
-	s.mu.RUnlock()
-	if n == nil {
+	found, ok := t.nodes.Load(key)
+	if !ok {
 		return nil
 	}
+	n := found.(*node)
 	if n.mu.Lock(); n.evicted {
 		n.mu.Unlock()
 		return nil
@@ -323,14 +303,9 @@ func (t *Table) add(key NodeKey, attrs []Attr, all bool, now time.Duration) (ove
 	n.describe(attrs)
 	n.inline = !t.set.Collect || !all || n.without > 0
 	t.recount(n)
-	s := t.shard(key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.nodes[key] != nil {
+	if _, known := t.nodes.LoadOrStore(key, n); known {
 		t.places.Give(n.cluster, 1)
 		t.bytes.Give(n.cluster, n.bytes)
-	} else {
-		s.nodes[key] = n
 	}
 	return 0, true
 }
@@ -346,16 +321,11 @@ func (t *Table) phase(every, now time.Duration) time.Duration {
 	return now + 1 + time.Duration(t.set.Rand(int64(every)))
 }
 
-// all yields the nodes, holding no lock meanwhile.
+// all yields the nodes.
 func (t *Table) all() iter.Seq[*node] {
-	var nodes []*node
-	for i := range t.shards {
-		s := &t.shards[i]
-		s.mu.RLock()
-		nodes = slices.AppendSeq(nodes, maps.Values(s.nodes))
-		s.mu.RUnlock()
+	return func(yield func(*node) bool) {
+		t.nodes.Range(func(_, n any) bool { return yield(n.(*node)) })
 	}
-	return slices.Values(nodes)
 }
 
 // ticks is the coarse clock of the series, which expire by it, see entry.hear.

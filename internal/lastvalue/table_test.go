@@ -22,7 +22,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // lookup returns a node, nil for none.
-func (t *Table) lookup(key NodeKey) *node { return t.shard(key).nodes[key] }
+func (t *Table) lookup(key NodeKey) *node {
+	found, _ := t.nodes.Load(key)
+	n, _ := found.(*node)
+	return n
+}
 
 func newTable(edit ...func(*Settings)) *Table {
 	set := Settings{MaxNodes: 10, MaxSeries: 100, Rand: func(int64) int64 { return 0 }}

@@ -55,6 +55,7 @@ func TestNextComponentAway(t *testing.T) {
 				require.Zero(t, time.Since(began))
 			}
 			time.Sleep(10 * time.Second)
+			synctest.Wait() // a flush is due at the same time
 		}
 		_, points := s.took()
 		assert.Zero(t, points)

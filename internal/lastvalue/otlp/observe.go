@@ -243,6 +243,41 @@ func numberValue(dp pmetric.NumberDataPoint) value {
 	}
 }
 
+// content is a hash of a point that is no number, without what else is compared and the
+// exemplars, in a metric that into makes. A change goes unnoticed with a chance of 2^-64, and
+// then until the next change or resync.
+func content[P interface {
+	point
+	CopyTo(P)
+	SetStartTimestamp(pcommon.Timestamp)
+}](into func(pmetric.Metric) P) func(P) value {
+	return func(dp P) value {
+		md := pmetric.NewMetrics()
+		own := into(md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty())
+		dp.CopyTo(own)
+		own.SetTimestamp(0)
+		own.SetStartTimestamp(0)
+		own.Attributes().Clear()
+		if with, ok := any(own).(interface{ Exemplars() pmetric.ExemplarSlice }); ok {
+			with.Exemplars().RemoveIf(func(pmetric.Exemplar) bool { return true })
+		}
+		b, _ := new(pmetric.ProtoMarshaler).MarshalMetrics(md) // never an error
+		return value{kind: lastvalue.KindHash, bits: lastvalue.HashBytes(b)}
+	}
+}
+
+var (
+	histogramValue = content(func(m pmetric.Metric) pmetric.HistogramDataPoint {
+		return m.SetEmptyHistogram().DataPoints().AppendEmpty()
+	})
+	exponentialValue = content(func(m pmetric.Metric) pmetric.ExponentialHistogramDataPoint {
+		return m.SetEmptyExponentialHistogram().DataPoints().AppendEmpty()
+	})
+	summaryValue = content(func(m pmetric.Metric) pmetric.SummaryDataPoint {
+		return m.SetEmptySummary().DataPoints().AppendEmpty()
+	})
+)
+
 // points takes those of a metric through the table. It removes none before it has seen all:
 // most often all are dropped, and then the metric goes as a whole, without each point being
 // cleared first.
