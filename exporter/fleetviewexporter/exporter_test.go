@@ -77,7 +77,7 @@ func TestStart(t *testing.T) {
 		want string
 	}{
 		"absent":     {host{}, "`extension` is \"fleet_view\", which `service::extensions` does not list"},
-		"other kind": {host{component.MustNewID("fleet_view"): &struct{ sinkless }{}, other: nil}, "must be a fleet_view extension"},
+		"other kind": {host{component.MustNewID("fleet_view"): &struct{ sinkless }{}, other: nil}, "must be an extension of type fleet_view"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, err := f.CreateMetrics(t.Context(), set, f.CreateDefaultConfig())

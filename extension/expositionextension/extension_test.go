@@ -200,7 +200,7 @@ func TestServesTheTableOfOneDiff(t *testing.T) {
 	require.NoError(t, err)
 	push(t, engine, "a", "n1", 2)
 	_, _, err = e.Open("diff/push", lastvalue.Settings{})
-	require.EqualError(t, err, "`diff` of another pipeline has this table: it can be that of one diff in one pipeline")
+	require.EqualError(t, err, "`diff` has this table already: each diff needs one of its own, such as `exposition/NAME`, and is of one pipeline")
 	_, _, err = e.Open("diff", lastvalue.Settings{VanishedAfter: e.cfg.TTL})
 	require.EqualError(t, err, "`vanished_after` is 10m0s: must be below `ttl` (10m0s) of the table, or 0 for never")
 	series := func() int {

@@ -45,7 +45,7 @@ func (e *exposition) Open(processor string, set lastvalue.Settings) (engine *otl
 	set.MaxSeriesPerNode, set.MaxBytes, set.ClusterShare = e.cfg.MaxSeriesPerNode, int(e.cfg.MemoryBytes()), e.cfg.ClusterShare
 	set.OpaqueInterval, set.Rand = otlp.OpaqueInterval, rand.Int64N
 	if other := e.table.Load(); other != nil {
-		return nil, nil, fmt.Errorf("`%s` of another pipeline has this table: it can be that of one diff in one pipeline", other.processor)
+		return nil, nil, fmt.Errorf("`%s` has this table already: each diff needs one of its own, such as `exposition/NAME`, and is of one pipeline", other.processor)
 	}
 	engine = otlp.NewEngine(set)
 	e.table.Store(&table{processor, engine})

@@ -214,7 +214,7 @@ func (e *thresholdExtension) readState(ctx context.Context, claim *wire.Claim, v
 	}
 	now := e.now().Unix()
 	last := e.answeredAt.Swap(now)
-	if r, lost := e.epochs.Hear(claim.Cluster, claim.Node, h[0]); lost {
+	if r, lost := e.epochs.Observe(claim.Cluster, claim.Node, h[0]); lost {
 		e.resync(ctx, r)
 	} else if last != 0 && now-last > int64(forgottenAfter/time.Second) {
 		e.Subscribers.Publish(resync.Request{})

@@ -159,7 +159,7 @@ var wireTypes = []protowire.Type{protowire.VarintType, protowire.Fixed64Type, pr
 // TestCosts: each cost of the table is what an element takes at the moment when its list
 // grows: itself, the old list and the new one. It is the most for lists of any length.
 func TestCosts(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the collector of garbage allocates, too
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // collecting garbage allocates, too
 	for _, p := range paths() {
 		for i, f := range p.of {
 			if f.cost == 0 {

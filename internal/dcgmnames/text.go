@@ -43,7 +43,7 @@ type gpu struct {
 	whole           *gpu   // that a slice is of
 	pod, job        holder
 	hidden          bool
-	sum             float64 // of the name at hand
+	sum             float64 // of the current name
 	has             bool
 }
 
@@ -67,7 +67,13 @@ func (h *holder) add(labels string) {
 // node says of it.
 func Write(s *lastvalue.Scrape) {
 	t := &text{Scrape: s, gpus: map[gpuKey]*gpu{}, byLabels: map[string]*gpu{}, room: maxGPUBytes}
-	t.points(semconv.MetricGPUInfo, t.add)
+	for _, sliced := range [...]bool{false, true} { // A slice may come before its GPU.
+		t.points(semconv.MetricGPUInfo, func(key gpuKey, p *lastvalue.Sample) {
+			if sliced == (p.Attr(semconv.AttrHWParent) != "") {
+				t.add(key, p)
+			}
+		})
+	}
 	t.points(semconv.MetricGPUAllocation, t.allocate)
 	for i := range All {
 		if n := &All[i]; n.Metric != "" {
@@ -87,7 +93,7 @@ func (t *text) takes(cluster string, bytes int) bool {
 }
 
 // add takes a GPU or slice that a node tells of. Of two with the same labels the one counts
-// whose node reported last.
+// whose node reported last. A slice is joined with a GPU that was added before.
 func (t *text) add(key gpuKey, p *lastvalue.Sample) {
 	g := &gpu{cluster: p.Cluster, reported: p.Reported, address: p.Attr("gpu.pci.bus_id")}
 	index, id, model, instance, profile := p.Attr(semconv.AttrGPUIndex), p.Attr(semconv.AttrHWID), p.Attr(semconv.AttrHWModel), "", ""

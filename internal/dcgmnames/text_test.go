@@ -20,16 +20,16 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/promparse"
 )
 
-// said is a point of a metric of the catalogue, or of a gauge of another name.
-type said struct {
+// point is a point of a metric of the catalogue, or of a gauge of another name.
+type point struct {
 	metric string
 	value  float64
 	attrs  []string // keys and values in turn
 }
 
-// say is a point of a GPU.
-func say(metric, id string, value float64, attrs ...string) said {
-	return said{metric, value, append([]string{"hw.id", id}, attrs...)}
+// pointOf is a point of a GPU.
+func pointOf(metric, id string, value float64, attrs ...string) point {
+	return point{metric, value, append([]string{"hw.id", id}, attrs...)}
 }
 
 // fleet is a table at a time since its beginning.
@@ -43,7 +43,7 @@ func newFleet() *fleet {
 }
 
 // report has a node of cluster c report the points. An id tells resources of a name apart.
-func (f *fleet) report(name, id string, points ...said) {
+func (f *fleet) report(name, id string, points ...point) {
 	r := f.Begin(f.now)
 	r.Open(lastvalue.KeyOf([]byte(name+id)), func() ([]lastvalue.Attr, bool) {
 		return attrsOf("k8s.cluster.name", "c", "host.name", name, "host.id", id), true
@@ -61,7 +61,7 @@ func (f *fleet) report(name, id string, points ...said) {
 		}
 	}
 	at := uint64(1_800_000_000*time.Second + f.now)
-	r.Close(lastvalue.Facts{Time: at, Beat: at, Alive: true})
+	r.Close(lastvalue.Facts{Time: at, Heartbeat: at, Alive: true})
 	r.Done()
 	r.Accepted()
 }
@@ -99,25 +99,25 @@ var on = lastvalue.Exposition{More: Write, Reserved: []string{Prefix}}
 
 func TestGPUsUnderDCGMsNames(t *testing.T) {
 	f := newFleet()
-	info := func(id, index string, more ...string) said {
-		return say("hw.gpu.info", id, 1, append([]string{"gpu.index", index, "hw.driver_version", "570"}, more...)...)
+	info := func(id, index string, more ...string) point {
+		return pointOf("hw.gpu.info", id, 1, append([]string{"gpu.index", index, "hw.driver_version", "570"}, more...)...)
 	}
-	holder := func(id string, attrs ...string) said { return say("hw.gpu.allocation", id, 1, attrs...) }
+	holder := func(id string, attrs ...string) point { return pointOf("hw.gpu.allocation", id, 1, attrs...) }
 	pod := []string{"k8s.pod.name", "train-0", "k8s.namespace.name", "lab", "k8s.container.name", "main"}
 	f.report("a", "",
+		info("MIG-0", "0", "hw.parent", "GPU-0", "hw.model", "H100 MIG 1g.10gb", "gpu.mig.gpu_instance.id", "9"), // before its GPU
 		info("GPU-0", "0", "hw.model", "H100", "gpu.pci.bus_id", "00:1B"), info("GPU-1", "1"), info("GPU-2", "2"),
-		info("MIG-0", "0", "hw.parent", "GPU-0", "hw.model", "H100 MIG 1g.10gb", "gpu.mig.gpu_instance.id", "9"),
 		info("MIG-1", "0", "hw.parent", "GPU-0", "hw.model", "H100 MIG 1g.10gb"),
 		holder("GPU-1", "gpu.job.id", "42"), holder("GPU-2", "gpu.job.id", "42"), holder("GPU-2", "gpu.job.id", "43"), holder("GPU-2", "gpu.job.id", "44"),
 		holder("MIG-0", pod...), holder("MIG-0", "gpu.job.id", "7"),
-		say("hw.gpu.utilization", "GPU-0", 0.29, "hw.gpu.task", "general"), say("hw.gpu.utilization", "GPU-0", 0.5, "hw.gpu.task", "encoder"),
-		say("hw.gpu.utilization", "GPU-9", 0.5, "hw.gpu.task", "general"), // nobody says what it is
-		say("hw.gpu.memory.limit", "GPU-1", 80<<30), say("hw.gpu.memory.usage", "GPU-1", 60<<30), say("hw.gpu.memory.reserved", "GPU-1", 512<<20),
-		say("hw.gpu.memory.usage", "GPU-0", 11<<20), // its slices say it
-		say("hw.gpu.memory.usage", "MIG-0", 5<<20), say("hw.gpu.memory.usage", "MIG-1", 6<<20),
-		say("hw.gpu.io.rate", "GPU-2", 3e6, "gpu.link", "nvlink", "network.io.direction", "transmit"),
-		say("hw.gpu.io.rate", "GPU-2", 4e6, "gpu.link", "nvlink", "network.io.direction", "receive"),
-		say("hw.energy", "GPU-2", 2), said{"DCGM_FI_DEV_GPU_UTIL", 1, []string{"a", "b"}},
+		pointOf("hw.gpu.utilization", "GPU-0", 0.29, "hw.gpu.task", "general"), pointOf("hw.gpu.utilization", "GPU-0", 0.5, "hw.gpu.task", "encoder"),
+		pointOf("hw.gpu.utilization", "GPU-9", 0.5, "hw.gpu.task", "general"), // nobody says what it is
+		pointOf("hw.gpu.memory.limit", "GPU-1", 80<<30), pointOf("hw.gpu.memory.usage", "GPU-1", 60<<30), pointOf("hw.gpu.memory.reserved", "GPU-1", 512<<20),
+		pointOf("hw.gpu.memory.usage", "GPU-0", 11<<20), // its slices say it
+		pointOf("hw.gpu.memory.usage", "MIG-0", 5<<20), pointOf("hw.gpu.memory.usage", "MIG-1", 6<<20),
+		pointOf("hw.gpu.io.rate", "GPU-2", 3e6, "gpu.link", "nvlink", "network.io.direction", "transmit"),
+		pointOf("hw.gpu.io.rate", "GPU-2", 4e6, "gpu.link", "nvlink", "network.io.direction", "receive"),
+		pointOf("hw.energy", "GPU-2", 2), point{"DCGM_FI_DEV_GPU_UTIL", 1, []string{"a", "b"}},
 	)
 	const (
 		node  = `Hostname="a",hostname="a",DCGM_FI_DRIVER_VERSION="570",k8s_cluster_name="c"`
@@ -156,7 +156,7 @@ func TestAGPUIsThereOnceUnderDCGMsNames(t *testing.T) {
 		f := newFleet()
 		for i, id := range order {
 			f.now = time.Duration(i) * time.Minute
-			f.report("a", id, say("hw.gpu.info", "GPU-0", 1, "gpu.index", "0"), say("hw.power", "GPU-0", float64(100*(i+1))))
+			f.report("a", id, pointOf("hw.gpu.info", "GPU-0", 1, "gpu.index", "0"), pointOf("hw.power", "GPU-0", float64(100*(i+1))))
 		}
 		lines, _ := f.names(t, on)
 		require.Len(t, lines, 1)
@@ -170,8 +170,8 @@ func TestLabelsOfGPUsAreBounded(t *testing.T) {
 	long := strings.Repeat("x", 1000)
 	f := newFleet()
 	f.report("a", "",
-		say("hw.gpu.info", "GPU-0", 1, "gpu.index", "0"), say("hw.power", "GPU-0", 100),
-		say("hw.gpu.info", "GPU-1"+long, 1, "gpu.index", long, "hw.driver_version", long), say("hw.power", "GPU-1"+long, 100))
+		pointOf("hw.gpu.info", "GPU-0", 1, "gpu.index", "0"), pointOf("hw.power", "GPU-0", 100),
+		pointOf("hw.gpu.info", "GPU-1"+long, 1, "gpu.index", long, "hw.driver_version", long), pointOf("hw.power", "GPU-1"+long, 100))
 	lines, done := f.names(t, on)
 	require.Len(t, lines, 1)
 	assert.Equal(t, 1, done.Hidden["c"][lastvalue.HiddenLong])
@@ -186,10 +186,10 @@ func TestLabelsOfGPUsAreBounded(t *testing.T) {
 func BenchmarkNames(b *testing.B) {
 	f := newFleet()
 	for n := range 1000 {
-		var points []said
+		var points []point
 		for _, metric := range []string{"hw.gpu.info", "hw.power", "hw.energy", "hw.gpu.memory.limit", "hw.gpu.memory.usage"} {
 			for gpu := range 8 {
-				points = append(points, say(metric, fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-%08d%04d", n, gpu), 7,
+				points = append(points, pointOf(metric, fmt.Sprintf("GPU-5d5ba0d6-d33d-2b2c-524d-%08d%04d", n, gpu), 7,
 					"gpu.index", strconv.Itoa(gpu), "hw.model", "NVIDIA H100 80GB HBM3", "gpu.pci.bus_id", "00000000:1B:00.0", "hw.driver_version", "570.124.06"))
 			}
 		}

@@ -42,7 +42,7 @@ func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 	}
 	used, names := usedComponents(conf, factories)
 	memoryWarning(used, c.to)
-	errs := wrongNames(conf, names, factories)
+	errs := append(wrongNames(conf, names, factories), wrongTables(used, names)...)
 	for _, l := range listens(conf, used, factories) {
 		if err := listenaddress.Check(l.Address); err != nil {
 			errs = append(errs, fmt.Errorf("`%s` %w", l.Key, err))

@@ -43,7 +43,7 @@ const startup = 10 * time.Second
 // connection, so this is no load.
 const resolveAgain = 5 * time.Second
 
-// SaveMemory makes the collector of garbage run more often than it does by
+// SaveMemory makes Go collect garbage more often than it does by
 // default, unless GOGC is set, and gives back what only the start needed.
 func SaveMemory() {
 	if os.Getenv("GOGC") == "" {

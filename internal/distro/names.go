@@ -69,6 +69,33 @@ func wrongNames(conf *confmap.Conf, names service, factories otelcol.Factories) 
 	return errs
 }
 
+// wrongTables are the keys `table` that name no exposition of the service. The start would end
+// at the first, and the process with it.
+func wrongTables(used []Setup, names service) (errs []error) {
+	var tables []string
+	for _, id := range names.Extensions {
+		if id.Type().String() == "exposition" {
+			tables = append(tables, id.String())
+		}
+	}
+	for _, u := range used {
+		var id component.ID
+		table, _ := u.whole["table"].(string)
+		if kind := u.ID.Type().String(); kind != "diff" && kind != "fleet_otlp" || id.UnmarshalText([]byte(table)) != nil || slices.Contains(tables, id.String()) {
+			continue // The Collector says what a name may be.
+		}
+		wrong, right := "which `service::extensions` does not list", hint(id.String(), tables)
+		if slices.Contains(names.Extensions, id) {
+			wrong = "must be an extension of type exposition"
+		}
+		if right == "" && tables != nil {
+			right = ": there is " + strings.Join(tables, ", ")
+		}
+		errs = append(errs, fmt.Errorf("`%s::%s::table` is %q, %s%s", u.Section, u.ID, id, wrong, right))
+	}
+	return errs
+}
+
 // hint asks about the nearest name: at most half of the letters are wrong.
 func hint(name string, among []string) string {
 	best, least := "", len(name)/2+1

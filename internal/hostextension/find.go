@@ -5,6 +5,8 @@ package hostextension // import "github.com/gpu-collector/gpu-collector/internal
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"go.opentelemetry.io/collector/component"
 )
@@ -12,12 +14,28 @@ import (
 // Find returns the extension id, a kind of extension, as a T. Its errors say what to
 // configure. The key names the extension.
 func Find[T any](host component.Host, key, kind string, id component.ID) (found T, err error) {
-	ext, ok := host.GetExtensions()[id]
+	extensions := host.GetExtensions()
+	ext, ok := extensions[id]
 	if !ok {
-		return found, fmt.Errorf("`%s` is %q, which `service::extensions` does not list", key, id)
+		return found, fmt.Errorf("`%s` is %q, which `service::extensions` does not list%s", key, id, others[T](extensions))
 	}
 	if found, ok = ext.(T); !ok {
-		return found, fmt.Errorf("`%s` is %q, must be a %s extension", key, id, kind)
+		return found, fmt.Errorf("`%s` is %q, must be an extension of type %s%s", key, id, kind, others[T](extensions))
 	}
 	return found, nil
+}
+
+// others names the extensions that would be right.
+func others[T any](extensions map[component.ID]component.Component) string {
+	var names []string
+	for id, ext := range extensions {
+		if _, ok := ext.(T); ok {
+			names = append(names, id.String())
+		}
+	}
+	if names == nil {
+		return ""
+	}
+	slices.Sort(names)
+	return ": there is " + strings.Join(names, ", ")
 }

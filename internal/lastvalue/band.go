@@ -69,15 +69,15 @@ func matches(pattern, name string) bool {
 	return strings.HasSuffix(name, parts[last]) && (last > 0 || name == pattern)
 }
 
-// holds reports whether old will do for value. Both are of the same kind.
-func (b *Band) holds(kind Kind, old, value uint64) bool {
+// within reports whether old will do for value. Both are of the same kind.
+func (b *Band) within(kind Kind, old, value uint64) bool {
 	if b == nil || kind == KindHash {
 		return false
 	}
 	o, v, most := kind.float(old), kind.float(value), math.MaxFloat64
 	distance := math.Abs(o - v)
 	if kind == KindInt {
-		// Beyond 2^53 a float64 does not tell neighbours apart. The distance is exact, modulo 2^64.
+		// Beyond 2^53 a float64 does not distinguish neighbours. The distance is exact, modulo 2^64.
 		distance, most = float64(uint64(max(int64(old), int64(value)))-uint64(min(int64(old), int64(value)))), 1<<53
 	}
 	// False for NaN, and for infinities by most.

@@ -38,16 +38,16 @@ func TestBand(t *testing.T) {
 		"farther than any number": {Band{Absolute: 1e300}, math.MinInt64, math.MaxInt64, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tt.want, tt.band.holds(KindDouble, math.Float64bits(tt.old), math.Float64bits(tt.then)))
+			assert.Equal(t, tt.want, tt.band.within(KindDouble, math.Float64bits(tt.old), math.Float64bits(tt.then)))
 			if o, v := int64(tt.old), int64(tt.then); float64(o) == tt.old && float64(v) == tt.then && v < 1e9 {
-				assert.Equal(t, tt.want, tt.band.holds(KindInt, uint64(o), uint64(v)), "int")
+				assert.Equal(t, tt.want, tt.band.within(KindInt, uint64(o), uint64(v)), "int")
 			}
 		})
 	}
 	wide := Band{Absolute: 1e300}
 	lowest := int64(math.MinInt64)
-	assert.False(t, wide.holds(KindInt, uint64(lowest), math.MaxInt64), "a float64 does not tell such apart")
-	assert.False(t, wide.holds(KindHash, 1, 2), "a hash has no distance")
+	assert.False(t, wide.within(KindInt, uint64(lowest), math.MaxInt64), "a float64 does not tell such apart")
+	assert.False(t, wide.within(KindHash, 1, 2), "a hash has no distance")
 }
 
 // The error does not grow from report to report, and the first band that matches counts.

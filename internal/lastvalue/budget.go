@@ -29,7 +29,7 @@ func (l Limit) String() string {
 // TestBytesAreThoseHeld.
 const (
 	entryBytes = int(unsafe.Sizeof(entry{}))
-	// nodeBytes are a node's own, with its place in the table.
+	// nodeBytes are a node's own, with its slot in the table.
 	nodeBytes = int(unsafe.Sizeof(node{})) + 128
 	// seriesBytes are an entry, its part of the index, and a start time.
 	seriesBytes = entryBytes*33/32 + 3 + 8
@@ -43,13 +43,13 @@ func (n *node) size() int {
 	return nodeBytes + cap(n.entries)*entryBytes + cap(n.index)*2 + cap(n.starts)*8 + n.names.size()
 }
 
-// recount has the ledger say what the node takes. Its lock is held.
+// recount brings the ledger to what the node takes. Its lock is held.
 func (t *Table) recount(n *node) {
 	size := n.size()
 	if more := size - n.bytes; more > 0 {
-		t.bytes.Hold(n.cluster, more)
+		t.byteBudget.Hold(n.cluster, more)
 	} else {
-		t.bytes.Give(n.cluster, -more)
+		t.byteBudget.Give(n.cluster, -more)
 	}
 	n.bytes = size
 }
@@ -60,7 +60,7 @@ func (t *Table) take(limit Limit, ledger *fairshare.Ledger[uint64], cluster uint
 	switch {
 	case !ledger.TakeAll(cluster, 1):
 		over = limit
-	case !t.bytes.TakeAll(cluster, bytes):
+	case !t.byteBudget.TakeAll(cluster, bytes):
 		ledger.Give(cluster, 1)
 		over = LimitBytes
 	default:
@@ -76,14 +76,14 @@ func (t *Table) take(limit Limit, ledger *fairshare.Ledger[uint64], cluster uint
 func (r *Report) reserve(bytes int, heartbeat bool) (ok bool) {
 	n, t := r.node, r.table
 	if len(n.entries) >= t.set.MaxSeriesPerNode {
-		r.limit = LimitNodeSeries
+		r.Limit = LimitNodeSeries
 	} else {
-		r.limit, ok = t.take(LimitSeries, t.room, n.cluster, bytes)
+		r.Limit, ok = t.take(LimitSeries, t.seriesBudget, n.cluster, bytes)
 	}
-	if !ok && heartbeat && !n.beats {
-		n.beats, ok = true, true
-		t.room.Hold(n.cluster, 1)
-		t.bytes.Hold(n.cluster, bytes)
+	if !ok && heartbeat && !n.heartbeatHasRoom {
+		n.heartbeatHasRoom, ok = true, true
+		t.seriesBudget.Hold(n.cluster, 1)
+		t.byteBudget.Hold(n.cluster, bytes)
 	}
 	if ok {
 		n.bytes += bytes
@@ -91,7 +91,7 @@ func (r *Report) reserve(bytes int, heartbeat bool) (ok bool) {
 	return ok
 }
 
-// maxPressed bounds the clusters without room that are told apart.
+// maxPressed bounds the clusters without room that are noted one by one.
 const maxPressed = 1024
 
 // press notes that a cluster found no room. The next Sweep makes some for it.
@@ -103,14 +103,6 @@ func (t *Table) press(cluster uint64) {
 	}
 }
 
-// relieve returns the clusters that found no room, and forgets them.
-func (t *Table) relieve() (pressed map[uint64]bool) {
-	t.pressing.Lock()
-	defer t.pressing.Unlock()
-	pressed, t.pressed = t.pressed, map[uint64]bool{}
-	return pressed
-}
-
 // Pressed reports whether something found no room since the last Sweep.
 func (t *Table) Pressed() bool {
 	t.pressing.Lock()
@@ -120,5 +112,5 @@ func (t *Table) Pressed() bool {
 
 // excess reports whether a cluster is over its share of nodes, series or bytes.
 func (t *Table) excess(cluster uint64) bool {
-	return max(t.places.Excess(cluster), t.room.Excess(cluster), t.bytes.Excess(cluster)) > 0
+	return max(t.nodeBudget.Excess(cluster), t.seriesBudget.Excess(cluster), t.byteBudget.Excess(cluster)) > 0
 }

@@ -27,23 +27,23 @@ func requireCounted(t require.TestingT, tb *Table) {
 		bytes[m.cluster] += metricBytes + m.text()
 		allBytes += metricBytes + m.text()
 	}
-	require.Equal(t, nodes, tb.places.Taken())
+	require.Equal(t, nodes, tb.nodeBudget.Taken())
 	require.EqualValues(t, nodes, tb.Stats().Nodes)
-	require.Equal(t, allSeries, tb.room.Taken())
+	require.Equal(t, allSeries, tb.seriesBudget.Taken())
 	require.EqualValues(t, allSeries, tb.Stats().Series)
-	require.Equal(t, allBytes, tb.bytes.Taken())
+	require.Equal(t, allBytes, tb.byteBudget.Taken())
 	for cluster := range bytes {
-		require.Equal(t, bytes[cluster], tb.bytes.Held(cluster))
-		require.Equal(t, series[cluster], tb.room.Held(cluster))
+		require.Equal(t, bytes[cluster], tb.byteBudget.Held(cluster))
+		require.Equal(t, series[cluster], tb.seriesBudget.Held(cluster))
 	}
 }
 
 func requireEmpty(t require.TestingT, tb *Table) {
 	require.Zero(t, tb.Stats().Nodes)
 	require.Zero(t, tb.Stats().Series)
-	require.Zero(t, tb.places.Taken())
-	require.Zero(t, tb.room.Taken())
-	require.Zero(t, tb.bytes.Taken())
+	require.Zero(t, tb.nodeBudget.Taken())
+	require.Zero(t, tb.seriesBudget.Taken())
+	require.Zero(t, tb.byteBudget.Taken())
 }
 
 // Any reports, at once, with any starts and any end, and sweeps: the ledgers hold what the
@@ -138,11 +138,11 @@ func TestLimits(t *testing.T) {
 				p := push{Table: New(tt.set)}
 				for round := range int64(3) {
 					a := p.begin(integer(1, round), integer(2, round), integer(3, round))
-					limit := a.Limit()
+					limit := a.Limit
 					a.Accepted()
 					b := push{Table: p.Table, node: "b"}.begin(integer(1, round))
 					if tt.limit == LimitNodes {
-						limit = b.Limit()
+						limit = b.Limit
 					}
 					b.Accepted()
 					assert.Equal(t, tt.limit, limit)

@@ -21,25 +21,25 @@ type Clock struct {
 
 // clock is how a node's clock is found to be wrong.
 type clock struct {
-	behind  time.Duration // the least of the reports that were off
-	since   time.Duration // the first of them
-	reports uint8         // so many, up to clockReports
-	told    bool
+	behind   time.Duration // the least of the reports that were off
+	since    time.Duration // the first of them
+	reports  uint8         // so many, up to clockReports
+	reported bool
 }
 
-// hear takes by how much a report's newest time was before its receipt. It reports whether
-// there is news to tell: the clock is wrong, or is right again.
-func (c *clock) hear(behind, now time.Duration) bool {
+// observe takes by how much a report's newest time was before its receipt. It reports whether
+// the clock was found to be wrong, or right again, just now.
+func (c *clock) observe(behind, now time.Duration) bool {
 	off := clockOff
-	if c.told {
-		off /= 2 // a clock that is off by about that much is told once
+	if c.reported {
+		off /= 2 // a clock that is off by about that much is reported once
 	}
 	if behind.Abs() <= off {
-		told := c.told
-		c.reports, c.told = 0, false
-		return told
+		reported := c.reported
+		c.reports, c.reported = 0, false
+		return reported
 	}
-	if c.told {
+	if c.reported {
 		return false
 	}
 	if c.reports == 0 || (behind < 0) != (c.behind < 0) {
@@ -49,13 +49,13 @@ func (c *clock) hear(behind, now time.Duration) bool {
 		c.behind = behind
 	}
 	c.reports = min(c.reports+1, clockReports)
-	c.told = c.reports == clockReports && now-c.since >= clockTime
-	return c.told
+	c.reported = c.reports == clockReports && now-c.since >= clockTime
+	return c.reported
 }
 
-func (r *Report) tellClock(n *node) {
+func (r *Report) reportClock(n *node) {
 	names := Identify(n.names.attributes(n.attrs))
 	if names.Node() != "" && r.table.set.OnClock != nil {
-		r.clock = &Clock{Cluster: names.Cluster("", ""), Node: names.Node(), Behind: n.clock.behind, Right: !n.clock.told}
+		r.clock = &Clock{Cluster: names.Cluster("", ""), Node: names.Node(), Behind: n.clock.behind, Right: !n.clock.reported}
 	}
 }

@@ -26,7 +26,7 @@ const (
 	flushText       = 64 << 10
 )
 
-// Exposition says how a table is written as text for Prometheus.
+// Exposition is how a table is written as text for Prometheus.
 type Exposition struct {
 	OpenMetrics bool
 	Expiration  time.Duration // the silence after which a node's series are not written
@@ -42,7 +42,7 @@ type Hidden uint8
 
 // The reasons.
 const (
-	HiddenDuplicate Hidden = iota // a series with the name and labels of one heard later, here or at a node with the same labels
+	HiddenDuplicate Hidden = iota // a series with the name and labels of one reported later, here or at a node with the same labels
 	HiddenLong                    // a series whose line is longer than 4 kB, or for which a text has no room
 	HiddenOpaque                  // a histogram or summary: the table has no numbers of those
 	HiddenUnnamed                 // a series without a name in the table
@@ -75,15 +75,17 @@ func (x *Exposed) Hide(cluster string, why Hidden, count int) {
 // are rendered, and none while the text is written.
 func (x *Exposition) Write(w io.Writer, t *Table, now time.Duration) (Exposed, error) {
 	s := &Scrape{
-		Exposition: x, to: bufio.NewWriterSize(w, flushText), now: now, tick: uint16(t.ticks(now)) & heardMask,
-		byName: map[string]*family{}, byMetric: map[*metric]*family{}, labelNames: map[string]labelName{}, seen: map[uint64]int{},
+		Exposition: x, to: bufio.NewWriterSize(w, flushText), now: now, tick: uint16(t.ticks(now)) & ageMask,
+		byName: map[string]*family{}, byMetric: map[*metric]*family{}, seen: map[uint64]int{},
 	}
 	s.Hidden = map[string]*[hiddenReasons]int{}
-	s.cluster = s.labelName([]byte(identity.Cluster))
-	beat := promtext.MetricName(gpusemconv.MetricNodeHeartbeat, "s", promtext.KindGauge)
-	s.beat = s.add(&family{name: beat, help: "Time of the node's last report."})
+	s.cluster = newLabelName(identity.Cluster)
+	name := promtext.MetricName(gpusemconv.MetricNodeHeartbeat, "s", promtext.KindGauge)
+	s.heartbeat = &family{name: name, help: "Time of the node's last report."}
+	s.byName[name] = s.heartbeat
 	if len(s.Attributes) > 0 {
-		s.info = s.add(&family{name: "gpu_node_info", help: "What the node's resource says of it."})
+		s.info = &family{name: "gpu_node_info", help: "What the node's resource says of it."}
+		s.byName[s.info.name] = s.info
 	}
 	for n := range t.all() {
 		if s.Parts == 0 || n.key.Hi%s.Parts == s.Part {
@@ -117,20 +119,19 @@ type Scrape struct {
 	now  time.Duration
 	tick uint16
 
-	nodes      []shown
-	byName     map[string]*family
-	byMetric   map[*metric]*family // nil for a name that nobody may have
-	beat, info *family             // the heartbeat's, and of all attributes where others have some, or nil
+	nodes           []shown
+	byName          map[string]*family
+	byMetric        map[*metric]*family // nil for a name that nobody may have
+	heartbeat, info *family             // the heartbeat's, and of all attributes where others have some, or nil
 
-	// The lines of the nodes with the same labels at hand, each text of labels once.
+	// The lines of the current nodes, which have the same labels, each text of labels once.
 	text  []byte
 	lines []line
 	seen  map[uint64]int // of lines, by the labels' hash
-	has   []uint64       // labels of the line at hand
+	has   []uint64       // labels of the current line
 
-	labelNames map[string]labelName      // by an attribute's key
-	recent     [maxPairsPerSet]labelName // of the line before: a family's lines have the same ones
-	cluster    labelName                 // of the label that only a resource has
+	recent  [maxPairsPerSet]labelName // of the line before: a family's lines have the same ones
+	cluster labelName                 // of the label that only a resource has
 }
 
 // family is the series of one name, of all nodes.
@@ -159,7 +160,7 @@ func (s *Scrape) find(at int32) {
 	}
 	v.found = v.layout
 	if v.reported != 0 && v.name != "" {
-		s.beat.runs = append(s.beat.runs, run{node: at})
+		s.heartbeat.runs = append(s.heartbeat.runs, run{node: at})
 	}
 	if s.info != nil {
 		s.info.runs = append(s.info.runs, run{node: at})
@@ -193,15 +194,15 @@ func (s *Scrape) familyOf(n *node, e *entry) (*family, Hidden) {
 	}
 	f, known := s.byMetric[m]
 	if !known {
-		f = s.meet(&m.Metric)
+		f = s.familyFor(&m.Metric)
 		s.byMetric[m] = f
 	}
 	return f, HiddenReserved
 }
 
-// meet finds the family of a metric, nil for a reserved name. Where metrics differ, gauges
+// familyFor finds the family of a metric, nil for a reserved name. Where metrics differ, gauges
 // come before counters, and among either the first help by the alphabet.
-func (s *Scrape) meet(m *Metric) *family {
+func (s *Scrape) familyFor(m *Metric) *family {
 	kind, otlp := promtext.Gauge, promtext.KindGauge
 	switch {
 	case m.Type == TypeSum && m.Monotonic:
@@ -219,18 +220,15 @@ func (s *Scrape) meet(m *Metric) *family {
 	}
 	f := s.byName[name]
 	if f == nil {
-		return s.add(&family{name: name, help: help, kind: kind})
+		f = &family{name: name, help: help, kind: kind}
+		s.byName[name] = f
+		return f
 	}
 	f.mixed = f.mixed || kind != f.kind
 	// No sender describes the text's own series.
-	if f != s.beat && f != s.info && cmp.Or(cmp.Compare(kind, f.kind), strings.Compare(help, f.help)) < 0 {
+	if f != s.heartbeat && f != s.info && cmp.Or(cmp.Compare(kind, f.kind), strings.Compare(help, f.help)) < 0 {
 		f.kind, f.help = kind, help
 	}
-	return f
-}
-
-func (s *Scrape) add(f *family) *family {
-	s.byName[f.name] = f
 	return f
 }
 
@@ -318,8 +316,8 @@ type Sample struct {
 // Samples yields those of a family of the table, with the node's lock held.
 func (s *Scrape) Samples(family string, yield func(*Sample)) {
 	f := s.byName[family]
-	if f == nil {
-		return
+	if f == nil || f == s.heartbeat || f == s.info {
+		return // those have series of the text's own
 	}
 	for v, runs := range s.nodesOf(f) {
 		p := &Sample{Key: v.key, Cluster: v.cluster, Node: v.name, Reported: v.reported}

@@ -15,13 +15,13 @@ import (
 // shown is a node that is written.
 type shown struct {
 	*node
-	cluster, name string
-	reported      uint64  // its heartbeat when the scrape began
-	found         uint32  // its layout when its runs were found
-	group         int     // of nodes whose series may have the same labels
-	labels        []label // as each of its lines has them, its names first
-	named, apart  int     // of labels: its names, and those that set it apart from other nodes
-	called, rest  label   // its names and the other labels as one, with bits for the name's hash
+	cluster, name    string
+	reported         uint64  // its heartbeat when the scrape began
+	found            uint32  // its layout when its runs were found
+	group            int     // of nodes whose series may have the same labels
+	labels           []label // as each of its lines has them, its names first
+	named, apart     int     // of labels: its names, and those that set it apart from other nodes
+	nameLabels, rest label   // its names and the other labels as one, with bits for the name's hash
 }
 
 // compare orders nodes by what sets them apart. It is 0 where their series may have the
@@ -42,36 +42,36 @@ type label struct {
 	text       string // as promtext.AppendLabel has it
 }
 
-// line is a rendered series of the nodes at hand.
+// line is a rendered series of the current nodes.
 type line struct {
-	hash     uint64 // of its labels, in any order
-	from, to int    // in Scrape.text
-	time     uint32
-	age      uint16
-	dead     bool
+	hash       uint64 // of its labels, in any order
+	from, to   int    // in Scrape.text
+	time       uint32
+	age        uint16
+	superseded bool
 }
 
 // show takes a node that is to be written.
 func (s *Scrape) show(n *node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.evicted || s.now-n.heard > s.Expiration {
+	if n.evicted || s.now-n.lastSeen > s.Expiration {
 		return
 	}
 	attrs := n.names.attributes(n.attrs)
 	names := Identify(attrs)
-	v := shown{node: n, cluster: names.Cluster("", ""), name: names.Node(), reported: n.beat}
+	v := shown{node: n, cluster: names.Cluster("", ""), name: names.Node(), reported: n.heartbeat}
 	if s.Cluster == nil || v.cluster == *s.Cluster {
 		s.label(&v, attrs)
 		s.nodes = append(s.nodes, v)
-		if n.without > 0 {
-			s.Hide(v.cluster, HiddenLabel, int(n.without))
+		if n.droppedAttrs > 0 {
+			s.Hide(v.cluster, HiddenLabel, int(n.droppedAttrs))
 		}
 	}
 }
 
-// asked reports whether an attribute of a node is a label of each of its series.
-func (s *Scrape) asked(key string) bool {
+// isLabel reports whether an attribute of a node is a label of each of its series.
+func (s *Scrape) isLabel(key string) bool {
 	return len(s.Attributes) == 0 || key == identity.Cluster || slices.Contains(s.Attributes, key)
 }
 
@@ -80,11 +80,11 @@ func (s *Scrape) asked(key string) bool {
 // point cannot claim others, for whoever may speak for a cluster may not speak for another.
 func (s *Scrape) label(v *shown, attrs []Attr) {
 	for _, key := range identity.Attributes {
-		if s.asked(key) {
+		if s.isLabel(key) {
 			s.addLabel(v, key, v.names.text(v.attrs, key))
 		}
 	}
-	v.named, v.called, v.rest = len(v.labels), v.rest, label{}
+	v.named, v.nameLabels, v.rest = len(v.labels), v.rest, label{}
 	job := v.names.text(v.attrs, "service.name")
 	if space := v.names.text(v.attrs, "service.namespace"); space != "" && job != "" {
 		job = space + "/" + job
@@ -92,24 +92,24 @@ func (s *Scrape) label(v *shown, attrs []Attr) {
 	s.addLabel(v, "job", job)
 	s.addLabel(v, "instance", v.names.text(v.attrs, "service.instance.id"))
 	for i := range attrs {
-		if s.asked(attrs[i].Key) {
+		if s.isLabel(attrs[i].Key) {
 			s.addLabel(v, attrs[i].Key, attrs[i].text())
 		}
 	}
-	if v.apart = v.named; !slices.ContainsFunc(identity.Attributes[1:], s.asked) {
+	if v.apart = v.named; !slices.ContainsFunc(identity.Attributes[1:], s.isLabel) {
 		v.apart = len(v.labels) // nobody asks for the names
 	}
 }
 
 // addLabel adds a label to a node's, unless it has one of that name, or has no room.
 func (s *Scrape) addLabel(v *shown, key, value string) {
-	name := s.labelName([]byte(key))
+	name := newLabelName(key)
 	same := func(l label) bool { return l.name == name.hash }
 	if value == "" || name.hash == s.cluster.hash && key != identity.Cluster || slices.ContainsFunc(v.labels, same) {
 		return
 	}
 	text := string(promtext.AppendLabel(nil, name.name, value))
-	if len(v.called.text)+len(v.rest.text)+len(text) > maxResourceText {
+	if len(v.nameLabels.text)+len(v.rest.text)+len(text) > maxResourceText {
 		s.Hide(v.cluster, HiddenLabel, 1)
 		return
 	}
@@ -118,25 +118,16 @@ func (s *Scrape) addLabel(v *shown, key, value string) {
 	v.rest = label{v.rest.name | bit(l.name), v.rest.hash + l.hash, v.rest.text + text}
 }
 
-// bit is one of 64, which tells most names of labels apart.
+// bit is one of 64, which distinguishes most names of labels.
 func bit(name uint64) uint64 { return 1 << (name >> 58) }
 
-// keepNames bounds the names that a scrape remembers, keepLines the lines whose room in the
-// map is kept: it would be cleared for each node.
-const keepNames, keepLines = 1 << 12, 1 << 8
+// keepLines is how many lines leave their room in the map for the next nodes: all of it is
+// cleared for each.
+const keepLines = 1 << 8
 
-func (s *Scrape) labelName(key []byte) labelName {
-	l, known := s.labelNames[string(key)]
-	if !known {
-		if len(s.labelNames) == keepNames {
-			clear(s.labelNames)
-		}
-		l.key = string(key)
-		l.name = promtext.LabelName(l.key)
-		l.hash = HashString(l.name)
-		s.labelNames[l.key] = l
-	}
-	return l
+func newLabelName(key string) labelName {
+	name := promtext.LabelName(key)
+	return labelName{key, name, HashString(name)}
 }
 
 // render renders a node's series of a family, or that which the text adds.
@@ -146,15 +137,15 @@ func (s *Scrape) render(f *family, v *shown, e *entry) {
 		all, attrs := *v, v.names.attributes(v.attrs)
 		all.labels = slices.Clip(v.labels)
 		for i := range attrs {
-			if !s.asked(attrs[i].Key) {
+			if !s.isLabel(attrs[i].Key) {
 				s.addLabel(&all, attrs[i].Key, attrs[i].text())
 			}
 		}
 		s.series(&all, f.name, &entry{value: 1, bits: s.tick})
 	case e == nil:
 		s.series(v, f.name, &entry{value: v.reported / 1e9, bits: s.tick})
-	case f == s.beat && v.reported != 0 && len(v.names.at(e.attrs)) == 0:
-		// The heartbeat is from the tier before, and not newer.
+	case f == s.heartbeat && v.reported != 0 && len(v.names.at(e.attrs)) == 0:
+		// The heartbeat is from the upstream tier, and not newer.
 	default:
 		s.series(v, f.name, e)
 	}
@@ -164,12 +155,12 @@ func (s *Scrape) render(f *family, v *shown, e *entry) {
 // node's names, then the point's, then the rest of the resource's.
 func (s *Scrape) series(v *shown, name string, e *entry) {
 	l := line{from: len(s.text), time: e.time, age: uint16(e.age(uint64(s.tick)))}
-	if l.age > heardMask/2 { // heard since the scrape began
+	if l.age > ageMask/2 { // reported since the scrape began
 		l.age = 0
 	}
 	s.text = append(s.text, name...)
 	open := len(s.text)
-	s.text, l.hash = append(s.text, v.called.text...), v.called.hash
+	s.text, l.hash = append(s.text, v.nameLabels.text...), v.nameLabels.hash
 	s.has = append(s.has[:0], s.cluster.hash)
 	for i := range v.labels[:v.named] {
 		s.has = append(s.has, v.labels[i].name)
@@ -180,7 +171,7 @@ func (s *Scrape) series(v *shown, name string, e *entry) {
 		key, kind, value := v.names.pair(refs[2*i:])
 		name := &s.recent[i]
 		if name.name == "" || name.key != string(key) {
-			*name = s.labelName(key)
+			*name = newLabelName(string(key))
 		}
 		if len(value) == 0 || slices.Contains(s.has, name.hash) {
 			continue
@@ -216,12 +207,12 @@ func (s *Scrape) series(v *shown, name string, e *entry) {
 	}
 	s.text = append(s.text, '\n')
 	l.to = len(s.text)
-	s.enter(v, l)
+	s.addLine(v, l)
 }
 
-// enter takes note of a line. Of two with the same labels the one stays that was heard
+// addLine adds a line. Of two with the same labels the one stays that was reported
 // last. Hashes of labels add up, so that their order does not matter.
-func (s *Scrape) enter(v *shown, l line) {
+func (s *Scrape) addLine(v *shown, l line) {
 	if i, twice := s.seen[l.hash]; twice {
 		s.Hide(v.cluster, HiddenDuplicate, 1)
 		old := &s.lines[i]
@@ -229,18 +220,18 @@ func (s *Scrape) enter(v *shown, l line) {
 			s.text = s.text[:l.from]
 			return
 		}
-		old.dead = true
+		old.superseded = true
 	}
 	s.seen[l.hash] = len(s.lines)
 	s.lines = append(s.lines, l)
 }
 
 // end writes the lines of nodes with the same labels, mostly of one node, without those
-// that others took the place of.
+// that others replace.
 func (s *Scrape) end(f *family) {
 	size, lines := 0, 0
 	for i := range s.lines {
-		if l := &s.lines[i]; !l.dead {
+		if l := &s.lines[i]; !l.superseded {
 			size += copy(s.text[size:], s.text[l.from:l.to])
 			lines++
 		}

@@ -21,7 +21,7 @@ type Series struct {
 	Gone        bool // the series ended: its point has no value
 }
 
-// Emit yields the dirty series of the open node from a place on, that no message has. What
+// Emit yields the dirty series of the open node from a position on, that no message has. What
 // cannot be made of the table stays dirty: the node's next report brings it.
 //
 // Where yield returns false, the rest waits for another message, which goes on at next. That
@@ -34,14 +34,14 @@ func (r *Report) Emit(from int, yield func(*Series) bool) (next int) {
 	full := false
 	for i := from; i < len(n.entries); i++ {
 		e := &n.entries[i]
-		if !e.waits() {
+		if !e.sendable() {
 			continue
 		}
 		if full {
 			return i
 		}
 		e.set(sending)
-		r.places = append(r.places, int32(i))
+		r.positions = append(r.positions, int32(i))
 		s := n.series(e)
 		if e.time != 0 {
 			e.setTime(coarse(s.Time)) // the next hop takes nothing older any more
@@ -53,32 +53,32 @@ func (r *Report) Emit(from int, yield func(*Series) bool) (next int) {
 		}
 		full = !yield(&s)
 	}
-	// Since the message before this one something may have changed before that place.
-	n.pending = from > 0 && n.beatDirty
+	// Since the message before this one something may have changed before that position.
+	n.pending = from > 0 && n.heartbeatDirty
 	for i := range n.entries[:min(from, len(n.entries))] {
-		n.pending = n.pending || n.entries[i].waits()
+		n.pending = n.pending || n.entries[i].sendable()
 	}
 	return 0
 }
 
-// waits reports whether a message can have the series.
-func (e *entry) waits() bool {
+// sendable reports whether a message can have the series.
+func (e *entry) sendable() bool {
 	if !e.is(dirty) || e.is(sending) || e.metric == 0 {
 		return false
 	}
 	return e.is(gone) || e.kind() != KindHash && !e.is(repeated) && e.seen != unseen
 }
 
-// Beat returns the open node's heartbeat in Unix nanoseconds, where the message is to have
+// Heartbeat returns the open node's heartbeat in Unix nanoseconds, where the message is to have
 // it: the first of the node, which begins at 0.
-func (r *Report) Beat(from int) (unixNano uint64, dirty bool) {
+func (r *Report) Heartbeat(from int) (unixNano uint64, dirty bool) {
 	n := r.node
-	if n == nil || from > 0 || !n.beatDirty || n.beatMessage == r.id {
+	if n == nil || from > 0 || !n.heartbeatDirty || n.heartbeatMessage == r.id {
 		return 0, false
 	}
-	r.sent.beat, n.beatMessage = n.beat, r.id
+	r.sent.heartbeat, n.heartbeatMessage = n.heartbeat, r.id
 	r.Heartbeats++
-	return n.beat, true
+	return n.heartbeat, true
 }
 
 // Done ends a node's part of the message.
@@ -87,11 +87,11 @@ func (r *Report) Done() {
 	if n == nil {
 		return
 	}
-	r.sent.to = len(r.places)
-	if r.sent.to > r.sent.from || r.sent.beat != 0 {
-		n.overlap = n.overlap || n.messages > 0 && n.message != r.id
-		n.message = r.id
-		n.messages++
+	r.sent.to = len(r.positions)
+	if r.sent.to > r.sent.from || r.sent.heartbeat != 0 {
+		n.overlapped = n.overlapped || n.inFlight > 0 && n.lastMessage != r.id
+		n.lastMessage = r.id
+		n.inFlight++
 		r.parts = append(r.parts, r.sent)
 	}
 	n.trim()
@@ -113,9 +113,9 @@ func (r *Report) OpenPending(key NodeKey) (attrs []Attr, ok bool) {
 		return nil, false
 	}
 	r.begin(n)
-	if r.table.requests.since(n.asked, n.label) {
+	if r.table.requests.since(n.resyncRequest, n.label) {
 		r.table.resync(n, r.now)
-		n.beatDirty = n.beat != 0 && n.isNode
+		n.heartbeatDirty = n.heartbeat != 0 && n.isNode
 	}
 	return n.names.attributes(n.attrs), true
 }
@@ -133,7 +133,7 @@ func (t *Table) Pending() []NodeKey {
 	for n := range t.all() {
 		n.mu.Lock()
 		if n.pending && !n.evicted {
-			w := waiting{key: n.key, since: n.waitsSince}
+			w := waiting{key: n.key, since: n.pendingSince}
 			if n.accepted {
 				w.cluster = n.cluster | 1
 			}
@@ -170,40 +170,37 @@ func (r *Report) Refused() { r.settle(false, false) }
 // again after a minute.
 func (r *Report) GaveUp() { r.settle(true, false) }
 
-func (r *Report) settle(counts, taken bool) {
+func (r *Report) settle(counts, accepted bool) {
 	t := r.table
 	for _, p := range r.parts {
 		n := p.node
 		n.mu.Lock()
-		clean := counts && !n.overlap
-		for _, at := range r.places[p.from:p.to] {
+		clean := counts && !n.overlapped
+		for _, at := range r.positions[p.from:p.to] {
 			e := &n.entries[at]
 			if e.is(sending) && clean {
 				e.unset(dirty)
 			}
 			e.unset(sending)
 		}
-		if p.beat != 0 && p.beat == n.beat && clean {
-			n.beatDirty, n.beatAt = false, max(n.beatAt, r.now+t.set.HeartbeatInterval)
+		if p.heartbeat != 0 && p.heartbeat == n.heartbeat && clean {
+			n.heartbeatDirty, n.heartbeatAt = false, max(n.heartbeatAt, r.now+t.set.HeartbeatInterval)
 		}
 		switch {
 		case !clean && !n.inline:
-			n.pending, n.waitsSince = true, r.now // behind the others
-		case clean && taken:
+			n.pending, n.pendingSince = true, r.now // behind the others
+		case clean && accepted:
 			n.accepted = true
 		case clean:
 			n.retryAt = r.now + retryAfter
 		}
-		n.messages--
-		n.overlap = n.overlap && n.messages > 0
+		n.inFlight--
+		n.overlapped = n.overlapped && n.inFlight > 0
 		n.mu.Unlock()
 	}
-	if taken {
+	if accepted {
 		t.repeated.Add(r.Repeated)
 	}
-	clear(r.parts) // no node is kept alive by the pool
-	r.parts, r.places, r.Counts = r.parts[:0], r.places[:0], Counts{}
-	t.reports.Put(r)
 }
 
 // Nodes are those that the message has something of.

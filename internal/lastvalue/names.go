@@ -94,7 +94,7 @@ const (
 	maxNodeNames     = 1<<16 - 2 // metrics of a node, and attributes with sets
 	maxNodeNameBytes = 1 << 20
 
-	// metricBytes are a metric's, with its place in the map, beside its text, and ownNameBytes
+	// metricBytes are a metric's, with its slot in the map, beside its text, and ownNameBytes
 	// a node's for a metric, an attribute or a set.
 	metricBytes  = 300
 	ownNameBytes = 8
@@ -163,7 +163,7 @@ func (m *metrics) rebuild(n *node) {
 	n.names.trim()
 }
 
-// names are the words of a node's series. Bytes hold texts, each once and known by its number
+// names are the names of a node's series. Bytes hold texts, each once and known by its number
 // from 1: attributes, and sets of them, which most series share with others.
 type names struct {
 	metrics []*metric
@@ -325,9 +325,6 @@ func (n *names) attributes(set uint16) []Attr {
 	return attrs
 }
 
-// band is that of a named series, nil for none.
-func (n *node) band(e *entry) *Band { return n.names.metrics[e.metric-1].band }
-
 // series is a copy of a named series.
 func (n *node) series(e *entry) Series {
 	return Series{
@@ -344,7 +341,7 @@ func (n *node) describe(attrs []Attr) {
 	place := func(a Attr) int { return slices.Index(identity.Attributes[:], a.Key) } // -1 for the rest
 	slices.SortStableFunc(own, func(a, b Attr) int { return place(b) - place(a) })
 	own = own[:min(len(own), maxPairsPerSet)]
-	n.without = uint16(min(len(attrs)-len(own), math.MaxUint16))
+	n.droppedAttrs = uint16(min(len(attrs)-len(own), math.MaxUint16))
 	var w namer
 	w.of(n)
 	n.attrs = w.addSet(own)

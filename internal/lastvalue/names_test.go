@@ -13,8 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
 // Whatever nodes report, end and forget, each series has the name that it was given. A metric
@@ -139,24 +137,6 @@ func TestNamesOfANodeAreBounded(t *testing.T) {
 	}
 }
 
-// The names of the node come first where not all of its attributes find room.
-func TestANodeKeepsWhatItIsCalled(t *testing.T) {
-	var attrs []Attr
-	for i := range 40 {
-		attrs = append(attrs, Attr{Key: fmt.Sprint("k", i), Text: "v"})
-	}
-	attrs = append(attrs, Attr{Key: gpusemconv.AttrHostName, Text: "n"}, Attr{Key: gpusemconv.AttrClusterName, Text: "c"})
-	tb := newTable()
-	tb.add(push{}.key(), attrs, true, 0)
-	n := tb.lookup(push{}.key())
-	kept := n.names.attributes(n.attrs)
-	names := Identify(kept)
-	assert.Equal(t, "n", names.Node())
-	assert.Equal(t, "c", names.Cluster("", ""))
-	assert.Len(t, kept, maxPairsPerSet)
-	assert.EqualValues(t, len(attrs)-maxPairsPerSet, n.without)
-}
-
 // filled is a table of so many nodes, each with so many series, of so many attributes.
 func filled(nodes, series, pairs int, text string, starts bool) *Table {
 	tb := New(Settings{MaxNodes: nodes, MaxSeries: nodes * series, MaxBytes: 1 << 40, TTL: time.Hour})
@@ -180,7 +160,7 @@ func filled(nodes, series, pairs int, text string, starts bool) *Table {
 				r.Add(&p, &Metric{ScopeName: "nvml", Name: fmt.Sprint("hw.gpu.metric.", i/8%55), Unit: "1", Description: "A metric of a GPU."}, attrs[:pairs])
 			}
 		}
-		r.Close(Facts{Time: unix(0), Beat: unix(0), Alive: true})
+		r.Close(Facts{Time: unix(0), Heartbeat: unix(0), Alive: true})
 		r.Done()
 		r.Accepted()
 	}

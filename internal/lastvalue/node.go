@@ -20,67 +20,67 @@ type node struct {
 	index  []uint16
 	layout uint32 // counts the times that entries and sets moved
 
-	// names are the series' in words, attrs the node's own set of them, without as many as
-	// found no room. label and cluster are hashes of what the node is called.
-	names          names
-	bytes          int // that the ledger has for the node, see recount
-	attrs, without uint16
-	isNode         bool
-	inline         bool // points go on with their reports
-	label, cluster uint64
-	starts         []uint64 // of sums, by entry.origin
+	// names are those of the series, attrs is the node's own set of attributes. droppedAttrs of
+	// them found no room. label and cluster are hashes of what the node is called.
+	names               names
+	bytes               int // that the ledger has for the node, see recount
+	attrs, droppedAttrs uint16
+	isNode              bool
+	inline              bool // points go on with their reports
+	label, cluster      uint64
+	starts              []uint64 // of sums, by entry.origin
 
-	heard  time.Duration // the last report, by the table's time
-	said   uint64        // its time by the node's clock, in Unix nanoseconds
-	beat   uint64        // and its heartbeat: when the first tier received it
-	told   uint64        // and that as the tier before has it, 0 for none
-	agreed bool          // the tier's clock did with the one here
-	clock  clock
-	usual  time.Duration // between reports, 0 until there were two
-	paced  bool          // there were three
-	paused time.Duration // the last pause
+	lastSeen         time.Duration // the last report, by the table's time
+	reportTime       uint64        // its time by the node's clock, in Unix nanoseconds
+	heartbeat        uint64        // and its heartbeat: when the first tier received it
+	relayedHeartbeat uint64        // and that as the tier upstream has it, 0 for none
+	clocksAgreed     bool          // the clock of that tier did with the one here
+	clock            clock
+	interval         time.Duration // the usual one between reports, 0 until there were two
+	intervalKnown    bool          // there were three
+	lastPause        time.Duration
 
 	// At resyncAt all of the node goes again, and at opaqueAt what is opaque of it. At retryAt
-	// all goes because the next hop has refused something for good. asked is the last of the
-	// table's requests when all was made dirty.
+	// all goes because the next hop has refused something for good. resyncRequest is the last of
+	// the table's requests when all was made dirty.
 	resyncAt, opaqueAt, retryAt time.Duration
-	asked                       uint64
+	resyncRequest               uint64
 
-	// since is when the node began to report without a pause. At relayedAt it last reported
-	// through another tier, and at scanned, in ticks, gone series were last looked for.
-	since     time.Duration
-	relayedAt time.Duration
-	relayed   bool
-	scanned   uint64
+	// At reportingSince the node began to report without a pause, at relayedAt it last reported
+	// through an upstream tier, and at scanned, in ticks, gone series were last looked for.
+	reportingSince time.Duration
+	relayedAt      time.Duration
+	relayed        bool
+	scanned        uint64
 
-	// owner is the last push that opened the node. visit is its mark on the entries that it
+	// lastPush is the last push that opened the node. visit is its mark on the entries that it
 	// has seen: even for a Skim, and odd for a Report.
-	owner uint64
-	visit uint16
+	lastPush uint64
+	visit    uint16
 
-	// beatDirty: the next hop is to get the heartbeat. It is not due before beatAt.
-	beatDirty bool
-	beatAt    time.Duration
-	// pending: there may be something for Pending, since waitsSince.
-	pending    bool
-	waitsSince time.Duration
-	accepted   bool // the next hop has taken something of the node
-	// messages are the parts of messages under way, message is the last of these by its id,
-	// and beatMessage the last with a heartbeat. With overlap several were at once: nobody
-	// knows which the next hop took last.
-	messages             int32
-	message, beatMessage uint64
-	overlap              bool
+	// heartbeatDirty: the next hop is to get the heartbeat. It is not due before heartbeatAt.
+	heartbeatDirty bool
+	heartbeatAt    time.Duration
+	// pending: there may be something for Pending, since pendingSince.
+	pending      bool
+	pendingSince time.Duration
+	accepted     bool // the next hop has taken something of the node
+	// inFlight are the messages under way with a part of the node, lastMessage is the last of
+	// these by its id, and heartbeatMessage the last with a heartbeat. With overlapped several
+	// were at once: nobody knows which the next hop took last.
+	inFlight                      int32
+	lastMessage, heartbeatMessage uint64
+	overlapped                    bool
 
-	beats   bool // the heartbeat has room, see reserve
-	evicted bool
+	heartbeatHasRoom bool // see reserve
+	evicted          bool
 }
 
 // entry is the last value of one series: 32 bytes.
 type entry struct {
 	key   uint64
 	value uint64
-	// origin is the place of the sum's start in node.starts plus 1, 0 for none, and in its
+	// origin is the position of the sum's start in node.starts plus 1, 0 for none, and in its
 	// lowest byte the point's flags.
 	origin uint32
 	// time is the point's in units of 2^20 ns (about 1 ms), modulo 2^32 (52 days), 0 for none.
@@ -88,7 +88,7 @@ type entry struct {
 	// seen is the visit that last reported this series, or unseen. After 65,536 visits without
 	// it, two a push, it may be taken for a series reported twice, and is sent.
 	seen uint16
-	// bits holds, from the top: kind (2), dirty, sending, repeated, gone, heard (10).
+	// bits holds, from the top: kind (2), dirty, sending, repeated, gone, age (10).
 	bits uint16
 	// metric and attrs name the series, see names; 0 for none.
 	metric, attrs uint16
@@ -104,12 +104,12 @@ const (
 	sending   = 1 << 12 // a message has it as it is
 	repeated  = 1 << 11 // came more than once in one report: goes on as it comes
 	gone      = 1 << 10 // the series ended
-	heardMask = 1<<10 - 1
+	ageMask   = 1<<10 - 1
 
 	// ticksPerTTL is the resolution of entry.age, which thus counts up to 16 TTL. Sweep
 	// lets no series become that old.
 	ticksPerTTL = 64
-	// relayedTTLs is how many TTL a series is remembered that another tier reports only when
+	// relayedTTLs is how many TTL a series is remembered that an upstream tier reports only when
 	// it changes, and at its own resync.
 	relayedTTLs = 8
 
@@ -124,18 +124,18 @@ func (e *entry) kind() Kind              { return Kind(e.bits >> kindShift) }
 func (e *entry) is(f uint16) bool        { return e.bits&f != 0 }
 func (e *entry) set(f uint16)            { e.bits |= f }
 func (e *entry) unset(f uint16)          { e.bits &^= f }
-func (e *entry) hear(ticks uint64)       { e.bits = e.bits&^heardMask | uint16(ticks)&heardMask }
-func (e *entry) age(ticks uint64) uint64 { return (ticks - uint64(e.bits)) & heardMask }
+func (e *entry) markSeen(ticks uint64)   { e.bits = e.bits&^ageMask | uint16(ticks)&ageMask }
+func (e *entry) age(ticks uint64) uint64 { return (ticks - uint64(e.bits)) & ageMask }
 
 // opaque reports whether the point cannot be made of what is known.
 func (e *entry) opaque() bool { return e.kind() == KindHash || e.metric == 0 }
 
-// serves reports whether what the next hop has will do for p.
-func (n *node) serves(e *entry, p *Point) bool {
+// unchanged reports whether what the next hop has will do for p.
+func (n *node) unchanged(e *entry, p *Point) bool {
 	if e.kind() != p.Kind || uint8(e.origin) != p.Flags || n.startOf(e) != p.Start {
 		return false
 	}
-	return e.value == p.Value || e.metric != 0 && n.band(e).holds(p.Kind, e.value, p.Value)
+	return e.value == p.Value || e.metric != 0 && n.names.metrics[e.metric-1].band.within(p.Kind, e.value, p.Value)
 }
 
 // store takes the value of a point at a time, which the next hop is to get.
@@ -151,7 +151,7 @@ func (n *node) store(e *entry, p *Point, at uint32) {
 
 // end takes note that a series ended, which the next hop is to get where it has a name.
 func (e *entry) end(ticks uint64) {
-	e.hear(ticks) // its TTL begins
+	e.markSeen(ticks) // its TTL begins
 	e.unset(sending | dirty)
 	if e.set(gone); e.metric != 0 {
 		e.set(dirty)
@@ -169,7 +169,7 @@ func (n *node) startOf(e *entry) uint64 {
 // lookBack is how many of the last start times are searched: most sums began in few groups.
 const lookBack = 16
 
-// start returns the place of a start time, plus 1.
+// start returns the position of a start time, plus 1.
 func (n *node) start(at uint64) uint32 {
 	if at == 0 {
 		return 0
@@ -283,40 +283,39 @@ func (n *node) insert(key uint64) int {
 	return i
 }
 
-// pauses reports whether a node that reports again after so long has paused. It may have
+// isPause reports whether a node that reports again after so long has paused. It may have
 // reported to another instance once, which doubles the interval; less than three quarters more
 // is only late. One interval is no pace: where many nodes begin at once, the first is longer.
-func (n *node) pauses(silence time.Duration) bool {
-	return n.paced && silence > n.usual+max(n.usual/4*3, pauseSlack)
+func (n *node) isPause(silence time.Duration) bool {
+	return n.intervalKnown && silence > n.interval+max(n.interval/4*3, pauseSlack)
 }
 
-// learn takes the time since the node's last report, and tells whether it paused. Usual is
-// the longest interval of late, since a sender may spread its series over some pushes. One
-// long silence is no pace, and the second of that length is.
-func (n *node) learn(silence time.Duration) (paused bool) {
-	paused, n.paced = n.pauses(silence), n.usual > 0
+// observeInterval takes the time since the node's last report, and reports whether it paused.
+// The interval is the longest one of late, since a sender may spread its series over some
+// pushes. One long silence is no pace, and the second of that length is.
+func (n *node) observeInterval(silence time.Duration) (paused bool) {
+	paused, n.intervalKnown = n.isPause(silence), n.interval > 0
 	if !paused {
-		n.usual = max(silence, n.usual-n.usual/64)
+		n.interval = max(silence, n.interval-n.interval/64)
 		return false
 	}
-	n.usual, n.paused = max(n.usual, min(silence, n.paused)), silence
+	n.interval, n.lastPause = max(n.interval, min(silence, n.lastPause)), silence
 	return true
 }
-
-// pauseSlack is how much any report may be late.
-const pauseSlack = 500 * time.Millisecond
 
 // silent reports whether the node's last report is longer ago than a few of its intervals,
 // or than once for a node that reported once.
 func (n *node) silent(now, once time.Duration) bool {
 	patience := once
-	if n.usual > 0 {
-		patience = fewReports*n.usual + pauseSlack
+	if n.interval > 0 {
+		patience = fewReports*n.interval + pauseSlack
 	}
-	return now-n.heard > patience
+	return now-n.lastSeen > patience
 }
 
 const (
+	// pauseSlack is how much any report may be late.
+	pauseSlack = 500 * time.Millisecond
 	// A node counts as reporting that was silent for fewReports of its usual intervals.
 	fewReports = 3
 	// onceReported is that for a node that reported once: the interval of slow sources.
@@ -326,11 +325,13 @@ const (
 // reduced reports whether a tier reports for the node that leaves out what did not change.
 func (n *node) reduced(now, ttl time.Duration) bool { return n.relayed && now-n.relayedAt < 2*ttl }
 
-// returned is for a node whose tier before was silent for so long that series may have ended
-// without a marker: those that this report does not hold, until that tier reports them again.
-func (n *node) returned() {
+// tierReturned is for a node whose tier upstream was silent for so long that series may have
+// ended without a marker. So those that this report does not hold are gone until that tier
+// reports them again.
+func (n *node) tierReturned() {
 	for i := range n.entries {
 		if e := &n.entries[i]; e.seen != n.visit {
+			e.seen = unseen
 			e.set(gone)
 			e.unset(dirty | sending)
 		}
@@ -338,11 +339,11 @@ func (n *node) returned() {
 }
 
 // when is the time at which the node is known to have reported what the entry holds. What
-// another tier did not send again was so until that tier's last report.
+// an upstream tier did not send again was so until that tier's last report.
 func (n *node) when(e *entry) uint64 {
-	behind := int32(coarse(n.said) - e.time)
+	behind := int32(coarse(n.reportTime) - e.time)
 	if e.time == 0 || e.is(gone) || n.relayed && behind > 0 {
-		return n.said
+		return n.reportTime
 	}
-	return n.said - uint64(int64(behind)<<timeShift)
+	return n.reportTime - uint64(int64(behind)<<timeShift)
 }

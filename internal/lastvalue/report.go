@@ -4,7 +4,7 @@ package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/las
 
 import "time"
 
-// Kind tells how a value is to be read; the same bits of two kinds differ.
+// Kind is how a value is to be read; the same bits of two kinds differ.
 type Kind uint8
 
 // The kinds of a value.
@@ -25,7 +25,7 @@ type Point struct {
 	Kind           Kind
 	Flags          uint8 // which must be equal too
 	End            bool  // a point without a value, which ends its series
-	Heartbeat      bool  // of another tier, which finds room beyond the limits
+	Heartbeat      bool  // of an upstream tier, which finds room beyond the limits
 }
 
 // Verdict is what is to be done with a point.
@@ -57,14 +57,14 @@ type Report struct {
 	now   time.Duration
 	ticks uint64 // of now
 
-	node   *node // nil between nodes, and for a node there is no room for
-	cursor int   // where in node.entries the next point is expected
-	limit  Limit // see Limit
-	sent   part  // of the open node
-	parts  []part
-	places []int32 // of the entries that the message has, part by part
-	namer  namer
-	clock  *Clock // of the open node, where there is news of it
+	node      *node // nil between nodes, and for a node there is no room for
+	cursor    int   // where in node.entries the next point is expected
+	sent      part  // of the open node
+	parts     []part
+	positions []int32 // of the entries that the message has, part by part
+	namer     namer
+	Limit     Limit  // that the last point or node was over
+	clock     *Clock // of the open node, where that was found wrong or right again
 
 	Counts
 }
@@ -75,16 +75,14 @@ type Counts struct{ Heartbeats, Markers, Repeated int64 }
 
 // part is what a message has of a node that was opened once.
 type part struct {
-	node     *node
-	from, to int    // in places
-	beat     uint64 // 0 for none
+	node      *node
+	from, to  int    // in positions
+	heartbeat uint64 // 0 for none
 }
 
 // Begin starts a report.
 func (t *Table) Begin(now time.Duration) *Report {
-	r := t.reports.Get().(*Report)
-	r.id, r.now, r.ticks = t.lastID.Add(1), now, t.ticks(now)
-	return r
+	return &Report{table: t, id: t.lastID.Add(1), now: now, ticks: t.ticks(now)}
 }
 
 // Open starts a node's part of a push, which may open a node more than once. A new node has
@@ -95,36 +93,39 @@ func (r *Report) Open(key NodeKey, attrs func() (some []Attr, all bool)) bool {
 	for ; n == nil; n = r.table.open(key) {
 		some, all := attrs()
 		var ok bool
-		if r.limit, ok = r.table.add(key, some, all, r.now); !ok {
+		if r.Limit, ok = r.table.add(key, some, all, r.now); !ok {
 			return false
 		}
 	}
 	r.begin(n)
-	if n.owner != r.id {
-		n.owner, n.visit = r.id, (n.visit+1)|1
-		r.arrive(n)
+	if n.lastPush != r.id {
+		n.lastPush, n.visit = r.id, (n.visit+1)|1
+		r.onReport(n)
 	}
 	return true
 }
 
 func (r *Report) begin(n *node) {
-	r.node, r.cursor, r.sent = n, 0, part{node: n, from: len(r.places)}
+	r.node, r.cursor, r.sent = n, 0, part{node: n, from: len(r.positions)}
 }
 
-// arrive takes note that the node reports, and of what is due at such times.
-func (r *Report) arrive(n *node) {
+// onReport takes note that the node reports, and of what is due at such times.
+func (r *Report) onReport(n *node) {
 	t := r.table
-	silence := r.now - n.heard
-	n.heard = max(n.heard, r.now)
+	silence := r.now - n.lastSeen
+	n.lastSeen = max(n.lastSeen, r.now)
 	if silence > t.set.VanishedAfter {
-		n.since = r.now // silence is not held against the series
+		n.reportingSince = r.now // silence is not held against the series
 	}
-	if n.learn(silence) {
-		t.asked(n, r.now)
+	if n.observeInterval(silence) {
+		// A report of a tier has not all of the node: what was asked for comes with the next one.
+		t.noteResync(n, r.now)
 		for i := range n.entries {
-			n.entries[i].seen = unseen
+			if e := &n.entries[i]; !n.relayed || !e.is(dirty) {
+				e.seen = unseen
+			}
 		}
-	} else if t.whole(n, r.now) {
+	} else if t.resyncDue(n, r.now) {
 		t.resync(n, r.now)
 	}
 	if r.now >= n.opaqueAt {
@@ -137,34 +138,35 @@ func (r *Report) arrive(n *node) {
 	}
 }
 
-// whole reports whether the next hop is to get all of a node: it asked for that, it is time
+// resyncDue reports whether the next hop is to get all of a node: it asked for that, it is time
 // to, or it refused something for good.
-func (t *Table) whole(n *node, now time.Duration) bool {
-	return now >= min(n.resyncAt, n.retryAt) || t.requests.since(n.asked, n.label)
+func (t *Table) resyncDue(n *node, now time.Duration) bool {
+	return now >= min(n.resyncAt, n.retryAt) || t.requests.since(n.resyncRequest, n.label)
 }
 
 // resync makes all series of a node dirty. What ended is so for the next hop too, unless it
 // has refused something for good.
 func (t *Table) resync(n *node, now time.Duration) {
-	t.asked(n, now)
+	t.noteResync(n, now)
+	n.resyncRequest = t.requests.count.Load()
 	for i := range n.entries {
 		e := &n.entries[i]
-		if e.seen == unseen {
-			e.seen = (n.visit - 2) | 1 // that of the report before
+		if e.is(gone) && (n.retryAt == never || e.metric == 0) {
+			continue
 		}
-		if !e.is(gone) || n.retryAt != never && e.metric != 0 {
-			e.set(dirty)
-			e.unset(sending)
+		e.set(dirty)
+		if e.unset(sending); e.seen == unseen {
+			e.seen = (n.visit - 2) | 1 // that of the report before
 		}
 	}
 	n.retryAt = never
 	n.markPending()
 }
 
-// asked takes note that all of a node is on its way. The heartbeat goes with it: whoever has
+// noteResync takes note that all of a node is on its way. The heartbeat goes with it: whoever has
 // the node from elsewhere may take it for silent.
-func (t *Table) asked(n *node, now time.Duration) {
-	n.asked, n.beatAt = t.requests.count.Load(), 0
+func (t *Table) noteResync(n *node, now time.Duration) {
+	n.heartbeatAt = 0
 	if now >= n.resyncAt {
 		n.resyncAt = past(t.set.ResyncInterval, n.resyncAt, now)
 	}
@@ -174,7 +176,7 @@ func (t *Table) asked(n *node, now time.Duration) {
 // markPending has the node wait for Pending.
 func (n *node) markPending() {
 	if !n.inline && !n.pending {
-		n.pending, n.waitsSince = true, n.heard
+		n.pending, n.pendingSince = true, n.lastSeen
 	}
 }
 
@@ -202,32 +204,35 @@ func (r *Report) Observe(p *Point) Verdict {
 	again, doubted := e.seen == n.visit, e.seen == unseen
 	e.seen = n.visit
 	if p.End {
-		return r.ended(e)
+		return r.ended(e, doubted)
 	}
 	at := coarse(p.Time)
 	if lag(e.time, at) > maxReorder {
 		p.restamp(e.time)
 		at = coarse(p.Time)
 	}
-	if e.hear(r.ticks); older(e.time, at) {
+	if e.markSeen(r.ticks); older(e.time, at) {
+		if doubted {
+			e.seen = unseen
+		}
 		r.table.stale.Add(1)
 		return Drop
 	}
 	twice := again || e.is(repeated)
-	if !doubted && !twice && !e.is(gone) && n.serves(e, p) && (!e.is(dirty) || e.is(sending) && !n.inline) {
+	if !doubted && !twice && !e.is(gone) && n.unchanged(e, p) && (!e.is(dirty) || e.is(sending) && !n.inline) {
 		e.setTime(at)
 		return Drop
 	}
 	if n.store(e, p, at); again {
 		e.set(repeated)
 	}
-	return r.news(i, twice)
+	return r.changed(i, twice)
 }
 
 // ended takes the end of a known series.
-func (r *Report) ended(e *entry) Verdict {
-	if e.is(gone) && e.metric != 0 {
-		return Drop // the next hop has been told, or is to be
+func (r *Report) ended(e *entry, doubted bool) Verdict {
+	if e.is(gone) && e.metric != 0 && !doubted {
+		return Drop // the next hop has the end, or is to get it
 	}
 	if e.end(r.ticks); e.metric == 0 {
 		return Pass
@@ -236,16 +241,16 @@ func (r *Report) ended(e *entry) Verdict {
 	return Drop
 }
 
-// news is the verdict on a point whose value the entry at position i has now. It waits for
+// changed is the verdict on a point whose value the entry at position i has now. It waits for
 // Pending, or the message has it in a point of the report.
-func (r *Report) news(i int, twice bool) Verdict {
+func (r *Report) changed(i int, twice bool) Verdict {
 	e := &r.node.entries[i]
 	if !r.node.inline && !twice && !e.opaque() {
 		r.node.markPending()
 		return Drop
 	}
 	e.set(sending)
-	r.places = append(r.places, int32(i))
+	r.positions = append(r.positions, int32(i))
 	return Pass
 }
 
@@ -269,11 +274,11 @@ func (r *Report) Add(p *Point, m *Metric, attrs []Attr) Verdict {
 		t.unnamed.Add(1)
 	}
 	e.seen = n.visit
-	if e.hear(r.ticks); p.End {
-		return r.ended(e)
+	if e.markSeen(r.ticks); p.End {
+		return r.ended(e, false)
 	}
 	n.store(e, p, coarse(p.Time))
-	return r.news(i, false)
+	return r.changed(i, false)
 }
 
 // untracked is the verdict on a point that there is no room for.
@@ -292,9 +297,6 @@ func (r *Report) Inline() bool { return r.node != nil && r.node.inline }
 // Drops reports whether all points of the node are over a limit.
 func (r *Report) Drops() bool { return r.node == nil && r.table.set.DropOver }
 
-// Limit is the one that the last point or node was over.
-func (r *Report) Limit() Limit { return r.limit }
-
 // restamp gives a point that is much older than the state the time of receipt, or one just
 // after the state's where that is ahead of it. Where the clock here was set back too, the
 // point's own stands.
@@ -312,34 +314,35 @@ func (p *Point) restamp(state uint32) {
 
 // Lag is by how much the time of the open node's last report was before its heartbeat.
 func (r *Report) Lag() uint64 {
-	if n := r.node; n != nil && n.said < n.beat {
-		return n.beat - n.said
+	if n := r.node; n != nil && n.reportTime < n.heartbeat {
+		return n.heartbeat - n.reportTime
 	}
 	return 0
 }
 
-// Heartbeat takes a heartbeat that another tier has of the open node, in Unix nanoseconds of
-// that tier's clock, and whether that agrees with the one here. It returns the node's last
-// heartbeat, 0 for none of that tier, whether this one is newer, and agrees of the last one.
-func (r *Report) Heartbeat(unixNano uint64, agrees bool) (last uint64, newer, agreed bool) {
+// RelayedHeartbeat takes the heartbeat that an upstream tier has of the open node, in Unix
+// nanoseconds of that tier's clock, and whether that clock agrees with the one here. It returns
+// the node's last heartbeat, 0 for none of that tier, whether this one is newer, and agrees of
+// the last one.
+func (r *Report) RelayedHeartbeat(unixNano uint64, agrees bool) (last uint64, newer, agreed bool) {
 	n := r.node
 	if n == nil {
 		return 0, false, false
 	}
-	before, agreed := n.told, n.agreed
-	if n.told, n.agreed = unixNano, agrees; before == 0 {
+	before, agreed := n.relayedHeartbeat, n.clocksAgreed
+	if n.relayedHeartbeat, n.clocksAgreed = unixNano, agrees; before == 0 {
 		return 0, false, false
 	}
-	return n.beat, unixNano > before, agreed
+	return n.heartbeat, unixNano > before, agreed
 }
 
 // Facts are what a push holds of a node besides its series.
 type Facts struct {
-	// Time is that of the report by the node's own clock, and Beat when the first tier
+	// Time is that of the report by the node's own clock, and Heartbeat when the first tier
 	// received it, 0 for none that can be, both in Unix nanoseconds.
-	Time, Beat uint64
-	// Relayed is set for a report of another tier, which reduced it: a series that the report
-	// lacks is not gone, for twice the TTL. After silence of half a TTL that tier may have
+	Time, Heartbeat uint64
+	// Relayed is set for a report of an upstream tier, which reduced it: a series that is not in
+	// the report is not gone, for twice the TTL. After silence of half a TTL that tier may have
 	// forgotten series that ended.
 	Relayed bool
 	Alive   bool          // the node itself reported, and not a gateway about it
@@ -354,27 +357,27 @@ func (r *Report) Close(f Facts) {
 		return
 	}
 	ttl := r.table.set.TTL
-	// A heartbeat that is sent again is no news of the node.
-	if f.Relayed && (f.Beat > n.beat || !n.relayed) {
+	// A heartbeat that is sent again is no sign of life.
+	if f.Relayed && (f.Heartbeat > n.heartbeat || !n.relayed) {
 		if ttl > 0 && r.now-n.relayedAt >= ttl/2 {
-			n.returned()
+			n.tierReturned()
 		}
 		n.relayed, n.relayedAt = true, max(n.relayedAt, r.now)
 	}
 	if !f.Alive {
-		if n.said == 0 {
-			n.said = f.Time
+		if n.reportTime == 0 {
+			n.reportTime = f.Time
 		}
 		return
 	}
-	if f.Beat != 0 && f.Beat >= n.beat {
-		n.said, n.beat = f.Time, f.Beat
+	if f.Heartbeat != 0 && f.Heartbeat >= n.heartbeat {
+		n.reportTime, n.heartbeat = f.Time, f.Heartbeat
 	}
-	if f.Timed && n.clock.hear(f.Behind, r.now) {
-		r.tellClock(n)
+	if f.Timed && n.clock.observe(f.Behind, r.now) {
+		r.reportClock(n)
 	}
-	if !f.Relayed && n.isNode && r.now >= n.beatAt {
-		n.beatDirty = true
+	if !f.Relayed && n.isNode && r.now >= n.heartbeatAt {
+		n.heartbeatDirty = true
 		n.markPending()
 	}
 	if n.scanned == r.ticks {
@@ -390,7 +393,7 @@ func (r *Report) Close(f Facts) {
 // on reporting.
 func (r *Report) vanish(n *node) {
 	after := r.table.vanishedTicks
-	if after == 0 || r.ticks-r.table.ticks(n.since) <= after {
+	if after == 0 || r.ticks-r.table.ticks(n.reportingSince) <= after {
 		return
 	}
 	for i := range n.entries {
@@ -430,12 +433,12 @@ func (s *Skim) Open(key NodeKey) bool {
 	if n == nil {
 		return false
 	}
-	if n.pauses(s.now-n.heard) || s.table.whole(n, s.now) {
+	if n.isPause(s.now-n.lastSeen) || s.table.resyncDue(n, s.now) {
 		n.mu.Unlock()
 		return false
 	}
-	if n.owner != s.id {
-		n.owner, n.visit = s.id, (n.visit|1)+1
+	if n.lastPush != s.id {
+		n.lastPush, n.visit = s.id, (n.visit|1)+1
 	}
 	s.node, s.cursor = n, 0
 	return true
@@ -458,11 +461,11 @@ func (s *Skim) Known(p *Point, may bool) bool {
 		return false
 	}
 	e.seen = n.visit
-	if !may || e.metric == 0 || e.is(dirty|gone|repeated) || lag(e.time, at) > 0 || !n.serves(e, p) {
+	if !may || e.metric == 0 || e.is(dirty|gone|repeated) || lag(e.time, at) > 0 || !n.unchanged(e, p) {
 		return false
 	}
 	e.seen++ // the report's visit: it finds the series reported twice if another point is left
-	e.hear(s.ticks)
+	e.markSeen(s.ticks)
 	e.setTime(at)
 	return true
 }

@@ -16,8 +16,10 @@
 package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/lastvalue"
 
 import (
+	"cmp"
 	"iter"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,7 +50,7 @@ type Settings struct {
 	TTL time.Duration
 	// ResyncInterval is after how long all series of a node are sent again. Zero means never.
 	ResyncInterval time.Duration
-	// OpaqueInterval is a shorter one, for series that a tier after this one cannot send
+	// OpaqueInterval is a shorter one, for series that a downstream tier cannot send
 	// again: those of KindHash and those without a name. Zero means the same.
 	OpaqueInterval time.Duration
 	// VanishedAfter is how long a node goes on reporting without a series until that is
@@ -57,10 +59,10 @@ type Settings struct {
 	HeartbeatInterval time.Duration // the least time between two heartbeats of a node
 	Collect           bool          // named numbers wait for Pending, and do not go on with their report
 	Watch             bool          // reports go on as they are, and nothing is sent from the table
-	// Bands say by a metric's name how far the next hop's value may be from the true one. The
+	// Bands set by a metric's name how far the next hop's value may be from the true one. The
 	// first that matches counts.
 	Bands []Band
-	// OnClock, unless nil, is told of each node whose clock is found to be wrong, or right
+	// OnClock, unless nil, gets each node whose clock is found to be wrong, or right
 	// again. No lock is held meanwhile.
 	OnClock func(*Clock)
 	// Rand returns a number in [0,n) for each node's resync phase, to many goroutines at once.
@@ -81,17 +83,16 @@ type Stats struct {
 // Table is the state of all nodes. It is safe for concurrent use.
 type Table struct {
 	set      Settings
-	nodes    sync.Map // *node by NodeKey
-	reports  sync.Pool
+	nodes    sync.Map      // *node by NodeKey
 	lastID   atomic.Uint64 // of a push
 	metrics  metrics
 	requests requests
 
-	// places, room and bytes are what each cluster, by hash, holds of nodes, series and
+	// The budgets are what each cluster, by hash, holds of nodes, series and
 	// memory. pressed are those that found no room since the last Sweep.
-	places, room, bytes *fairshare.Ledger[uint64]
-	pressing            sync.Mutex
-	pressed             map[uint64]bool
+	nodeBudget, seriesBudget, byteBudget *fairshare.Ledger[uint64]
+	pressing                             sync.Mutex
+	pressed                              map[uint64]bool
 
 	vanishedTicks uint64 // VanishedAfter, 0 for never
 
@@ -115,22 +116,21 @@ func New(set Settings) *Table {
 		return fairshare.NewLending[uint64](most, set.ClusterShare, time.Now)
 	}
 	t := &Table{
-		set: set, places: ledger(set.MaxNodes), room: ledger(set.MaxSeries), bytes: ledger(set.MaxBytes),
+		set: set, nodeBudget: ledger(set.MaxNodes), seriesBudget: ledger(set.MaxSeries), byteBudget: ledger(set.MaxBytes),
 		requests: requests{names: map[uint64]uint64{}}, pressed: map[uint64]bool{},
 	}
-	t.metrics = metrics{bands: set.Bands, bytes: t.bytes, all: map[Metric]*metric{}}
+	t.metrics = metrics{bands: set.Bands, bytes: t.byteBudget, all: map[Metric]*metric{}}
 	if set.VanishedAfter > 0 && set.TTL > 0 {
 		t.vanishedTicks = t.ticks(set.VanishedAfter-1) + 1
 	}
-	t.reports.New = func() any { return &Report{table: t} }
 	return t
 }
 
 // Stats returns the table's figures. Each is exact, together they are not one moment's.
 func (t *Table) Stats() Stats {
 	return Stats{
-		Nodes:        int64(t.places.Taken()),
-		Series:       int64(t.room.Taken()),
+		Nodes:        int64(t.nodeBudget.Taken()),
+		Series:       int64(t.seriesBudget.Taken()),
 		Stale:        t.stale.Load(),
 		Untracked:    t.untracked.Load(),
 		Unnamed:      t.unnamed.Load(),
@@ -146,7 +146,7 @@ func (t *Table) Max(l Limit) int64 {
 }
 
 // Bytes is the memory that the table takes.
-func (t *Table) Bytes() int64 { return int64(t.bytes.Taken()) }
+func (t *Table) Bytes() int64 { return int64(t.byteBudget.Taken()) }
 
 // Counts returns how many nodes reported within their last few usual intervals, without those
 // that report elsewhere by now, and how many wait for Pending.
@@ -172,12 +172,18 @@ func (t *Table) Sweep(now time.Duration) {
 	}
 	// No more than one in 16 nodes is taken from clusters over their share: one node of
 	// another cluster must not cost them half.
-	pressed, spare := t.relieve(), t.set.MaxNodes/16+1
-	for n := range t.all() {
+	spare := t.set.MaxNodes/16 + 1
+	t.pressing.Lock()
+	pressed := t.pressed
+	t.pressed = map[uint64]bool{}
+	t.pressing.Unlock()
+	// The order is that of the keys: tables with the same reports forget the same nodes.
+	byKey := func(a, b *node) int { return cmp.Compare(a.key.Hi, b.key.Hi) }
+	for _, n := range slices.SortedFunc(t.all(), byKey) {
 		n.mu.Lock()
 		switch {
-		case n.evicted || n.messages > 0: // a message knows the places of its series
-		case now-n.heard >= t.set.TTL:
+		case n.evicted || n.inFlight > 0: // a message knows the positions of its series
+		case now-n.lastSeen >= t.set.TTL:
 			t.evict(n)
 		case pressed[n.cluster] && n.silent(now, onceReported/2): // who made a name up does not come back
 			t.evict(n)
@@ -192,16 +198,16 @@ func (t *Table) Sweep(now time.Duration) {
 }
 
 // expire drops the node's series that were silent for long, and those that ended a TTL ago.
-// The next hop may remember a silent one for longer, so it is told of the end first.
+// The next hop may remember a silent one for longer, so it gets the end first.
 func (t *Table) expire(n *node, now time.Duration) {
-	ticks, most, tell := t.ticks(now), uint64(ticksPerTTL), t.vanishedTicks > 0
+	ticks, most, sendEnd := t.ticks(now), uint64(ticksPerTTL), t.vanishedTicks > 0
 	if n.reduced(now, t.set.TTL) {
-		most, tell = relayedTTLs*ticksPerTTL, false
+		most, sendEnd = relayedTTLs*ticksPerTTL, false
 	}
 	kept := n.entries[:0]
 	for _, e := range n.entries {
 		age, ended := e.age(ticks), e.is(gone)
-		if !ended && age > most && tell && e.metric != 0 {
+		if !ended && age > most && sendEnd && e.metric != 0 {
 			e.end(ticks)
 			n.markPending()
 		} else if age > most || ended && age > ticksPerTTL {
@@ -210,7 +216,7 @@ func (t *Table) expire(n *node, now time.Duration) {
 		kept = append(kept, e)
 	}
 	if dropped := len(n.entries) - len(kept); dropped > 0 {
-		t.room.Give(n.cluster, dropped)
+		t.seriesBudget.Give(n.cluster, dropped)
 		n.layout++
 		n.entries = trimmed(kept, 8)
 		n.reindex()
@@ -225,9 +231,9 @@ func (t *Table) evict(n *node) {
 	n.evicted = true
 	t.nodes.Delete(n.key)
 	t.metrics.release(n.names.metrics)
-	t.places.Give(n.cluster, 1)
-	t.room.Give(n.cluster, len(n.entries))
-	t.bytes.Give(n.cluster, n.bytes)
+	t.nodeBudget.Give(n.cluster, 1)
+	t.seriesBudget.Give(n.cluster, len(n.entries))
+	t.byteBudget.Give(n.cluster, n.bytes)
 	t.evicted.Add(1)
 }
 
@@ -290,22 +296,22 @@ func (t *Table) open(key NodeKey) *node {
 func (t *Table) add(key NodeKey, attrs []Attr, all bool, now time.Duration) (over Limit, ok bool) {
 	names := Identify(attrs)
 	n := &node{
-		key: key, heard: now, since: now, asked: t.requests.count.Load(), label: HashString(names.Node()),
+		key: key, lastSeen: now, reportingSince: now, resyncRequest: t.requests.count.Load(), label: HashString(names.Node()),
 		bytes: nodeBytes + nameSize(nil, attrs), resyncAt: t.phase(t.set.ResyncInterval, now),
 		opaqueAt: t.phase(t.set.OpaqueInterval, now), retryAt: never,
 	}
 	if cluster := names.Cluster("", ""); cluster != "" {
 		n.cluster = HashString(cluster)
 	}
-	if over, ok = t.take(LimitNodes, t.places, n.cluster, n.bytes); !ok {
+	if over, ok = t.take(LimitNodes, t.nodeBudget, n.cluster, n.bytes); !ok {
 		return over, false
 	}
 	n.describe(attrs)
-	n.inline = !t.set.Collect || !all || n.without > 0
+	n.inline = !t.set.Collect || !all || n.droppedAttrs > 0
 	t.recount(n)
 	if _, known := t.nodes.LoadOrStore(key, n); known {
-		t.places.Give(n.cluster, 1)
-		t.bytes.Give(n.cluster, n.bytes)
+		t.nodeBudget.Give(n.cluster, 1)
+		t.byteBudget.Give(n.cluster, n.bytes)
 	}
 	return 0, true
 }
@@ -328,7 +334,7 @@ func (t *Table) all() iter.Seq[*node] {
 	}
 }
 
-// ticks is the coarse clock of the series, which expire by it, see entry.hear.
+// ticks is the coarse clock of the series, which expire by it, see entry.markSeen.
 func (t *Table) ticks(now time.Duration) uint64 {
 	if t.set.TTL <= 0 {
 		return 0

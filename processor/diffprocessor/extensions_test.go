@@ -73,12 +73,12 @@ func TestStartNamesWhatIsWrongWithAnExtension(t *testing.T) {
 		"ear": {
 			func(c *Config) { c.ThresholdExtension = &earID }, earID,
 			"`threshold_extension` is \"straggler_threshold\", which `service::extensions` does not list",
-			"`threshold_extension` is \"straggler_threshold\", must be a straggler_threshold extension",
+			"`threshold_extension` is \"straggler_threshold\", must be an extension of type straggler_threshold",
 		},
 		"owner": {
 			func(*Config) {}, ownerID,
 			"`table` is \"exposition\", which `service::extensions` does not list",
-			"`table` is \"exposition\", must be a exposition extension",
+			"`table` is \"exposition\", must be an extension of type exposition",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

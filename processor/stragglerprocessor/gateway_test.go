@@ -454,8 +454,8 @@ func TestStartErrorsSayWhatToConfigure(t *testing.T) {
 		component.ShutdownFunc
 	}
 	for want, h := range map[string]host{
-		"`threshold_extension` is \"straggler_threshold\", which `service::extensions` does not list": {},
-		"`threshold_extension` is \"straggler_threshold\", must be a straggler_threshold extension":   hostWith(&other{}),
+		"`threshold_extension` is \"straggler_threshold\", which `service::extensions` does not list":        {},
+		"`threshold_extension` is \"straggler_threshold\", must be an extension of type straggler_threshold": hostWith(&other{}),
 	} {
 		r := newGatewayRig(t, nil, nil)
 		require.EqualError(t, r.g.Start(t.Context(), h), want)

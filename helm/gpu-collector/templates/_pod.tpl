@@ -11,7 +11,7 @@ hostNetwork and securityContext besides.
 {{- $values := get .root.Values .tier -}}
 {{- $env := list (dict "name" "GPU_COLLECTOR_LISTEN" "value" (include "gpu-collector.listen" .root)) -}}
 {{- with dig "limits" "memory" "" ($values.resources | default dict) -}}
-{{- /* Go's collector of garbage works harder before the kernel kills. */ -}}
+{{- /* Go collects garbage more often before the kernel kills. */ -}}
 {{- $env = append $env (dict "name" "GOMEMLIMIT" "value" (printf "%dMiB" (div (mul (include "gpu-collector.bytes" . | int64) 80) 104857600))) -}}
 {{- end -}}
 {{- /* The user's variables take the place of ours: a name must not come twice. */ -}}

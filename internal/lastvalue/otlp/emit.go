@@ -15,23 +15,18 @@ import (
 // ScopeName is the instrumentation scope of the heartbeats.
 const ScopeName = "github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 
-// firstType is the pdata type that the table's first one stands for. Both list gauge,
-// sum, histogram, exponential histogram and summary in this order.
-const firstType = pmetric.MetricTypeGauge
+// firstType and firstValue are the pdata types that the table's first ones stand for. Both
+// list types of metrics and of attributes in the same order, which the next lines check.
+const firstType, firstValue = pmetric.MetricTypeGauge, pcommon.ValueTypeStr
 
-var _ = [1]struct{}{}[pmetric.MetricTypeSummary-firstType-pmetric.MetricType(lastvalue.TypeSummary)]
-
-// firstValue is the pdata type of a value that the table's first one stands for. Both list
-// text, int, double and bool in this order.
-const firstValue = pcommon.ValueTypeStr
-
-var _ = [1]struct{}{}[pcommon.ValueTypeBool-firstValue-pcommon.ValueType(lastvalue.AttrBool)]
+var _, _ = [1]struct{}{}[pmetric.MetricTypeSummary-firstType-pmetric.MetricType(lastvalue.TypeSummary)],
+	[1]struct{}{}[pcommon.ValueTypeBool-firstValue-pcommon.ValueType(lastvalue.AttrBool)]
 
 // unbounded is for messages that end with the report that they belong to.
 const unbounded = math.MaxInt
 
 // emit adds the dirty series and the heartbeat of the report's open node to its resource,
-// about maxBytes of OTLP at most but for a single point. It begins with a place of the node,
+// about maxBytes of OTLP at most but for a single point. It begins at a position of the node,
 // and returns how many bytes that is and where the next message goes on, 0 for nowhere.
 func emit(r *lastvalue.Report, rm pmetric.ResourceMetrics, from, maxBytes int) (bytes, next int) {
 	w := writer{rm: rm}
@@ -39,15 +34,15 @@ func emit(r *lastvalue.Report, rm pmetric.ResourceMetrics, from, maxBytes int) (
 		w.point(s)
 		return w.bytes < maxBytes
 	})
-	// The heartbeat goes with the first of several messages: where it is late, the points tell
-	// how late.
-	if at, dirty := r.Beat(from); dirty {
+	// The heartbeat goes with the first of several messages: where it is late, the points
+	// show how late.
+	if at, dirty := r.Heartbeat(from); dirty {
 		appendHeartbeat(rm, pcommon.Timestamp(at))
 	}
 	return w.bytes, next
 }
 
-// appendHeartbeat adds when the node last reported, so that silence can be told from
+// appendHeartbeat adds when the node last reported, so that silence differs from
 // lack of change.
 func appendHeartbeat(rm pmetric.ResourceMetrics, at pcommon.Timestamp) {
 	w := writer{rm: rm}
@@ -60,7 +55,7 @@ func appendHeartbeat(rm pmetric.ResourceMetrics, at pcommon.Timestamp) {
 type writer struct {
 	rm     pmetric.ResourceMetrics
 	scope  pmetric.ScopeMetrics
-	points pmetric.NumberDataPointSlice // of the metric at hand
+	points pmetric.NumberDataPointSlice // of the current metric
 	last   lastvalue.Metric             // that they are of
 	open   bool                         // another point may go there
 	bytes  int                          // about as many as OTLP takes, 0 before the first point

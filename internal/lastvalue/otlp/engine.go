@@ -4,6 +4,7 @@ package otlp // import "github.com/gpu-collector/gpu-collector/internal/lastvalu
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -56,7 +57,7 @@ func (e *Engine) Time() time.Duration { return e.Now().Sub(e.Epoch) }
 // Consume takes a report into the table and sends what of it the next hop does not have.
 // With Collect most of that waits for Flush. Reports of different nodes run side by side.
 //
-// Where the next hop says in its answer that it lost its state, it has all of the report's
+// Where the next hop's answer shows that it lost its state, it gets all of the report's
 // nodes in another message at once.
 func (e *Engine) Consume(ctx context.Context, md pmetric.Metrics, send Send) (Counts, error) {
 	o := e.observers.Get().(*observer)
@@ -113,8 +114,8 @@ type flusher struct {
 	from     int // where the first node of the next message goes on
 }
 
-// nodes sends the dirty series of some nodes. Where the next hop says in an answer that it
-// lost its state, it has all of the message's nodes once more, and those of earlier messages
+// nodes sends the dirty series of some nodes. Where an answer shows that the next hop
+// lost its state, it gets all of the message's nodes once more, and those of earlier messages
 // with their next reports.
 func (f *flusher) nodes(ctx context.Context, nodes []lastvalue.NodeKey) error {
 	for first := true; len(nodes) > 0 && (first || f.enough == nil || !f.enough()); first = false {
@@ -182,11 +183,11 @@ func (f *flusher) deliver(ctx context.Context, report *lastvalue.Report, md pmet
 
 // isPermanent reports whether an error is for good: of several exporters' errors, all are.
 func isPermanent(err error) bool {
-	joined, several := err.(interface{ Unwrap() []error })
-	if !several {
-		return consumererror.IsPermanent(err)
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		return !slices.ContainsFunc(several.Unwrap(), func(err error) bool { return !isPermanent(err) })
 	}
-	return !slices.ContainsFunc(joined.Unwrap(), func(err error) bool { return !isPermanent(err) })
+	inner := errors.Unwrap(err) // of a permanent error it is the cause, which need not be one
+	return consumererror.IsPermanent(err) && (!consumererror.IsPermanent(inner) || isPermanent(inner))
 }
 
 // message makes a message of the first nodes, and returns those that it has not all of.
@@ -216,7 +217,7 @@ func (f *flusher) message(nodes []lastvalue.NodeKey) (report *lastvalue.Report, 
 // to the receiver that compares pushes with it.
 type Owner interface {
 	// Open makes the table of the processor of a name, until release is called. The settings
-	// are what the processor says of it; the owner adds the bounds. There can be one table.
+	// are the processor's; the owner adds the bounds. There can be one table.
 	Open(processor string, set lastvalue.Settings) (e *Engine, release func(), err error)
 	// Follows returns the engine of the diff that follows a receiver, or why pushes cannot
 	// be compared with it.

@@ -89,11 +89,6 @@ func boolBit(b bool) uint64 {
 	return 0
 }
 
-// seriesKey is the identity of a point within its node.
-func seriesKey(metric uint64, attrs pcommon.Map) uint64 {
-	return lastvalue.Mix(metric, attributesHash(attrs))
-}
-
 // attributesHash is a sum, so the order of the attributes does not matter.
 func attributesHash(attrs pcommon.Map) uint64 {
 	var sum uint64
@@ -137,7 +132,7 @@ func metricIdentity(scope, name, unit uint64, kind pmetric.MetricType, temporali
 	return lastvalue.Mix(h, uint64(kind)<<16|uint64(temporality)<<8|boolBit(monotonic))
 }
 
-// aggregation is what a metric says of how its points add up.
+// aggregation is how the points of a metric add up.
 func aggregation(m pmetric.Metric) (temporality pmetric.AggregationTemporality, monotonic bool) {
 	switch m.Type() {
 	case pmetric.MetricTypeSum:
@@ -149,4 +144,66 @@ func aggregation(m pmetric.Metric) (temporality pmetric.AggregationTemporality, 
 	default:
 		return pmetric.AggregationTemporalityUnspecified, false
 	}
+}
+
+// content hashes what a histogram says. A change goes unnoticed with a chance
+// of 2^-64, and then until the next change or resync.
+type content uint64
+
+func (c *content) float(x float64) { c.add(math.Float64bits(x)) }
+
+func (c *content) add(numbers ...uint64) {
+	for _, n := range numbers {
+		*c = content(lastvalue.Mix(uint64(*c), n))
+	}
+}
+
+// optional tells an absent value, which reads as 0, from one that is there.
+func (c *content) optional(has bool, x float64) { c.add(boolBit(has), math.Float64bits(x)) }
+
+func (c *content) counts(s pcommon.UInt64Slice) {
+	c.add(uint64(s.Len()))
+	for _, n := range s.All() {
+		c.add(n)
+	}
+}
+
+func (c *content) value() value { return value{kind: lastvalue.KindHash, bits: uint64(*c)} }
+
+func histogramValue(dp pmetric.HistogramDataPoint) value {
+	var c content
+	c.add(dp.Count())
+	c.optional(dp.HasSum(), dp.Sum())
+	c.optional(dp.HasMin(), dp.Min())
+	c.optional(dp.HasMax(), dp.Max())
+	c.counts(dp.BucketCounts())
+	for _, bound := range dp.ExplicitBounds().All() {
+		c.float(bound)
+	}
+	return c.value()
+}
+
+func exponentialValue(dp pmetric.ExponentialHistogramDataPoint) value {
+	var c content
+	c.add(dp.Count(), dp.ZeroCount(), uint64(dp.Scale()))
+	c.optional(dp.HasSum(), dp.Sum())
+	c.optional(dp.HasMin(), dp.Min())
+	c.optional(dp.HasMax(), dp.Max())
+	c.float(dp.ZeroThreshold())
+	for _, half := range [...]pmetric.ExponentialHistogramDataPointBuckets{dp.Positive(), dp.Negative()} {
+		c.add(uint64(half.Offset()))
+		c.counts(half.BucketCounts())
+	}
+	return c.value()
+}
+
+func summaryValue(dp pmetric.SummaryDataPoint) value {
+	var c content
+	c.add(dp.Count())
+	c.float(dp.Sum())
+	for _, q := range dp.QuantileValues().All() {
+		c.float(q.Quantile())
+		c.float(q.Value())
+	}
+	return c.value()
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
-// OpaqueInterval is a table's setting of that name. A tier after this one cannot send
+// OpaqueInterval is a table's setting of that name. A downstream tier cannot send
 // opaque series again, so they are due as often as Prometheus wants a point: within half of
 // the 5 m of its query.lookback-delta.
 const OpaqueInterval = 2 * time.Minute
@@ -55,25 +55,25 @@ type observer struct {
 	counts Counts
 
 	resourceFacts
-	scope  pcommon.InstrumentationScope // of the metric at hand
-	metric pmetric.Metric               // at hand
-	isBeat bool                         // that is a heartbeat from another tier
+	scope       pcommon.InstrumentationScope // of the current metric
+	metric      pmetric.Metric               // the current one
+	isHeartbeat bool                         // that is a heartbeat from an upstream tier
 
 	// isGauge: the start time has no meaning, and some SDKs move it with each collection.
 	isGauge bool
 
-	drop  []bool           // of the metric at hand, for each point whether it goes
+	drop  []bool           // of the current metric, for each point whether it goes
 	attrs []lastvalue.Attr // scratch
 }
 
-// resourceFacts are of the resource at hand.
+// resourceFacts are of the current resource.
 type resourceFacts struct {
-	newest  pcommon.Timestamp // of the points that are compared, without heartbeats
-	clock   pcommon.Timestamp // of all points, as the sender had it
-	beat    pcommon.Timestamp // the heartbeat from another tier, 0 for none that can be
-	hasBeat bool              // there is a heartbeat from another tier
-	alive   bool              // the node itself reported, and not a gateway about it
-	over    [lastvalue.Limits]int64
+	newest       pcommon.Timestamp // of the points that are compared, without heartbeats
+	clock        pcommon.Timestamp // of all points, as the sender had it
+	heartbeat    pcommon.Timestamp // the heartbeat from an upstream tier, 0 for none that can be
+	hasHeartbeat bool              // there is a heartbeat from an upstream tier
+	alive        bool              // the node itself reported, and not a gateway about it
+	over         [lastvalue.Limits]int64
 }
 
 func (o *observer) reset() { *o = observer{drop: o.drop, attrs: o.attrs} }
@@ -90,7 +90,7 @@ func (o *observer) observe(md pmetric.Metrics, report *lastvalue.Report, now tim
 func (o *observer) resource(rm pmetric.ResourceMetrics) bool {
 	received := resourcePoints(rm)
 	if received == 0 {
-		return !o.watch // it says nothing, not even that the node is there
+		return !o.watch // it has nothing, not even a sign of life
 	}
 	o.counts.Received += int64(received)
 	o.resourceFacts = resourceFacts{}
@@ -108,10 +108,10 @@ func (o *observer) resource(rm pmetric.ResourceMetrics) bool {
 	o.countOver(attrs)
 	o.report.Close(o.facts())
 	switch {
-	case o.watch || !o.alive: // what is said about a dead node is no sign of life
+	case o.watch || !o.alive: // what a gateway reports about a dead node is no sign of life
 	case known && o.report.Inline():
 		emit(o.report, rm, 0, unbounded)
-	case !known && !o.hasBeat && rm.ScopeMetrics().Len() > 0 && isNode(attrs):
+	case !known && !o.hasHeartbeat && rm.ScopeMetrics().Len() > 0 && isNode(attrs):
 		appendHeartbeat(rm, o.now)
 		o.report.Heartbeats++
 	}
@@ -133,20 +133,20 @@ func (o *observer) countOver(resource pcommon.Map) {
 	}
 }
 
-// facts are what else the resource says. Its time is that of the report by the node's own
+// facts are what the resource has besides series. Its time is that of the report by the node's own
 // clock, which orders all that is sent of the node. With a heartbeat alone it is as far behind
 // that as it was before.
 func (o *observer) facts() lastvalue.Facts {
-	f := lastvalue.Facts{Beat: uint64(o.beat), Relayed: o.hasBeat, Alive: o.alive}
-	if !o.hasBeat {
-		f.Beat = uint64(o.now)
+	f := lastvalue.Facts{Heartbeat: uint64(o.heartbeat), Relayed: o.hasHeartbeat, Alive: o.alive}
+	if !o.hasHeartbeat {
+		f.Heartbeat = uint64(o.now)
 		f.Behind, f.Timed = o.now.AsTime().Sub(o.clock.AsTime()), o.clock != 0
 	}
 	at := o.now
 	if o.newest != 0 {
 		at = min(at, o.newest)
-	} else if o.beat != 0 {
-		at = min(at, o.beat-pcommon.Timestamp(o.report.Lag()))
+	} else if o.heartbeat != 0 {
+		at = min(at, o.heartbeat-pcommon.Timestamp(o.report.Lag()))
 	}
 	f.Time = uint64(at)
 	return f
@@ -157,15 +157,15 @@ func (o *observer) points(m pmetric.Metric, scope uint64) bool {
 	o.metric = m
 	o.alive = o.alive || !reading.OfGateway(name)
 	o.isGauge = m.Type() == pmetric.MetricTypeGauge
-	o.isBeat = o.isGauge && name == gpusemconv.MetricNodeHeartbeat
-	o.hasBeat = o.hasBeat || o.isBeat
+	o.isHeartbeat = o.isGauge && name == gpusemconv.MetricNodeHeartbeat
+	o.hasHeartbeat = o.hasHeartbeat || o.isHeartbeat
 	temporality, _ := aggregation(m)
 	hash, cumulative := metricHash(m, scope), temporality == pmetric.AggregationTemporalityCumulative
 	switch m.Type() {
 	case pmetric.MetricTypeGauge:
-		if o.isBeat {
+		if o.isHeartbeat {
 			for _, dp := range m.Gauge().DataPoints().All() {
-				o.relay(dp)
+				o.relayedHeartbeat(dp)
 			}
 		}
 		return points(o, m.Gauge().DataPoints(), hash, true, numberValue)
@@ -183,18 +183,18 @@ func (o *observer) points(m pmetric.Metric, scope uint64) bool {
 	}
 }
 
-// relay takes a heartbeat from another tier, and gives it the time that it gets here.
+// relayedHeartbeat takes a heartbeat from an upstream tier, and gives it the time that it gets here.
 // Where that tier's clock is off, it is that of receipt if the node has reported there
 // since, and else the last one: what a tier repeats of a silent node is no sign of life. A
 // clock that was right with the last heartbeat is right now: this one is late.
-func (o *observer) relay(dp pmetric.NumberDataPoint) {
+func (o *observer) relayedHeartbeat(dp pmetric.NumberDataPoint) {
 	seconds := metricreading.Number(dp)
 	if !(seconds > 0) { // also NaN, for a point without a value
 		return
 	}
 	beat := pcommon.Timestamp(min(seconds*1e9, math.MaxInt64))
 	ahead, behind, at := beat > o.latest, beat+2*pcommon.Timestamp(MaxAhead) < o.latest, beat
-	last, newer, right := o.report.Heartbeat(uint64(beat), !ahead && !behind)
+	last, newer, right := o.report.RelayedHeartbeat(uint64(beat), !ahead && !behind)
 	switch {
 	case !ahead && !behind, behind && newer && right:
 	case newer || last == 0 && ahead:
@@ -206,7 +206,7 @@ func (o *observer) relay(dp pmetric.NumberDataPoint) {
 		dp.SetTimestamp(at)
 		dp.SetIntValue(at.AsTime().Unix())
 	}
-	o.beat = max(o.beat, at)
+	o.heartbeat = max(o.heartbeat, at)
 }
 
 type pointSlice[P any] interface {
@@ -243,41 +243,6 @@ func numberValue(dp pmetric.NumberDataPoint) value {
 	}
 }
 
-// content is a hash of a point that is no number, without what else is compared and the
-// exemplars, in a metric that into makes. A change goes unnoticed with a chance of 2^-64, and
-// then until the next change or resync.
-func content[P interface {
-	point
-	CopyTo(P)
-	SetStartTimestamp(pcommon.Timestamp)
-}](into func(pmetric.Metric) P) func(P) value {
-	return func(dp P) value {
-		md := pmetric.NewMetrics()
-		own := into(md.ResourceMetrics().AppendEmpty().ScopeMetrics().AppendEmpty().Metrics().AppendEmpty())
-		dp.CopyTo(own)
-		own.SetTimestamp(0)
-		own.SetStartTimestamp(0)
-		own.Attributes().Clear()
-		if with, ok := any(own).(interface{ Exemplars() pmetric.ExemplarSlice }); ok {
-			with.Exemplars().RemoveIf(func(pmetric.Exemplar) bool { return true })
-		}
-		b, _ := new(pmetric.ProtoMarshaler).MarshalMetrics(md) // never an error
-		return value{kind: lastvalue.KindHash, bits: lastvalue.HashBytes(b)}
-	}
-}
-
-var (
-	histogramValue = content(func(m pmetric.Metric) pmetric.HistogramDataPoint {
-		return m.SetEmptyHistogram().DataPoints().AppendEmpty()
-	})
-	exponentialValue = content(func(m pmetric.Metric) pmetric.ExponentialHistogramDataPoint {
-		return m.SetEmptyExponentialHistogram().DataPoints().AppendEmpty()
-	})
-	summaryValue = content(func(m pmetric.Metric) pmetric.SummaryDataPoint {
-		return m.SetEmptySummary().DataPoints().AppendEmpty()
-	})
-)
-
 // points takes those of a metric through the table. It removes none before it has seen all:
 // most often all are dropped, and then the metric goes as a whole, without each point being
 // cleared first.
@@ -294,7 +259,7 @@ func points[S pointSlice[P], P point](o *observer, all S, metric uint64, compare
 			verdict = lastvalue.Over
 		}
 		if verdict == lastvalue.Over {
-			o.over[o.report.Limit()]++
+			o.over[o.report.Limit]++
 		}
 		if verdict == lastvalue.Pass {
 			kept++
@@ -330,8 +295,8 @@ func timeOf[P point](o *observer, dp P) pcommon.Timestamp {
 func compare[P point](o *observer, dp P, metric uint64, v value) lastvalue.Verdict {
 	at, flags := timeOf(o, dp), dp.Flags()
 	p := lastvalue.Point{
-		Key: seriesKey(metric, dp.Attributes()), Kind: v.kind, Value: v.bits, End: v.none || flags.NoRecordedValue(),
-		Time: uint64(at), Received: uint64(o.now), Flags: uint8(flags), Heartbeat: o.isBeat,
+		Key: lastvalue.Mix(metric, attributesHash(dp.Attributes())), Kind: v.kind, Value: v.bits, End: v.none || flags.NoRecordedValue(),
+		Time: uint64(at), Received: uint64(o.now), Flags: uint8(flags), Heartbeat: o.isHeartbeat,
 	}
 	if !o.isGauge {
 		p.Start = uint64(dp.StartTimestamp())
@@ -344,7 +309,7 @@ func compare[P point](o *observer, dp P, metric uint64, v value) lastvalue.Verdi
 		dp.SetTimestamp(stamp)
 		at = max(at, stamp)
 	}
-	if !o.isBeat {
+	if !o.isHeartbeat {
 		o.newest = max(o.newest, at)
 	}
 	return verdict
@@ -379,7 +344,7 @@ func (o *observer) attributes(attrs pcommon.Map) bool {
 	return all
 }
 
-// isNode tells nodes, which alone have a heartbeat, from other resources.
+// isNode reports whether a resource is a node: only nodes have a heartbeat.
 func isNode(attrs pcommon.Map) bool {
 	for key := range attrs.All() {
 		if nodeidentity.IsNode(key) {

@@ -46,7 +46,7 @@ type scanner struct {
 
 	resources []scannedResource
 	elements  []element
-	newest    int            // point of the resource at hand that may be hidden, negative for none
+	newest    int            // point of the current resource that may be hidden, negative for none
 	runs      []attributeRun // of the points of the metric before
 
 	// known are attributes, several times as many as the points of a node differ by.
@@ -67,7 +67,7 @@ type scannedResource struct {
 
 // element is a point, or a metric or scope, which comes after the elements in it.
 type element struct {
-	tag      int32 // its place in the request
+	tag      int32 // its offset in the request
 	first    int32 // element in it; a point has none but itself
 	compared bool  // with the table: the point may be hidden
 	lastvalue.Point
@@ -78,7 +78,7 @@ type element struct {
 func (s *scanner) skim(t *lastvalue.Table, now time.Duration) (points int64) {
 	skim := t.Skim(now)
 	for _, r := range s.resources {
-		if !skim.Open(r.node) {
+		if r.from == r.to || !skim.Open(r.node) { // one without points is no report
 			continue
 		}
 		left := r.from - 1 // the last point that goes on
@@ -116,7 +116,7 @@ func (s *scanner) read(msg []byte, owns func(pcommon.Map) bool, now time.Time) b
 	return !s.odd && f.ok()
 }
 
-// resource and its siblings read the message that is the field at hand, and set odd where it
+// resource and its siblings read the message that is the current field, and set odd where it
 // is not regular.
 func (s *scanner) resource(at *fields) {
 	r := scannedResource{from: len(s.elements)}
@@ -237,8 +237,8 @@ func (s *scanner) data(at *fields, m *scannedMetric, first int) {
 	s.odd = s.odd || !f.ok()
 }
 
-// compare says which points of a metric may be hidden. None of a gateway's: they do not say
-// that the node is there.
+// compare marks the points of a metric that may be hidden. None of a gateway's may: they are no
+// sign of life of the node.
 func (s *scanner) compare(m *scannedMetric, first int, scope uint64) {
 	gauge := m.kind == pmetric.MetricTypeGauge
 	if !gauge && m.temporality != pmetric.AggregationTemporalityCumulative ||
@@ -287,9 +287,9 @@ func (s *scanner) point(at *fields, nth int) {
 	p.End = !valued || pmetric.DataPointFlags(p.Flags).NoRecordedValue()
 }
 
-// run adds up the hashes of the attributes from the one at hand on, or finds them to be those
+// run adds up the hashes of the attributes from the current one on, or finds them to be those
 // of the nth point of the metric before: each metric of a node has the same GPUs in the same
-// order. The last of them is then at hand.
+// order. The last of them is then the current one.
 func (s *scanner) run(f *fields, nth int) (sum uint64) {
 	for nth >= len(s.runs) {
 		s.runs = append(s.runs, attributeRun{})
@@ -311,7 +311,7 @@ func (s *scanner) run(f *fields, nth int) (sum uint64) {
 
 // attribute returns the hash of an attribute, hashed now or before: where the attributes of
 // points differ from metric to metric, most of what is in them does not. It is known by a
-// hash of its bytes, which tells attributes apart as well as that of key and value.
+// hash of its bytes, which distinguishes attributes as well as that of key and value.
 func (s *scanner) attribute(f *fields) uint64 {
 	of := lastvalue.HashBytes(f.content())
 	known := &s.known[of%uint64(len(s.known))]

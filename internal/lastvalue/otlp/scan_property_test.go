@@ -99,7 +99,6 @@ func drawSettings(t *rapid.T) func(*lastvalue.Settings) {
 	collect := rapid.Bool().Draw(t, "collect")
 	return func(s *lastvalue.Settings) {
 		s.MaxNodes, s.MaxSeries, s.MaxBytes, s.DropOver, s.Collect = nodes, series, bytes, drop, collect
-		s.ClusterShare = 1 // which nodes leave a table for others is by the order of a map
 	}
 }
 

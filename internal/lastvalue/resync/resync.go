@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resync is how one component tells another that the next hop lacks state. The
-// extension that hears the next hop, and its epochs, is a Source to which the diff
+// Package resync is how one component asks another for state that the next hop does not have. The
+// extension that reads the answers of the next hop, and its epochs, is a Source to which the diff
 // processor subscribes.
 package resync // import "github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
 
@@ -21,7 +21,7 @@ type Request struct {
 	Node    string // as the gpu-node header carries it; empty means all nodes
 }
 
-// Source is implemented by the extension that hears the next hop.
+// Source is implemented by the extension that reads the answers of the next hop.
 type Source interface {
 	// Subscribe calls fn for every request from now on, until cancel is called.
 	// fn may be called from several goroutines at once and must not block. No
@@ -68,7 +68,7 @@ const (
 	// maxKeys bounds the nodes whose last epoch is kept, in some 10 MB. Whoever names more
 	// pays with full state that it need not send.
 	maxKeys = 1 << 18
-	// maxShared is how many processes are told apart in answers to pushes without a node.
+	// maxShared is how many processes are distinguished in answers to pushes without a node.
 	maxShared = 8
 )
 
@@ -80,7 +80,7 @@ const (
 //   - Pushes without a node may be spread over several processes, whose epochs alternate.
 //     Only an epoch not seen before asks, for all nodes. Of a process that was out of reach
 //     for a while nobody hears, nor to whom which nodes went: that is for periodic resyncs.
-//   - A node that speaks for the first time asks when several epochs have been heard: its
+//   - A node that pushes for the first time asks when several epochs have answered: its
 //     state may have gone to another process, while it had no name or was forgotten here.
 type Epochs struct {
 	mu      sync.Mutex
@@ -94,10 +94,10 @@ type Epochs struct {
 	seed  maphash.Seed
 }
 
-// Hear notes the epoch in the answer to a push, and returns what to resync
+// Observe notes the epoch in the answer to a push, and returns what to resync
 // because of it. An empty node stands for a push of any nodes; its cluster
-// says nothing about what the push holds.
-func (e *Epochs) Hear(cluster, node, epoch string) (what Request, lost bool) {
+// need not be that of what the push holds.
+func (e *Epochs) Observe(cluster, node, epoch string) (what Request, lost bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.first == "" {
@@ -105,14 +105,14 @@ func (e *Epochs) Hear(cluster, node, epoch string) (what Request, lost bool) {
 	}
 	e.several = e.several || epoch != e.first
 	if node == "" {
-		return what, e.hearShared(epoch)
+		return what, e.observeShared(epoch)
 	}
 	what = Request{Cluster: cluster, Node: node}
-	return what, e.hearNode(what, epoch)
+	return what, e.observeNode(what, epoch)
 }
 
-// hearShared reports whether the answer to a push without a node is of a new process.
-func (e *Epochs) hearShared(epoch string) (lost bool) {
+// observeShared reports whether the answer to a push without a node is of a new process.
+func (e *Epochs) observeShared(epoch string) (lost bool) {
 	at := slices.Index(e.shared, epoch)
 	if lost = at < 0 && e.several; at >= 0 {
 		e.shared = slices.Delete(e.shared, at, at+1)
@@ -122,12 +122,12 @@ func (e *Epochs) hearShared(epoch string) (lost bool) {
 	return lost
 }
 
-// hearNode reports whether the node's last answer was, or may have been, of another process.
-func (e *Epochs) hearNode(of Request, epoch string) (lost bool) {
+// observeNode reports whether the node's last answer was, or may have been, of another process.
+func (e *Epochs) observeNode(of Request, epoch string) (lost bool) {
 	key, now := maphash.Comparable(e.seed, of), maphash.String(e.seed, epoch)
 	last, known := e.nodes[key]
 	if !known && len(e.nodes) >= cmp.Or(e.most, maxKeys) {
-		// Any other goes. Were it the one not heard for longest, then nodes that
+		// Any other goes. Were it the one silent for longest, then nodes that
 		// take turns would each go just before theirs.
 		for other := range e.nodes {
 			delete(e.nodes, other)
