@@ -49,8 +49,7 @@ const (
 //	OpenPending, Emit, Done                       for each node that is sent from the table
 //	Accepted, Refused or GaveUp                   once
 //
-// Open takes the node's lock and Done gives it back. No lock is held between the last Done
-// and the end. A Report must not be used after its end.
+// Open takes the node's lock and Done gives it back. No lock is held after the last Done.
 type Report struct {
 	table *Table
 	id    uint64

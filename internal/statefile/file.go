@@ -19,6 +19,9 @@ import (
 const (
 	// maxHead is more than the first line has.
 	maxHead = 128
+	// maxSize is more than the state of 200,000 nodes. A longer file is not read: its first
+	// line may promise more than there is memory.
+	maxSize = 1 << 30
 	// setAside is added to the name of a file that is not used, for a person to look at. The
 	// next one takes its place, so that they never fill a disk.
 	setAside = ".set_aside"
@@ -83,6 +86,9 @@ func (f file) content(in io.Reader, length int64) ([]byte, error) {
 	if has := length - int64(len(head)); has != size {
 		return nil, fmt.Errorf("%w: it has %d bytes after its first line, which says %d", errUnusable, has, size)
 	}
+	if size > maxSize {
+		return nil, fmt.Errorf("%w: it has %d bytes, more than %d", errUnusable, size, maxSize)
+	}
 	data := make([]byte, size)
 	if _, err := io.ReadFull(reader, data); err != nil {
 		return nil, err
@@ -99,6 +105,9 @@ func (f file) write(data []byte) error {
 	directory := filepath.Dir(f.path)
 	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return err
+	}
+	if len(data) > maxSize {
+		return fmt.Errorf("the state has %d bytes, more than the %d that are read", len(data), maxSize)
 	}
 	beside := f.path + ".new"
 	// Of a process that was killed.

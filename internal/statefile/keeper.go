@@ -52,29 +52,53 @@ func Start(directory, id, form string, state State, now time.Time, log *zap.Logg
 	if directory == "" {
 		return nil
 	}
-	k := &Keeper{
-		state: state, file: newFile(directory, id, form),
+	k := newKeeper(newFile(directory, id, form), state, log)
+	return k.start(k.file.read, now)
+}
+
+func newKeeper(f file, state State, log *zap.Logger) *Keeper {
+	return &Keeper{
+		state: state, file: f, log: log.With(zap.String("file", f.path)),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	k.log = log.With(zap.String("file", k.file.path))
-	read := make(chan func() bool, 1)
+}
+
+// start reads the file and begins to keep the state. Where the disk does not answer in time,
+// that is once it does: what the file has is not restored then.
+func (k *Keeper) start(read func() ([]byte, error), now time.Time) *Keeper {
+	type content struct {
+		data []byte
+		err  error
+	}
+	got := make(chan content, 1)
 	go func() {
-		data, err := k.file.read()
-		read <- func() bool { return k.restore(data, err, now) }
+		data, err := read()
+		got <- content{data, err}
 	}()
 	late := time.NewTimer(diskTimeout)
 	defer late.Stop()
 	select {
-	case restore := <-read:
-		if !restore() {
+	case c := <-got:
+		if !k.restore(c.data, c.err, now) {
 			return nil
 		}
+		k.saved = k.state.Revision()
+		go k.run()
 	case <-late.C:
-		log.Warn("the state of before the restart is not used: the disk does not answer")
-		return nil
+		k.log.Warn("the state of before the restart is not used: the disk does not answer; state is kept for the next restart once it does")
+		k.saved = k.state.Revision()
+		go func() {
+			select {
+			case c := <-got:
+				if k.restore(nil, c.err, now) {
+					k.run()
+					return
+				}
+			case <-k.stop:
+			}
+			close(k.done)
+		}()
 	}
-	k.saved = state.Revision()
-	go k.run()
 	return k
 }
 

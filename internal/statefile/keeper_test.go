@@ -5,6 +5,7 @@ package statefile
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -243,6 +244,56 @@ func TestKeeperDoesNotWaitForADiskThatHangs(t *testing.T) {
 		<-keeper.done
 	})
 	life("", &text{}, func(_ *text, k *Keeper) { k.Changed() }) // without a directory there is none to wait for
+}
+
+// A disk that answers late has what came since, unless the file cannot be read.
+func TestADiskThatIsLateIsWrittenLater(t *testing.T) {
+	for name, tt := range map[string]struct {
+		read error
+		want string
+	}{"read": {nil, "new"}, "damaged": {errUnusable, "new"}, "not readable": {os.ErrPermission, "old"}} {
+		t.Run(name, func(t *testing.T) {
+			directory := t.TempDir()
+			life(directory, &text{}, func(s *text, _ *Keeper) { s.set("old") })
+			synctest.Test(t, func(t *testing.T) {
+				answer := make(chan struct{})
+				state := &text{}
+				k := newKeeper(newFile(directory, "test/of it", form), state, zap.NewNop())
+				require.Same(t, k, k.start(func() ([]byte, error) {
+					<-answer
+					return []byte("old"), tt.read
+				}, time.Now()))
+				state.set("new")
+				k.Changed()
+				synctest.Wait()
+				assert.Equal(t, "old", kept(t, directory), "nobody knows yet what the file is")
+				close(answer)
+				synctest.Wait()
+				assert.Equal(t, tt.want, kept(t, directory))
+				assert.Equal(t, "new", state.is, "too late to restore")
+				k.Shutdown()
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) { // and one that never answers holds up no end
+		hang := make(chan struct{})
+		k := newKeeper(newFile(t.TempDir(), "x", form), &text{}, zap.NewNop())
+		k.start(func() ([]byte, error) { <-hang; return nil, nil }, time.Now())
+		began := time.Now()
+		k.Shutdown()
+		assert.Zero(t, time.Since(began))
+		close(hang)
+	})
+}
+
+func TestAFileThatPromisesMoreThanThereIsMemory(t *testing.T) {
+	f := newFile(t.TempDir(), "x", form)
+	head := fmt.Sprintf("gpu-collector %s 00000000 %d\n", form, maxSize+1)
+	require.NoError(t, os.WriteFile(f.path, []byte(head), 0o600))
+	require.NoError(t, os.Truncate(f.path, int64(len(head))+maxSize+1))
+	_, err := f.read()
+	require.ErrorIs(t, err, errUnusable)
+	require.ErrorContains(t, err, "more than 1073741824")
 }
 
 // TestDamageProperty: a power cut or a disk may leave a page of zeros or noise, or a part of

@@ -161,7 +161,7 @@ func (p *diffProcessor) over(ctx context.Context, over otlp.Over, points int64) 
 	)))
 	if tell {
 		p.logger.Warn("points of new series or nodes are dropped: raise the limit, or the memory, or find who sends so many",
-			zap.String("cluster", cluster), zap.String("limit", key), zap.Int64(key, p.engine.Table.Max(over.Limit)))
+			zap.String("cluster", cluster), zap.String("node", over.Node), zap.String("metric", over.Metric), zap.String("limit", key), zap.Int64(key, p.engine.Table.Max(over.Limit)))
 	}
 }
 

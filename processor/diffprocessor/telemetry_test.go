@@ -148,8 +148,8 @@ func TestDroppedPointsAreCountedAndTold(t *testing.T) {
 	s.figures(map[string]int64{"untracked_points": 0})
 	lines := s.told.TakeAll()
 	require.Len(t, lines, 2, "one of each cluster")
-	assert.Equal(t, map[string]any{"cluster": "east", "limit": "max_series_per_node", "max_series_per_node": int64(2)}, lines[0].ContextMap())
-	assert.Equal(t, map[string]any{"cluster": "west", "limit": "max_nodes", "max_nodes": int64(1)}, lines[1].ContextMap())
+	assert.Equal(t, map[string]any{"cluster": "east", "node": "a", "metric": "m", "limit": "max_series_per_node", "max_series_per_node": int64(2)}, lines[0].ContextMap())
+	assert.Equal(t, map[string]any{"cluster": "west", "node": "b", "metric": "m", "limit": "max_nodes", "max_nodes": int64(1)}, lines[1].ContextMap())
 
 	for i := range 500 {
 		push(fmt.Sprint("made-up-", i), "b", 20*time.Second, 1)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -105,7 +106,17 @@ func newReader(in io.Reader, cfg *Config, skip func(line int64, what loss)) (*re
 	}
 	r.columns = len(header)
 	r.table, err = newTable(&cfg.Table, header)
+	if value := slices.IndexFunc(header, isNumber); err != nil && value >= 0 {
+		err = fmt.Errorf("the first line is no header, it has the value %q: was it written with `noheader`? (%w)", header[value], err)
+	}
 	return r, err
+}
+
+// isNumber reports whether a field begins with a number, as `57.10 W` does.
+func isNumber(field string) bool {
+	number, _, _ := strings.Cut(field, " ")
+	_, err := strconv.ParseFloat(number, 64)
+	return err == nil && strings.ContainsAny(number, "0123456789")
 }
 
 // next returns the next line that is not empty. Its text is UTF-8.

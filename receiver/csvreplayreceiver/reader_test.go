@@ -112,6 +112,7 @@ func TestHeaderErrors(t *testing.T) {
 		"missing column":       {"t,hostname,v\n", `no column "host"; the file has: t, hostname, v`},
 		"no metric's column":   {"t,host,x\n", `no column "v"; the file has: t, host, x`},
 		"doubled column":       {"t,host,v,v\n", `column "v" occurs more than once`},
+		"no header":            {"2026/11/20 10:00:00.101, 0, GPU-c, NVIDIA H100L-2-24C, [N/A], 24576, [N/A], 57.10\n", "the first line is no header, it has the value \"0\": was it written with `noheader`?"},
 		"quote in header":      {"t,\"host,v\n", "the header line has a quote"},
 		"header is too long":   {strings.Repeat("x", 100_000) + "\n", "line 1: bufio.Scanner: token too long"},
 		"surely wrong unit":    {"t,host,v [MHz]\n", `column "v [MHz]" is in MHz, which cannot be converted to W of metric hw.power`},

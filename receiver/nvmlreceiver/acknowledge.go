@@ -5,6 +5,7 @@ package nvmlreceiver
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -117,9 +118,15 @@ func regularFile(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, most))
 }
 
-// parseAcknowledgements reads lines of a GPU's UUID, or `all`, and a Xid that
-// may be left out, or of a PCI address. The mistakes have the number of their
-// line, which begins with 1.
+// pciAddress is that of a word in the form of sysfs, empty for any other word. The kernel log
+// writes it as `PCI:0000:1b:00`, without the function.
+func pciAddress(word string) string {
+	word = strings.TrimPrefix(word, "PCI:")
+	return cmp.Or(roster.Address(word), roster.Address(word+".0"))
+}
+
+// parseAcknowledgements reads lines of a GPU's UUID or PCI address, or `all`, and a Xid
+// that may be left out. The mistakes have the number of their line, which begins with 1.
 func parseAcknowledgements(text []byte) (acks []acknowledgement, mistakes []error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, maxAcknowledgeFile+1)
@@ -130,21 +137,20 @@ func parseAcknowledgements(text []byte) (acks []acknowledgement, mistakes []erro
 			continue
 		}
 		ack := acknowledgement{line: n, gpu: words[0]}
-		address := roster.Address(words[0])
-		if address != "" {
+		if address := pciAddress(words[0]); address != "" {
 			ack.gpu = address
 		} else if ack.gpu != allGPUs && (!strings.HasPrefix(ack.gpu, "GPU-") || !gpuhealth.ValidUUID(ack.gpu)) {
 			mistakes = append(mistakes, fmt.Errorf("line %d: %.64q is neither the UUID of a GPU nor its PCI address nor %q", n, ack.gpu, allGPUs))
 			continue
 		}
 		if len(words) > 2 {
-			mistakes = append(mistakes, fmt.Errorf("line %d: it has %d words; it may have a UUID and a Xid", n, len(words)))
+			mistakes = append(mistakes, fmt.Errorf("line %d: it has %d words; it may have a GPU and a Xid", n, len(words)))
 			continue
 		}
 		if len(words) == 2 {
 			code, err := strconv.ParseUint(words[1], 10, 32)
-			if err != nil || address != "" {
-				mistakes = append(mistakes, fmt.Errorf("line %d: %.64q is no Xid; it has to be a number, after a UUID", n, words[1]))
+			if err != nil {
+				mistakes = append(mistakes, fmt.Errorf("line %d: %.64q is no Xid; it has to be a number", n, words[1]))
 				continue
 			}
 			ack.code = gpuhealth.Some(code)
@@ -161,8 +167,8 @@ func (s *gpuScraper) acknowledge(samples []gpuhealth.Sample) map[string]bool {
 	for _, ack := range s.acks.read() {
 		known := false
 		for i := range samples {
-			uuid := samples[i].UUID
-			if samples[i].Parent != "" || ack.gpu != allGPUs && ack.gpu != uuid {
+			uuid, address := samples[i].UUID, roster.Address(samples[i].PCIBusID)
+			if samples[i].Parent != "" || ack.gpu != allGPUs && ack.gpu != uuid && ack.gpu != address {
 				continue
 			}
 			known = true

@@ -30,7 +30,13 @@ func TestParseAcknowledgements(t *testing.T) {
 		{text: "\n  \n# replaced on Monday\n"},
 		{text: "GPU-a", acks: []acknowledgement{{line: 1, gpu: "GPU-a"}}},
 		{text: "00000000:1B:00.0", acks: []acknowledgement{{line: 1, gpu: "0000:1b:00.0"}}},
-		{text: "0000:1b:00.0 79", mistakes: []string{`line 1: "79" is no Xid`}},
+		{
+			text: "0000:1b:00.0 79\nPCI:0000:1b:00 48\n0000:1b:00\nPCI:GPU-a\n1b:00",
+			acks: []acknowledgement{
+				{line: 1, gpu: "0000:1b:00.0", code: some(79)}, {line: 2, gpu: "0000:1b:00.0", code: some(48)}, {line: 3, gpu: "0000:1b:00.0"},
+			},
+			mistakes: []string{`line 4: "PCI:GPU-a" is neither`, `line 5: "1b:00" is neither`},
+		},
 		{text: "all", acks: []acknowledgement{{line: 1, gpu: "all"}}},
 		{
 			text: "GPU-a 48 # reset by hand\r\n\tall\t79\n",

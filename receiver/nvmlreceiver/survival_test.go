@@ -359,7 +359,7 @@ func TestAcknowledge(t *testing.T) {
 			break
 		}
 	}
-	require.NoError(t, os.WriteFile(file, []byte(fakenvml.UUID(0)+" 48\nGPU-gone\nmistake\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("PCI:0000:1b:00 48 # as the kernel writes it\nGPU-gone\nmistake\n"), 0o600))
 	assert.True(t, reasonOf(n.scrape(), "xid_48"), "it may not be whole")
 	md := n.scrape()
 	assert.False(t, reasonOf(md, "xid_48"))

@@ -396,14 +396,17 @@ func TestNothingOverALimitGoesOn(t *testing.T) {
 		}
 		_, counts = s.push(t, md)
 		assert.Empty(t, s.got, "no point, no heartbeat, no call")
-		assert.Equal(t, map[Over]int64{{"west", lastvalue.LimitNodes}: 2 * points, {"south", lastvalue.LimitNodes}: points}, counts.Over)
+		assert.Equal(t, map[Over]int64{
+			{"west", "b", "m10", lastvalue.LimitNodes}: points, {"west", "c", "m10", lastvalue.LimitNodes}: points,
+			{"south", "c", "m10", lastvalue.LimitNodes}: points,
+		}, counts.Over)
 		assert.Equal(t, 3*points, counts.Received)
 	}
 	s = newTier(drops, func(s *lastvalue.Settings) { s.MaxSeries = 1 })
 	_, counts = s.push(t, mixed("east", "a"))
 	assert.EqualValues(t, 1+3+1, s.got[0].Points, "the gauge, the deltas, the heartbeat")
 	assert.EqualValues(t, 1, s.got[0].Heartbeats)
-	assert.Equal(t, map[Over]int64{{"east", lastvalue.LimitSeries}: points - 1 - 3}, counts.Over)
+	assert.Equal(t, map[Over]int64{{"east", "a", "m10", lastvalue.LimitSeries}: points - 1 - 3}, counts.Over)
 
 	s = newTier(func(s *lastvalue.Settings) { s.MaxNodes = 1 })
 	for _, node := range []string{"a", "b"} {

@@ -39,10 +39,10 @@ type Counts struct {
 	Over map[Over]int64
 }
 
-// Over is a cluster that the table had no room for, and the limit.
+// Over is a node that the table had no room for, one of its metrics, and the limit.
 type Over struct {
-	Cluster string
-	Limit   lastvalue.Limit
+	Cluster, Node, Metric string
+	Limit                 lastvalue.Limit
 }
 
 // observer takes decoded reports through the table. It is reused, and keeps nothing of a
@@ -74,6 +74,7 @@ type resourceFacts struct {
 	hasHeartbeat bool              // there is a heartbeat from an upstream tier
 	alive        bool              // the node itself reported, and not a gateway about it
 	over         [lastvalue.Limits]int64
+	crowded      [lastvalue.Limits]string // the metric of the last of these points
 }
 
 func (o *observer) reset() { *o = observer{drop: o.drop, attrs: o.attrs} }
@@ -129,7 +130,7 @@ func (o *observer) countOver(resource pcommon.Map) {
 		}
 		var names nodeidentity.Names
 		metricreading.Identify(&names, resource)
-		o.counts.Over[Over{names.Cluster("", ""), lastvalue.Limit(limit)}] += points
+		o.counts.Over[Over{names.Cluster("", ""), names.Node(), o.crowded[limit], lastvalue.Limit(limit)}] += points
 	}
 }
 
@@ -260,6 +261,7 @@ func points[S pointSlice[P], P point](o *observer, all S, metric uint64, compare
 		}
 		if verdict == lastvalue.Over {
 			o.over[o.report.Limit]++
+			o.crowded[o.report.Limit] = o.metric.Name()
 		}
 		if verdict == lastvalue.Pass {
 			kept++

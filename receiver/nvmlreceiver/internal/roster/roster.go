@@ -136,9 +136,9 @@ func (r *Roster) Claim(id gpuhealth.Identity) bool {
 	return true
 }
 
-// ClaimAt claims the GPU that was last seen at the index and not elsewhere since. It
-// is for a slot that cannot say who it is. It returns an empty UUID where there is
-// none.
+// ClaimAt claims the GPU that was last seen at the index and not elsewhere since. It is for a
+// slot that cannot say who it is, once the others have answered. It returns an empty UUID where
+// there is none, or where a board has that GPU's place and the slot may be another GPU's.
 func (r *Roster) ClaimAt(index int) (uuid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +148,7 @@ func (r *Roster) ClaimAt(index int) (uuid string) {
 			last = g
 		}
 	}
-	if last == nil {
+	if last == nil || r.successor(last) != nil && r.unclaimed() {
 		return ""
 	}
 	last.claimed = r.round
@@ -212,19 +212,13 @@ func (r *Roster) silent(g *gpu, reason gpuhealth.Reason) []gpuhealth.Sample {
 func (r *Roster) End() []gpuhealth.Sample {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := map[string]*gpu{}
-	for _, g := range r.gpus {
-		if g.answered == r.round && g.id.PCIBusID != "" {
-			at[Address(g.id.PCIBusID)] = g
-		}
-	}
 	var missing []gpuhealth.Sample
 	for _, uuid := range slices.Sorted(maps.Keys(r.gpus)) {
 		g := r.gpus[uuid]
 		if g.claimed == r.round {
 			continue
 		}
-		if by := at[Address(g.id.PCIBusID)]; by != nil && g.id.PCIBusID != "" {
+		if by := r.successor(g); by != nil {
 			if by.first > g.answered {
 				r.end(g, Replaced, by.id.UUID)
 				delete(r.gpus, uuid)
@@ -236,6 +230,27 @@ func (r *Roster) End() []gpuhealth.Sample {
 		missing = append(missing, r.silent(g, gpuhealth.ReasonNotFound)...)
 	}
 	return missing
+}
+
+// unclaimed reports whether a GPU that keeps its place is not claimed in this round.
+func (r *Roster) unclaimed() bool {
+	for _, g := range r.gpus {
+		if g.claimed != r.round && r.successor(g) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// successor is another GPU that answers in this round at a GPU's PCI address, nil for none.
+func (r *Roster) successor(g *gpu) *gpu {
+	address := Address(g.id.PCIBusID)
+	for _, other := range r.gpus {
+		if other != g && other.answered == r.round && address != "" && Address(other.id.PCIBusID) == address {
+			return other
+		}
+	}
+	return nil
 }
 
 // Down is what all GPUs are reported as while the driver does not answer.

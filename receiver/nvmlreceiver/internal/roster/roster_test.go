@@ -75,6 +75,30 @@ func TestASilentGPUHoldsNoAddress(t *testing.T) {
 	}
 }
 
+// A driver that is loaded anew lists no GPU that is broken, so that indices move. A silent slot
+// is not the board that was taken out.
+func TestASilentSlotIsNotAGPUThatWasReplaced(t *testing.T) {
+	at := func(n, index int) gpuhealth.Identity {
+		return gpuhealth.Identity{UUID: fmt.Sprint("GPU-", n), Index: index, PCIBusID: fmt.Sprintf("00000000:%02X:00.0", n%10)}
+	}
+	for range 20 {
+		r := New("")
+		round(r, at(1, 0), at(2, 1), at(3, 2))
+		r.Begin()
+		require.True(t, r.Claim(at(12, 0)))
+		r.Answers("GPU-12", nil)
+		require.True(t, r.Claim(at(3, 2)))
+		r.Answers("GPU-3", nil)
+		assert.Empty(t, r.ClaimAt(1), "it may be GPU-1")
+		missing := r.End()
+		require.Len(t, missing, 1)
+		assert.Equal(t, "GPU-1", missing[0].UUID)
+		ended := r.Ended()
+		require.Len(t, ended, 1)
+		assert.Equal(t, []string{"GPU-2", "GPU-12"}, []string{ended[0].ID.UUID, ended[0].By})
+	}
+}
+
 // Slices are missing with their GPU.
 func TestSlicesAreMissingWithTheirGPU(t *testing.T) {
 	r := New("")
