@@ -57,11 +57,16 @@ type Allocation struct {
 type Client struct {
 	cfg Config
 
-	mu     sync.Mutex
-	asked  time.Time
-	answer []Allocation
-	err    error
+	mu       sync.Mutex
+	asked    time.Time
+	answered time.Time // with an answer
+	answer   []Allocation
+	err      error
 }
+
+// KeepFor is how long the last answer stands where the kubelet gives no other. It alone changes
+// who holds what, and its pods survive its restart, which takes about a minute.
+const KeepFor = 5 * time.Minute
 
 // New returns a client that has not connected yet.
 func New(cfg Config) *Client {
@@ -73,8 +78,8 @@ func New(cfg Config) *Client {
 
 // Allocations returns which containers hold which GPU, of the last answer that
 // is not older than the TTL, asking for a new one otherwise. It returns within
-// the deadline. After an error there are no allocations: those of before may
-// be wrong by now. fresh tells that the kubelet was asked by this call.
+// the deadline. With an error come the allocations of the last answer, for KeepFor.
+// fresh tells that the kubelet was asked by this call.
 func (c *Client) Allocations(ctx context.Context) (answer []Allocation, fresh bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,8 +88,13 @@ func (c *Client) Allocations(ctx context.Context) (answer []Allocation, fresh bo
 		return c.answer, false, c.err
 	}
 	c.asked = now
-	c.answer, c.err = c.list(ctx)
-	return c.answer, true, c.err
+	answer, err = c.list(ctx)
+	if c.err = err; err == nil {
+		c.answer, c.answered = answer, now
+	} else if now.Sub(c.answered) >= KeepFor {
+		c.answer = nil
+	}
+	return c.answer, true, err
 }
 
 // list asks over a connection of its own: a connection to a socket of the node costs

@@ -227,7 +227,8 @@ func TestSocketThatSaysNothing(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestErrorForgetsTheAnswerBefore(t *testing.T) {
+// A kubelet that restarts has its pods afterwards.
+func TestTheLastAnswerStandsForAWhile(t *testing.T) {
 	socket := socketPath(t)
 	k := &kubelet{list: answer(pod("p", container("c", "nvidia.com/gpu", uuid)))}
 	serve(t, socket, k)
@@ -236,10 +237,17 @@ func TestErrorForgetsTheAnswerBefore(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got, 1)
 
-	at.now = at.now.Add(time.Minute)
 	k.list = func(context.Context) (*podresourcesapi.ListPodResourcesResponse, error) { return nil, errors.New("no") }
+	for minute := 1; minute <= 6; minute++ {
+		at.now = at.now.Add(time.Minute)
+		got, _, err = c.Allocations(t.Context())
+		require.Error(t, err)
+		assert.Equal(t, minute < 5, len(got) == 1, "after %d minutes", minute)
+	}
+	k.list = answer()
+	at.now = at.now.Add(time.Minute)
 	got, _, err = c.Allocations(t.Context())
-	require.Error(t, err)
+	require.NoError(t, err)
 	assert.Empty(t, got)
 }
 

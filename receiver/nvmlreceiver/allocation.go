@@ -62,7 +62,7 @@ func (p *pods) ask(ctx context.Context) (answer func() []podresources.Allocation
 		case absent:
 			p.log.Info("hw.gpu.allocation names no pods: the kubelet has no socket here", zap.Error(r.err))
 		case trouble:
-			p.log.Warn("hw.gpu.allocation names no pods: the kubelet does not say which pods hold which GPU", zap.Error(r.err))
+			p.log.Warn("the kubelet does not say which pods hold which GPU: hw.gpu.allocation names those of its last answer for five minutes, and then none", zap.Error(r.err))
 		default:
 			p.log.Info("the kubelet says which pods hold which GPU")
 		}

@@ -129,7 +129,7 @@ func TestAllocation(t *testing.T) {
 	n.scrape()
 	n.shutdown()
 	assert.Equal(t, 1, n.logs.FilterMessage("hw.gpu.allocation names no pods: the kubelet has no socket here").Len())
-	const silent = "hw.gpu.allocation names no pods: the kubelet does not say which pods hold which GPU"
+	const silent = "the kubelet does not say which pods hold which GPU: hw.gpu.allocation names those of its last answer for five minutes, and then none"
 	assert.Zero(t, n.logs.FilterMessage(silent).Len())
 
 	serveKubelet(t, socket, fakenvml.UUID(1))
