@@ -321,4 +321,6 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 	}
 	s.skip(path, metadata.AttributeSkipReasonLine, bad, inspector.ErrLine)
 	s.skip(path, metadata.AttributeSkipReasonCommunicators, full, inspector.ErrRoom)
+	s.skip(path, metadata.AttributeSkipReasonDropped, f.process.Dropped, inspector.ErrDropped)
+	f.process.Dropped = 0
 }

@@ -11,6 +11,10 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
+// maxStepBack is the share of a counter by which it may go back without having been reset: some
+// drivers correct energies and bytes by a little. A reset begins at 0.
+const maxStepBack = 0.01
+
 // maxSeries bounds the counters whose start times are remembered: 256 GPUs
 // with as many counters as the receiver could have.
 const maxSeries = 256 * 64
@@ -18,7 +22,8 @@ const maxSeries = 256 * 64
 // startTimes gives each monotonic series its start time. NVML does not say when a
 // counter began, so the first point starts at its own time: the OpenTelemetry data
 // model has that for an unknown start. A counter that goes back was reset after its
-// last point, and starts there.
+// last point, and starts there. One that goes back by a little keeps its last value until it is
+// beyond that: Prometheus would take all of it for an increase.
 type startTimes struct {
 	series map[string]*counter
 	key    []byte
@@ -27,6 +32,7 @@ type startTimes struct {
 type counter struct {
 	start, last pcommon.Timestamp
 	value       float64
+	whole       int64 // the value of a whole number, which a float64 may round
 }
 
 // apply sets the start times of the monotonic sums in place.
@@ -48,8 +54,8 @@ func (s *startTimes) apply(md pmetric.Metrics) {
 }
 
 func (s *startTimes) start(name string, dp pmetric.NumberDataPoint) pcommon.Timestamp {
-	value := dp.DoubleValue()
-	if dp.ValueType() == pmetric.NumberDataPointValueTypeInt {
+	value, isWhole := dp.DoubleValue(), dp.ValueType() == pmetric.NumberDataPointValueTypeInt
+	if isWhole {
 		value = float64(dp.IntValue())
 	}
 	s.seriesKey(name, dp.Attributes())
@@ -63,10 +69,16 @@ func (s *startTimes) start(name string, dp pmetric.NumberDataPoint) pcommon.Time
 		}
 		c = &counter{start: dp.Timestamp()}
 		s.series[string(s.key)] = c
+	case (value < c.value || isWhole && dp.IntValue() < c.whole) && value >= (1-maxStepBack)*c.value:
+		if value = c.value; isWhole {
+			dp.SetIntValue(c.whole)
+		} else {
+			dp.SetDoubleValue(value)
+		}
 	case value < c.value:
 		c.start = c.last
 	}
-	c.last, c.value = dp.Timestamp(), value
+	c.last, c.value, c.whole = dp.Timestamp(), value, dp.IntValue()
 	return c.start
 }
 

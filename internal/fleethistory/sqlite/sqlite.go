@@ -116,6 +116,12 @@ func (s *Store) open(ctx context.Context) (_ *file, err error) {
 	if err := os.MkdirAll(filepath.Dir(s.cfg.Path), 0o750); err != nil {
 		return nil, err
 	}
+	// SQLite says of these that the memory is short.
+	if info, err := os.Stat(s.cfg.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("the file cannot be opened: %w", err)
+	} else if err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("the file cannot be opened: it is %v, and no regular file", info.Mode())
+	}
 	closeToOthers(s.cfg.Path)
 	f := &file{}
 	defer func() {
@@ -293,7 +299,7 @@ func explain(err error) error {
 	case lib.SQLITE_BUSY, lib.SQLITE_LOCKED:
 		return fmt.Errorf("another process holds the lock: %w", err)
 	case lib.SQLITE_READONLY, lib.SQLITE_CANTOPEN, lib.SQLITE_PERM:
-		return fmt.Errorf("this process must be able to write to the directory: %w", err)
+		return fmt.Errorf("the file cannot be opened: this process must be able to write to it and its directory: %w", err)
 	default:
 		return err
 	}

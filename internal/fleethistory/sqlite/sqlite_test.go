@@ -346,6 +346,20 @@ func TestFileOfALaterVersion(t *testing.T) {
 	require.ErrorContains(t, New(cfg).Open(t.Context()), "version 99, written by a newer gpu-collector")
 }
 
+func TestAFileThatIsNone(t *testing.T) {
+	for name, create := range map[string]func(path string) error{
+		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
+		"pipe":      func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"loop":      func(path string) error { return os.Symlink(filepath.Base(path), path) },
+	} {
+		path := filepath.Join(t.TempDir(), "history.db")
+		require.NoError(t, create(path))
+		err := New(Config{Path: path}).Open(t.Context())
+		require.ErrorContains(t, err, "the file cannot be opened", name)
+		require.NotContains(t, err.Error(), "memory", name)
+	}
+}
+
 func TestDirectoryThatCannotBeWritten(t *testing.T) {
 	cfg := testConfig(t)
 	blocked := filepath.Join(t.TempDir(), "file")

@@ -3,6 +3,7 @@
 package inspector
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"math"
@@ -17,6 +18,7 @@ const (
 	// with 128 each, or as many of one rank.
 	MaxMembers = 1024
 	maxRanks   = 64 // of a communicator in one process
+	maxDropped = 1 << 30
 	maxTallies = 40 // kinds and sizes of a rank's operations in a communicator
 )
 
@@ -44,8 +46,12 @@ type Process struct {
 	// or are too many.
 	Past bool
 
+	// Dropped are operations that the plug-in did not write, by what it says of its dumps.
+	Dropped int
+
 	room          *Room
 	record        Record
+	head          Record                       // of the last dump, where its lines leave that out
 	communicators map[Membership]*communicator // as the file has them, without a rank
 	first, last   int64                        // dumps, in microseconds since 1970
 	from          int64                        // the last dump that was reported
@@ -93,16 +99,29 @@ func (p *Process) forget(before int64) {
 
 // Why a line is left out.
 var (
-	ErrLine = errors.New("a line is broken, too long, or tells of no operation")
-	ErrRoom = errors.New("the node has more than 1024 communicators of ranks, or a communicator more than 64 ranks or 40 kinds of operations in a process")
+	ErrLine    = errors.New("a line is broken, too long, or tells of no operation")
+	ErrDropped = errors.New("the Inspector has dropped operations, so that shares are of the others alone")
+	ErrRoom    = errors.New("the node has more than 1024 communicators of ranks, or a communicator more than 64 ranks or 40 kinds of operations in a process")
 )
 
 // Add takes a line of JSON.
 func (p *Process) Add(line []byte) error {
-	if !p.record.Parse(line) {
+	r := &p.record
+	switch operation := r.Parse(line, &p.head); {
+	case operation:
+		return p.add(r)
+	case r.stats && r.headed:
+		p.head = *r
+		p.head.Communicator, p.head.Name = bytes.Clone(r.Communicator), bytes.Clone(r.Name)
+		if !p.Past {
+			p.Dropped += int(min(r.dropped, maxDropped))
+		}
+		return nil
+	case p.Past && !r.headed && p.head.Communicator == nil && len(r.Operation) > 0 && r.Micros > 0:
+		return nil // the file is not read from its beginning, and so not from that of a dump
+	default:
 		return ErrLine
 	}
-	return p.add(&p.record)
 }
 
 func (p *Process) add(r *Record) error {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -219,4 +220,32 @@ func TestAddText(t *testing.T) {
 		assert.Empty(t, got, text)
 		assert.Equal(t, lines, bad, text)
 	}
+}
+
+// Newer formats (v4.2 and v4.3 of NCCL's pull requests 2304 and 2359) begin a dump with a line of
+// its own. Then the lines of its operations may leave out what that says.
+func TestALineBeginsADump(t *testing.T) {
+	const stats = `"dump_stats":{"coll":2,"p2p":0,"proxy":0,"dropped":3}`
+	other := strings.NewReplacer("0x5d1c77a0b3e9f2", "0xb", `"rank":11`, `"rank":12`)
+	whole, bare := "{"+header+","+metadata+","+perf+"}", "{"+perf+"}"
+	begin := "{" + header + "," + metadata + "," + stats + "}"
+	add := func(p *Process, lines ...string) {
+		t.Helper()
+		for _, line := range lines {
+			require.NoError(t, p.Add([]byte(line)), line)
+		}
+	}
+	want, p := NewProcess(&Room{Left: 9}), NewProcess(&Room{Left: 9})
+	add(want, whole, whole, other.Replace(whole))
+	add(p, begin, bare, bare, other.Replace(begin), bare)
+	assert.Equal(t, want.communicators, p.communicators)
+	assert.Equal(t, 6, p.Dropped)
+	add(p, whole)
+	require.ErrorIs(t, p.Add([]byte("{"+stats+"}")), ErrLine)
+	require.ErrorIs(t, NewProcess(&Room{Left: 9}).Add([]byte(bare)), ErrLine, "nobody says whose it is")
+	tail := NewProcess(&Room{Left: 9})
+	tail.Past = true
+	add(tail, bare, begin, bare)
+	assert.Zero(t, tail.Dropped, "it was before")
+	assert.Len(t, tail.communicators, 1)
 }

@@ -55,6 +55,10 @@ type Record struct {
 	Bandwidth float64
 	// Dumped is when the line was written, in microseconds since 1970.
 	Dumped int64
+
+	headed  bool  // the line has a header
+	stats   bool  // the line has no operation: it begins a dump of a communicator
+	dropped int64 // operations that are not in the dump
 }
 
 // What no record has more of.
@@ -68,8 +72,9 @@ const (
 
 // Parse reads a line. It takes the fields by name, wherever they are: the plug-in's own
 // version is the same in all releases that differ. It reports false for a line that tells
-// of no operation.
-func (r *Record) Parse(line []byte) bool {
+// of no operation. A line may leave its header and the time of the dump to a line before:
+// then they are those of head.
+func (r *Record) Parse(line []byte, head *Record) bool {
 	*r = Record{Rank: -1, Micros: -1}
 	var section, key []byte
 	for depth, value := 0, false; ; {
@@ -84,7 +89,8 @@ func (r *Record) Parse(line []byte) bool {
 			depth++
 		case '}', ']':
 			if depth--; depth <= 0 {
-				return len(bytes.TrimSpace(line)) == 0 && r.valid() && len(r.Communicator) > 0 &&
+				r.complete(head)
+				return len(bytes.TrimSpace(line)) == 0 && r.valid() && len(r.Communicator) > 0 && !r.stats &&
 					r.Rank >= 0 && r.Micros > 0 && r.Micros < maxMicros && r.Dumped > 0 && r.Dumped < maxDumped
 			}
 		case 't':
@@ -93,11 +99,27 @@ func (r *Record) Parse(line []byte) bool {
 				section = text
 			case depth == 2 && !value:
 				key = text
+				r.headed = r.headed || string(section) == "header"
+				r.stats = r.stats || string(section) == "dump_stats"
+			case depth == 2 && string(section) == "dump_stats":
+				if string(key) == "dropped" {
+					r.dropped = max(number(text), 0)
+				}
 			case depth == 2 && (string(section) == "header" || string(key) != "id" && string(key) != "rank"):
 				r.set(key, text)
 			}
 		}
 		value = false
+	}
+}
+
+// complete takes from head what the line leaves to it.
+func (r *Record) complete(head *Record) {
+	if !r.headed {
+		r.Communicator, r.Name, r.Rank, r.Ranks, r.Nodes = head.Communicator, head.Name, head.Rank, head.Ranks, head.Nodes
+	}
+	if r.Dumped == 0 {
+		r.Dumped = head.Dumped
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 func TestParse(t *testing.T) {
 	full := Record{
 		Communicator: []byte("0x5d1c77a0b3e9f2"), Name: []byte("dp:17"), Operation: []byte("ReduceScatter"), Collective: true,
-		Rank: 11, Ranks: 64, Nodes: 8, Bytes: 33554432, Micros: 11874, Bandwidth: 178.02e9, Dumped: 1781100012345678,
+		Rank: 11, Ranks: 64, Nodes: 8, Bytes: 33554432, Micros: 11874, Bandwidth: 178.02e9, Dumped: 1781100012345678, headed: true,
 	}
 	with := func(change func(*Record)) *Record { r := full; change(&r); return &r }
 	line := func(parts ...string) string { return "{" + strings.Join(parts, ",") + "}" }
@@ -61,7 +61,7 @@ func TestParse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var r Record
-			if !assert.Equal(t, c.want != nil, r.Parse([]byte(c.line)), c.line) || c.want == nil {
+			if !assert.Equal(t, c.want != nil, r.Parse([]byte(c.line), &Record{}), c.line) || c.want == nil {
 				return
 			}
 			assert.Equal(t, c.want, &r)

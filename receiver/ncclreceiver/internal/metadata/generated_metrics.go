@@ -53,6 +53,7 @@ const (
 	AttributeSkipReasonLine
 	AttributeSkipReasonBacklog
 	AttributeSkipReasonCommunicators
+	AttributeSkipReasonDropped
 	AttributeSkipReasonFile
 )
 
@@ -65,6 +66,8 @@ func (av AttributeSkipReason) String() string {
 		return "backlog"
 	case AttributeSkipReasonCommunicators:
 		return "communicators"
+	case AttributeSkipReasonDropped:
+		return "dropped"
 	case AttributeSkipReasonFile:
 		return "file"
 	}
@@ -76,6 +79,7 @@ var MapAttributeSkipReason = map[string]AttributeSkipReason{
 	"line":          AttributeSkipReasonLine,
 	"backlog":       AttributeSkipReasonBacklog,
 	"communicators": AttributeSkipReasonCommunicators,
+	"dropped":       AttributeSkipReasonDropped,
 	"file":          AttributeSkipReasonFile,
 }
 
