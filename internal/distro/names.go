@@ -13,6 +13,8 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/otelcol"
+
+	"github.com/gpu-collector/gpu-collector/internal/hostextension"
 )
 
 // wrongNames are the components that the distribution does not have or, where it has them all,
@@ -84,14 +86,8 @@ func wrongTables(used []Setup, names service) (errs []error) {
 		if kind := u.ID.Type().String(); kind != "diff" && kind != "fleet_otlp" || id.UnmarshalText([]byte(table)) != nil || slices.Contains(tables, id.String()) {
 			continue // The Collector says what a name may be.
 		}
-		wrong, right := "which `service::extensions` does not list", hint(id.String(), tables)
-		if slices.Contains(names.Extensions, id) {
-			wrong = "must be an extension of type exposition"
-		}
-		if right == "" && tables != nil {
-			right = ": there is " + strings.Join(tables, ", ")
-		}
-		errs = append(errs, fmt.Errorf("`%s::%s::table` is %q, %s%s", u.Section, u.ID, id, wrong, right))
+		key := fmt.Sprintf("%s::%s::table", u.Section, u.ID)
+		errs = append(errs, hostextension.Wrong(key, "exposition", id, slices.Contains(names.Extensions, id), tables))
 	}
 	return errs
 }

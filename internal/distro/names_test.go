@@ -72,7 +72,7 @@ func TestWrongTables(t *testing.T) {
 		"right with spaces":   {"' exposition / a '", "[exposition/a]", ""},
 		"none":                {"", "[exposition]", ""},
 		"no name":             {"7", "[exposition]", ""},
-		"misspelt":            {"expositoin", "[health, exposition]", "`processors::diff/b::table` is \"expositoin\", which `service::extensions` does not list: did you mean exposition?"},
+		"misspelt":            {"expositoin", "[health, exposition]", "`processors::diff/b::table` is \"expositoin\", which `service::extensions` does not list: there is exposition"},
 		"nothing alike":       {"x", "[exposition, exposition/a]", "`processors::diff/b::table` is \"x\", which `service::extensions` does not list: there is exposition, exposition/a"},
 		"another type":        {"health", "[health, exposition]", "`processors::diff/b::table` is \"health\", must be an extension of type exposition: there is exposition"},
 		"not in the service":  {"exposition", "[health]", "`processors::diff/b::table` is \"exposition\", which `service::extensions` does not list"},

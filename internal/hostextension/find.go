@@ -15,27 +15,30 @@ import (
 // configure. The key names the extension.
 func Find[T any](host component.Host, key, kind string, id component.ID) (found T, err error) {
 	extensions := host.GetExtensions()
-	ext, ok := extensions[id]
-	if !ok {
-		return found, fmt.Errorf("`%s` is %q, which `service::extensions` does not list%s", key, id, others[T](extensions))
+	ext, listed := extensions[id]
+	found, ok := ext.(T)
+	if ok {
+		return found, nil
 	}
-	if found, ok = ext.(T); !ok {
-		return found, fmt.Errorf("`%s` is %q, must be an extension of type %s%s", key, id, kind, others[T](extensions))
-	}
-	return found, nil
-}
-
-// others names the extensions that would be right.
-func others[T any](extensions map[component.ID]component.Component) string {
-	var names []string
-	for id, ext := range extensions {
+	var right []string
+	for other, ext := range extensions {
 		if _, ok := ext.(T); ok {
-			names = append(names, id.String())
+			right = append(right, other.String())
 		}
 	}
-	if names == nil {
-		return ""
+	return found, Wrong(key, kind, id, listed, right)
+}
+
+// Wrong is the error of a key that names an extension of another kind, or one that the service
+// does not list. It names those that would be right.
+func Wrong(key, kind string, id component.ID, listed bool, right []string) error {
+	wrong := "which `service::extensions` does not list"
+	if listed {
+		wrong = "must be an extension of type " + kind
 	}
-	slices.Sort(names)
-	return ": there is " + strings.Join(names, ", ")
+	if len(right) > 0 {
+		slices.Sort(right)
+		wrong += ": there is " + strings.Join(right, ", ")
+	}
+	return fmt.Errorf("`%s` is %q, %s", key, id, wrong)
 }

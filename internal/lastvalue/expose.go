@@ -313,11 +313,11 @@ type Sample struct {
 	Attr          func(key string) string // the value of an attribute, "" for none
 }
 
-// Samples yields those of a family of the table, with the node's lock held.
+// Samples yields those of a family without series of the text's own, with the node's lock held.
 func (s *Scrape) Samples(family string, yield func(*Sample)) {
 	f := s.byName[family]
-	if f == nil || f == s.heartbeat || f == s.info {
-		return // those have series of the text's own
+	if f == nil {
+		return
 	}
 	for v, runs := range s.nodesOf(f) {
 		p := &Sample{Key: v.key, Cluster: v.cluster, Node: v.name, Reported: v.reported}

@@ -63,8 +63,8 @@ func newKeeper(f file, state State, log *zap.Logger) *Keeper {
 	}
 }
 
-// start reads the file and begins to keep the state. Where the disk does not answer in time,
-// that is once it does: what the file has is not restored then.
+// start reads the file and begins to keep the state. Where the disk does not answer in time, the
+// file is not restored, and the state is kept once the disk answers.
 func (k *Keeper) start(read func() ([]byte, error), now time.Time) *Keeper {
 	type content struct {
 		data []byte

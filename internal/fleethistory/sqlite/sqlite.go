@@ -116,7 +116,7 @@ func (s *Store) open(ctx context.Context) (_ *file, err error) {
 	if err := os.MkdirAll(filepath.Dir(s.cfg.Path), 0o750); err != nil {
 		return nil, err
 	}
-	// SQLite says of these that the memory is short.
+	// SQLite would report that it is out of memory.
 	if info, err := os.Stat(s.cfg.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("the file cannot be opened: %w", err)
 	} else if err == nil && !info.Mode().IsRegular() {

@@ -74,7 +74,7 @@ type resourceFacts struct {
 	hasHeartbeat bool              // there is a heartbeat from an upstream tier
 	alive        bool              // the node itself reported, and not a gateway about it
 	over         [lastvalue.Limits]int64
-	crowded      [lastvalue.Limits]string // the metric of the last of these points
+	overMetrics  [lastvalue.Limits]string // the metric of the last of these points
 }
 
 func (o *observer) reset() { *o = observer{drop: o.drop, attrs: o.attrs} }
@@ -130,7 +130,7 @@ func (o *observer) countOver(resource pcommon.Map) {
 		}
 		var names nodeidentity.Names
 		metricreading.Identify(&names, resource)
-		o.counts.Over[Over{names.Cluster("", ""), names.Node(), o.crowded[limit], lastvalue.Limit(limit)}] += points
+		o.counts.Over[Over{names.Cluster("", ""), names.Node(), o.overMetrics[limit], lastvalue.Limit(limit)}] += points
 	}
 }
 
@@ -261,7 +261,7 @@ func points[S pointSlice[P], P point](o *observer, all S, metric uint64, compare
 		}
 		if verdict == lastvalue.Over {
 			o.over[o.report.Limit]++
-			o.crowded[o.report.Limit] = o.metric.Name()
+			o.overMetrics[o.report.Limit] = o.metric.Name()
 		}
 		if verdict == lastvalue.Pass {
 			kept++

@@ -386,6 +386,17 @@ func FuzzEquivalence(f *testing.F) {
 	})
 }
 
+// An empty resource does not make the node's series count as reported before.
+func TestAnEmptyResourceIsNoReport(t *testing.T) {
+	s := newSame(collecting)
+	s.push(t, encode(t, nodeReport()), true)
+	s.pass(time.Second)
+	empty := nodeReport()
+	empty.ResourceMetrics().At(0).ScopeMetrics().RemoveIf(func(pmetric.ScopeMetrics) bool { return true })
+	s.push(t, encode(t, empty), true)
+	s.flush(t)
+}
+
 func BenchmarkReduce(b *testing.B) {
 	md := nodeReport()
 	msg := encode(b, md)

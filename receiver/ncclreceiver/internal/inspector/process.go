@@ -100,17 +100,17 @@ func (p *Process) forget(before int64) {
 // Why a line is left out.
 var (
 	ErrLine    = errors.New("a line is broken, too long, or tells of no operation")
-	ErrDropped = errors.New("the Inspector has dropped operations, so that shares are of the others alone")
+	ErrDropped = errors.New("the Inspector dropped operations: the shares are of the rest")
 	ErrRoom    = errors.New("the node has more than 1024 communicators of ranks, or a communicator more than 64 ranks or 40 kinds of operations in a process")
 )
 
 // Add takes a line of JSON.
 func (p *Process) Add(line []byte) error {
 	r := &p.record
-	switch operation := r.Parse(line, &p.head); {
-	case operation:
+	switch kind := r.Parse(line, &p.head); {
+	case kind == Operation:
 		return p.add(r)
-	case r.stats && r.headed:
+	case kind == Head:
 		p.head = *r
 		p.head.Communicator, p.head.Name = bytes.Clone(r.Communicator), bytes.Clone(r.Name)
 		if !p.Past {

@@ -57,9 +57,18 @@ type Record struct {
 	Dumped int64
 
 	headed  bool  // the line has a header
-	stats   bool  // the line has no operation: it begins a dump of a communicator
 	dropped int64 // operations that are not in the dump
 }
+
+// Kind is what a line is.
+type Kind uint8
+
+// The kinds: a line may be broken, begin a dump, or have an operation.
+const (
+	Broken Kind = iota
+	Head
+	Operation
+)
 
 // What no record has more of.
 const (
@@ -71,17 +80,16 @@ const (
 )
 
 // Parse reads a line. It takes the fields by name, wherever they are: the plug-in's own
-// version is the same in all releases that differ. It reports false for a line that tells
-// of no operation. A line may leave its header and the time of the dump to a line before:
-// then they are those of head.
-func (r *Record) Parse(line []byte, head *Record) bool {
+// version is the same in all releases that differ. A line may leave its header and the time of
+// the dump to a line before, which has no operation. Then they are those of head.
+func (r *Record) Parse(line []byte, head *Record) Kind {
 	*r = Record{Rank: -1, Micros: -1}
 	var section, key []byte
 	for depth, value := 0, false; ; {
 		kind, text, rest := token(line)
 		switch line = rest; kind {
 		case 0:
-			return false
+			return Broken
 		case ':':
 			value = true
 			continue
@@ -90,8 +98,13 @@ func (r *Record) Parse(line []byte, head *Record) bool {
 		case '}', ']':
 			if depth--; depth <= 0 {
 				r.complete(head)
-				return len(bytes.TrimSpace(line)) == 0 && r.valid() && len(r.Communicator) > 0 && !r.stats &&
-					r.Rank >= 0 && r.Micros > 0 && r.Micros < maxMicros && r.Dumped > 0 && r.Dumped < maxDumped
+				switch named := len(bytes.TrimSpace(line)) == 0 && len(r.Communicator) > 0 && r.Rank >= 0; {
+				case named && r.headed && len(r.Operation) == 0:
+					return Head
+				case named && r.valid() && r.Micros > 0 && r.Micros < maxMicros && r.Dumped > 0 && r.Dumped < maxDumped:
+					return Operation
+				}
+				return Broken
 			}
 		case 't':
 			switch {
@@ -100,7 +113,6 @@ func (r *Record) Parse(line []byte, head *Record) bool {
 			case depth == 2 && !value:
 				key = text
 				r.headed = r.headed || string(section) == "header"
-				r.stats = r.stats || string(section) == "dump_stats"
 			case depth == 2 && string(section) == "dump_stats":
 				if string(key) == "dropped" {
 					r.dropped = max(number(text), 0)

@@ -148,8 +148,15 @@ func (r *Roster) ClaimAt(index int) (uuid string) {
 			last = g
 		}
 	}
-	if last == nil || r.successor(last) != nil && r.unclaimed() {
+	if last == nil {
 		return ""
+	}
+	if at := r.answering(); at[Address(last.id.PCIBusID)] != nil {
+		for _, g := range r.gpus {
+			if g.claimed != r.round && at[Address(g.id.PCIBusID)] == nil {
+				return ""
+			}
+		}
 	}
 	last.claimed = r.round
 	return last.id.UUID
@@ -212,13 +219,14 @@ func (r *Roster) silent(g *gpu, reason gpuhealth.Reason) []gpuhealth.Sample {
 func (r *Roster) End() []gpuhealth.Sample {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	at := r.answering()
 	var missing []gpuhealth.Sample
 	for _, uuid := range slices.Sorted(maps.Keys(r.gpus)) {
 		g := r.gpus[uuid]
 		if g.claimed == r.round {
 			continue
 		}
-		if by := r.successor(g); by != nil {
+		if by := at[Address(g.id.PCIBusID)]; by != nil {
 			if by.first > g.answered {
 				r.end(g, Replaced, by.id.UUID)
 				delete(r.gpus, uuid)
@@ -232,25 +240,15 @@ func (r *Roster) End() []gpuhealth.Sample {
 	return missing
 }
 
-// unclaimed reports whether a GPU that keeps its place is not claimed in this round.
-func (r *Roster) unclaimed() bool {
+// answering are the GPUs that answer in this round, by their PCI addresses.
+func (r *Roster) answering() map[string]*gpu {
+	at := map[string]*gpu{}
 	for _, g := range r.gpus {
-		if g.claimed != r.round && r.successor(g) == nil {
-			return true
+		if address := Address(g.id.PCIBusID); g.answered == r.round && address != "" {
+			at[address] = g
 		}
 	}
-	return false
-}
-
-// successor is another GPU that answers in this round at a GPU's PCI address, nil for none.
-func (r *Roster) successor(g *gpu) *gpu {
-	address := Address(g.id.PCIBusID)
-	for _, other := range r.gpus {
-		if other != g && other.answered == r.round && address != "" && Address(other.id.PCIBusID) == address {
-			return other
-		}
-	}
-	return nil
+	return at
 }
 
 // Down is what all GPUs are reported as while the driver does not answer.
