@@ -21,7 +21,7 @@ import (
 // Status of a check.
 type Status string
 
-// The statuses. Only Fail makes the command fail.
+// The statuses. Unknown is what could not be judged.
 const (
 	OK      Status = "ok"
 	Warn    Status = "warn"
@@ -38,19 +38,22 @@ type Finding struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Exit is the command's status: 1 where a check failed, 2 where nothing could be checked.
+// Exit is the command's status: 1 where a check failed, 2 where nothing could be checked,
+// 3 where nothing is wrong of what could be judged, and that is not all.
 func Exit(all []Finding) int {
-	status := 2
+	count := map[Status]int{}
 	for _, f := range all {
-		switch f.Status {
-		case Fail:
-			return 1
-		case OK, Warn:
-			status = 0
-		case Unknown:
-		}
+		count[f.Status]++
 	}
-	return status
+	switch {
+	case count[Fail] > 0:
+		return 1
+	case count[Unknown] == len(all):
+		return 2
+	case count[Unknown] > 0:
+		return 3
+	}
+	return 0
 }
 
 // Text is for people: a line for each check, and below it what to do.
@@ -62,7 +65,7 @@ func Text(all []Finding) string {
 			fmt.Fprintf(&b, "%23s%s\n", "-> ", f.Next)
 		}
 	}
-	b.WriteString([...]string{"Nothing is wrong.\n", "Something is wrong: see fail.\n", "Nothing could be checked.\n"}[Exit(all)])
+	b.WriteString([...]string{"Nothing is wrong.\n", "Something is wrong: see fail.\n", "Nothing could be checked.\n", "Not all could be judged: see unknown.\n"}[Exit(all)])
 	return b.String()
 }
 
@@ -79,7 +82,9 @@ type GPUs struct {
 type GPU struct {
 	UUID, PCIBusID, Index string
 	// Health is a state of the rubric. Reasons hold it down, and ask for Actions.
-	Health           string
+	Health string
+	// Joining tells that the GPU has not joined its fabric yet.
+	Joining          bool
 	Reasons, Actions []string
 	// Throttle are the reasons that hold its clock down.
 	Throttle           []string
@@ -126,7 +131,13 @@ func (g *GPUs) each(check, well string, ails func(*GPU) (Status, string, string)
 }
 
 func (d *GPU) health() (status Status, text, next string) {
-	if d.Health == string(gpuhealth.StateHealthy) {
+	switch {
+	case d.Health == string(gpuhealth.StateUnknown), d.Health == "":
+		return Unknown, "cannot be judged: " + cmp.Or(strings.Join(d.Reasons, ", "), "it has told nothing"), "Look at the kernel's log (dmesg)."
+	case d.Health != string(gpuhealth.StateHealthy):
+	case d.Joining:
+		return Unknown, "cannot be judged: it has not joined its fabric yet", gpuhealth.ActionCheckFabricManager.Advice()
+	default:
 		return OK, "", ""
 	}
 	status, worst := Warn, gpuhealth.ActionNone
@@ -265,7 +276,7 @@ var failures = [...]struct {
 // Findings judges the gateway's answer.
 func (g *Gateway) Findings() []Finding {
 	if g.Exporter == "" {
-		return []Finding{{"gateway", Unknown, "No exporter of the configuration has the middleware `straggler_threshold`.", "Add it, as in configs/agent.yaml: thresholds come with the answers."}}
+		return []Finding{{"gateway", Warn, "No exporter of the configuration has the middleware `straggler_threshold`.", "Add it, as in configs/agent.yaml: thresholds come with the answers."}}
 	}
 	if g.Err != nil {
 		why := g.Err.Error()

@@ -73,7 +73,7 @@ func TestWhatIsWrong(t *testing.T) {
 		text   string
 		next   string
 	}{
-		{"no GPU", func(f *facts) { f.GPUs = GPUs{Said: "no library."} }, 0, "driver", Unknown, "No NVIDIA GPU is seen. no library.", "GPU node"},
+		{"no GPU", func(f *facts) { f.GPUs = GPUs{Said: "no library."} }, 3, "driver", Unknown, "No NVIDIA GPU is seen. no library.", "GPU node"},
 		{"GPUs without a library", func(f *facts) { f.GPUs = GPUs{Said: "no library.", Expected: 8} }, 1, "driver", Fail, "0 of 8 GPUs answer. no library.", "dmesg"},
 		{"no driver", func(f *facts) { f.GPUs = GPUs{Said: "NVML is in trouble: driver_not_loaded"} }, 1, "driver", Fail, "driver_not_loaded", "dmesg"},
 		{"a lost GPU", func(f *facts) { f.Found, f.Said = 1, "it is index 1" }, 1, "gpus", Fail, "1 of 2 GPUs answer. it is index 1", "Drain the node and reboot"},
@@ -81,25 +81,27 @@ func TestWhatIsWrong(t *testing.T) {
 			f.gpu.Health, f.gpu.Reasons, f.gpu.Actions = "unhealthy", []string{"remap_failed", "xid_48"}, []string{"service", "reset_gpu"}
 		}, 1, "health", Fail, "GPU 1 (0000:1b:00.0) is unhealthy: remap_failed, xid_48.", "serviced"},
 		{"a GPU that ails", func(f *facts) { f.gpu.Health = "degraded" }, 0, "health", Warn, "is degraded: ", "Watch"},
+		{"a GPU that tells nothing", func(f *facts) { f.gpu.Health, f.gpu.Reasons = "unknown", []string{"no_reading"} }, 3, "health", Unknown, "cannot be judged: no_reading.", "dmesg"},
+		{"a GPU without its fabric", func(f *facts) { f.gpu.Joining = true }, 3, "health", Unknown, "has not joined its fabric yet.", "fabric manager"},
 		{"links", func(f *facts) { f.gpu.Width, f.gpu.LinksDown = 8, 1 }, 0, "links", Warn, "PCIe x8 of x16, 18 of 19 NVLinks.", "nvlink"},
 		{"hot", func(f *facts) { f.gpu.Throttle = []string{"power_cap", "hw_thermal"} }, 0, "throttling", Warn, "held down: hw_thermal.", "cooling"},
 		{"full load", func(f *facts) { f.gpu.Throttle = []string{"power_cap"} }, 0, "throttling", OK, "", ""},
 		{"a clock of its own", func(f *facts) { f.synchronised = false }, 0, "clock", Warn, "Nobody synchronises", "chronyd"},
-		{"no word of the clock", func(f *facts) { f.known = false }, 0, "clock", Unknown, "does not tell", ""},
+		{"no word of the clock", func(f *facts) { f.known = false }, 3, "clock", Unknown, "does not tell", ""},
 		{"somebody's port", func(f *facts) { f.ports[1].Taken = true }, 1, "ports", Fail, "127.0.0.1:4318 is taken, and not by this agent: 127.0.0.1:4317 is free.", "`k`"},
 		{"an agent that runs", func(f *facts) { f.ports[0].Taken, f.ports[1].Taken = true, true }, 0, "ports", OK, "agent that runs: 127.0.0.1:4317, 127.0.0.1:4318", ""},
 		{"no such address", func(f *facts) { f.ports[1].Error = "cannot assign" }, 1, "ports", Fail, "cannot listen on 127.0.0.1:4318: cannot assign.", "`k`"},
 		{"a clock behind", func(f *facts) { f.Threshold.Version = noon.Add(3 * time.Second).UnixMilli() }, 0, "clock", Warn, "The gateway's clock is 3s ahead", "Synchronise"},
 		{"a clock ahead", func(f *facts) { f.Threshold.Version = noon.Add(-51 * time.Second).UnixMilli() }, 0, "clock", Warn, "This node's clock is about 51s ahead", "Synchronise"},
 		{"a threshold that is about to end", func(f *facts) { f.Threshold.Version = noon.Add(-50 * time.Second).UnixMilli() }, 0, "clock", OK, "", ""},
-		{"no exporter", func(f *facts) { f.Gateway = Gateway{} }, 0, "gateway", Unknown, "middleware", "agent.yaml"},
+		{"no exporter", func(f *facts) { f.Gateway = Gateway{} }, 0, "gateway", Warn, "middleware", "agent.yaml"},
 		{"no memory", func(f *facts) { f.Err = errors.New("code = Unavailable desc = data refused") }, 1, "gateway", Fail, "it refuses pushes now. code = Unavailable", "api/v1/health"},
 		{"no words for it", func(f *facts) { f.Err = errors.New("why ever") }, 1, "gateway", Fail, "the push failed. why ever", "own"},
 		{"a slow gateway with TLS", func(f *facts) { f.Err = errors.New("authentication handshake failed: context deadline exceeded") }, 1, "gateway", Fail, "did not answer to TLS in time", "load"},
 		{"no quorum", func(f *facts) { f.Threshold.QuorumMet = false }, 0, "threshold", OK, "Verdicts do without", ""},
 		{"no quorum yet", func(f *facts) { f.Threshold.QuorumMet, f.Standing.Why = false, unjudged.Calibrating }, 0, "threshold", Warn, "no threshold with a quorum", "`peers`"},
 		{"warming up", func(f *facts) { f.Standing.Active, f.Standing.Why = 0, unjudged.Calibrating }, 0, "peers", Warn, "0 of 3 peers", "Wait"},
-		{"behind a shard", func(f *facts) { f.Standing = nil }, 0, "peers", Unknown, "a shard", "/api/v1/nodes/n1"},
+		{"behind a shard", func(f *facts) { f.Standing = nil }, 3, "peers", Unknown, "a shard", "/api/v1/nodes/n1"},
 		{"not known", func(f *facts) { f.Standing = &threshold.Standing{} }, 0, "peers", Warn, "does not know a node n1 of cluster c", "Start the agent"},
 		{"two of three", func(f *facts) { f.Standing.Active = 2 }, 0, "peers", Warn, "2 of 3 peers", "group_by"},
 		{"silent for a reason", func(f *facts) { f.Standing.Why = unjudged.Lockstep }, 0, "verdict", Warn, "There is no verdict: lockstep. All wait", "`lockstep`"},
@@ -126,4 +128,5 @@ func TestAGateThatSeesNoGPUIsNoPass(t *testing.T) {
 	found := (&GPUs{}).Findings()
 	assert.Equal(t, 2, Exit(found))
 	assert.Contains(t, Text(found), "Nothing could be checked.")
+	assert.Contains(t, Text(append(found, Finding{Status: OK})), "Not all could be judged: see unknown.")
 }

@@ -113,6 +113,7 @@ type key struct{ cluster, name string }
 // node is what is kept of a node with ranks.
 type node struct {
 	told  time.Time
+	gpus  int // and slices of such; 0 where it does not tell them
 	ranks map[string]*rank
 	word  straggler.RankWord // of this tick
 	slow  int
@@ -159,10 +160,11 @@ func (b *Book) free(cluster string) {
 // fresh reports whether what was told then still holds.
 func (b *Book) fresh(told, now time.Time) bool { return now.Sub(told) <= b.cfg.TTL }
 
-// Alive notes that a node reports: what it told before and did not repeat holds.
-func (b *Book) Alive(cluster, name string, now time.Time) {
+// Alive notes that a node reports, which has so many GPUs or slices: what it told before and did not
+// repeat holds.
+func (b *Book) Alive(cluster, name string, gpus int, now time.Time) {
 	if n := b.nodes[key{cluster, name}]; n != nil {
-		n.told = now
+		n.told, n.gpus = now, gpus
 	}
 }
 

@@ -69,13 +69,19 @@ func (b *Book) stand(now time.Time) {
 		job                       string
 	}
 	states := make(map[key]state)
+	var jobs, steps []key // of a node: of ranks in communicators, and of those that tell step times alone
 	for at, n := range b.nodes {
 		known := make(map[int64]bool, len(n.ranks))
+		jobs, steps = jobs[:0], steps[:0]
 		for _, r := range n.ranks {
-			if r.ID == "" {
-				continue // it tells step times alone
-			}
 			k := key{at.cluster, b.jobOf(&r.Rank)}
+			if r.ID == "" {
+				if r.Job != "" && r.moves(b, now) {
+					steps = append(steps, k)
+				}
+				continue
+			}
+			jobs = append(jobs, k)
 			s := states[k]
 			s.job = r.Job
 			if s.ranks++; !known[r.PID] {
@@ -89,6 +95,13 @@ func (b *Book) stand(now time.Time) {
 				}
 			}
 			states[k] = s
+		}
+		for _, k := range steps { // of the same processes, perhaps
+			if !slices.Contains(jobs, k) {
+				s := states[k]
+				s.ranks++
+				states[k] = s
+			}
 		}
 	}
 	for k, j := range b.jobs {
@@ -118,7 +131,7 @@ func (b *Book) stand(now time.Time) {
 			b.jobs[k] = j
 		}
 		if !j.named {
-			j.named = b.name(&j.event, k)
+			j.named = b.name(&j.event, k, now)
 		}
 		if kind == episode.EventOnset || j.named && !j.updated {
 			b.tell(&j.event, kind, "")
@@ -127,14 +140,35 @@ func (b *Book) stand(now time.Time) {
 	}
 }
 
+// moves reports whether a rank has told of work of late, and of no stall.
+func (r *rank) moves(b *Book, now time.Time) bool { return r.stalled.IsZero() && b.fresh(r.told, now) }
+
+// silent reports whether a node says nothing against what another tells of it: that it holds
+// a job up. It is of the job and stands still with it, or no rank of it moves.
+func (b *Book) silent(node key, job string, now time.Time) bool {
+	moves := false
+	if n := b.nodes[node]; n != nil {
+		for _, r := range n.ranks {
+			if b.jobOf(&r.Rank) == job {
+				return true
+			}
+			moves = moves || r.moves(b, now)
+		}
+	}
+	return !moves
+}
+
 // name adds those whom a job waits for to its event, and reports whether there are any.
-func (b *Book) name(ev *episode.Event, k key) bool {
+func (b *Book) name(ev *episode.Event, k key, now time.Time) bool {
 	var lines []string
 	for at, lag := range b.laggards {
 		if at.cluster != k.cluster || b.jobOf(&lag.Rank) != k.name {
 			continue
 		}
 		node, whom := b.locate(&lag.Rank)
+		if !b.silent(key{k.cluster, node}, k.name, now) {
+			continue
+		}
 		ev.Node, ev.Culprit = node, whom
 		lines = append(lines, "rank "+strconv.FormatInt(lag.Place, 10)+" of "+lag.Label()+" on "+node)
 		if !slices.Contains(ev.Nodes, node) {

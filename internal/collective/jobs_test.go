@@ -3,6 +3,7 @@
 package collective
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -124,5 +125,32 @@ func TestTheEndOfAJobIsNoStall(t *testing.T) {
 		}
 		r.tick()
 		assert.Empty(t, r.book.left)
+	}
+}
+
+// Whom another node names as the one that all wait for has to be silent itself.
+func TestAClaimNeedsTheOthersSilence(t *testing.T) {
+	for _, tt := range []struct {
+		name, job string // of the liar's rank
+		told      int
+	}{
+		{"a job that moves", "17", 0},
+		{"a job of its own", "made up", 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(1, 2))
+			for range 20 {
+				r.own(1, rng, func(i int64) (*Rank, float64) { return of(i, 2, 4), 0.5 })
+				liar, lag := of(9, 2, 4), of(2, 2, 4)
+				liar.Job, liar.ID, lag.Job, lag.ID = tt.job, "0xf", tt.job, "0xf"
+				r.node(liar.Node)
+				require.NoError(t, r.book.Stalled(liar, noon, r.now))
+				require.NoError(t, r.book.Laggard(lag, r.now))
+			}
+			require.Len(t, r.events, tt.told)
+			for i := range r.events {
+				assert.Empty(t, r.events[i].Nodes)
+			}
+		})
 	}
 }

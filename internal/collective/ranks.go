@@ -3,7 +3,9 @@
 package collective
 
 import (
+	"cmp"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -14,7 +16,10 @@ import (
 // rank is what is kept of one.
 type rank struct {
 	Rank
+	key     string    // of its node's ranks
+	first   time.Time // told by itself
 	told    time.Time // last by itself
+	among   population
 	values  nodesignal.Values
 	news    bool      // some are of this tick
 	stalled time.Time // zero while its operations end
@@ -33,9 +38,10 @@ func (b *Book) find(of *Rank, now time.Time) (*rank, error) {
 		if err := b.hold(of.Cluster); err != nil {
 			return nil, err
 		}
-		r = &rank{Rank: of.own()}
+		r = &rank{Rank: of.own(), first: now}
 		delete(b.left, key{r.Cluster, b.jobOf(&r.Rank)})
-		n.ranks[r.name()] = r
+		r.key = r.name()
+		n.ranks[r.key] = r
 		b.nodes[key{r.Cluster, r.Node}] = n
 	case r.Rank != *of:
 		r.Rank = of.own()
@@ -77,14 +83,79 @@ func (b *Book) OwnTime(of *Rank, seconds float64, now time.Time) error {
 
 // peers names those with whom a rank is compared: who does the same part of the same job,
 // else those with whom it ends operations together.
-func (b *Book) peers(r *rank) []string {
+func (b *Book) peers(r *rank) [2]string {
 	switch {
 	case r.Job != "" && r.Role != "":
-		return []string{r.Job, r.Role}
+		return [2]string{r.Job, r.Role}
 	case r.Job == "" && r.ID == "": // nobody says which ranks elsewhere are of the same job
-		return []string{r.Node, r.Role}
+		return [2]string{r.Node, r.Role}
 	}
-	return []string{b.jobOf(&r.Rank), b.parts.name(&r.Rank)}
+	return [2]string{b.jobOf(&r.Rank), b.parts.name(&r.Rank)}
+}
+
+// population are ranks that are compared with one another.
+type population struct {
+	cluster string
+	peers   [2]string
+}
+
+// census counts the ranks of a population, their nodes, and those of them that have a rank
+// that is not slow.
+type census struct {
+	ranks, nodes, well int
+	last, lastWell     *node // that was counted
+}
+
+func (b *Book) populate(now time.Time) map[population]census {
+	sizes := make(map[population]census)
+	for at, n := range b.nodes {
+		for _, r := range n.ranks {
+			if !b.fresh(r.told, now) {
+				continue
+			}
+			r.among = population{at.cluster, b.peers(r)}
+			c := sizes[r.among]
+			if c.ranks++; c.last != n {
+				c.last, c.nodes = n, c.nodes+1
+			}
+			sizes[r.among] = c
+		}
+	}
+	return sizes
+}
+
+const (
+	// maxGPUs are as many as a node has at most, or where it does not tell them.
+	maxGPUs = 64
+	// usualGPUs are as many as a node may have beside others of fewer.
+	usualGPUs = 8
+)
+
+// compared are the ranks of a node that count, the oldest first: of each population as many
+// as the node has GPUs, and half as many as all others have together. So no node outvotes
+// the others by ranks, or GPUs, that it makes up. Of two nodes nobody knows which one lies.
+func (n *node) compared(sizes map[population]census, now time.Time, fresh func(time.Time, time.Time) bool) (list []*rank) {
+	own := make(map[population]int, 1)
+	for _, r := range n.ranks {
+		if fresh(r.told, now) {
+			own[r.among]++
+			list = append(list, r)
+		}
+	}
+	slices.SortFunc(list, func(x, y *rank) int { return cmp.Or(x.first.Compare(y.first), cmp.Compare(x.key, y.key)) })
+	counted := make(map[population]int, len(own))
+	return slices.DeleteFunc(list, func(r *rank) bool {
+		most := min(cmp.Or(n.gpus, maxGPUs), maxGPUs)
+		if all := sizes[r.among]; all.nodes > 1 {
+			fair := all.ranks - own[r.among]
+			if all.nodes > 2 {
+				fair /= 2
+			}
+			most = min(most, max(fair, min(n.gpus, usualGPUs), 1))
+		}
+		counted[r.among]++
+		return counted[r.among] > most
+	})
 }
 
 // Gone forgets a rank whose process has ended.
@@ -106,39 +177,67 @@ func (b *Book) Gone(of *Rank) {
 
 // compare judges the ranks, and gives each node's word to the nodes' engine.
 func (b *Book) compare(to *straggler.Engine, now time.Time) {
+	sizes := b.populate(now)
 	for at, n := range b.nodes {
 		n.word, n.slow, n.of = straggler.RankWord{}, 0, 0
 		for name, r := range n.ranks {
 			if now.Sub(r.told) > b.cfg.Retention || !b.fresh(n.told, now) {
 				delete(n.ranks, name)
 				b.free(at.cluster)
-			} else if r.news {
-				r.news = false
-				o := straggler.Observation{
-					Cluster: r.Cluster, Node: name, Peers: b.peers(r), State: nodesignal.StateActive, HasState: true, Values: r.values,
-				}
-				r.values.Known = [nodesignal.Count]bool{}
-				if b.engine.Observe(&o, r.told) != nil {
-					b.Refused++
-				}
 			}
+		}
+		for _, r := range n.compared(sizes, now, b.fresh) {
+			if !r.news {
+				continue
+			}
+			r.news = false
+			o := straggler.Observation{
+				Cluster: r.Cluster, Node: r.key, Peers: r.among.peers[:], State: nodesignal.StateActive, HasState: true, Values: r.values,
+			}
+			if b.engine.Observe(&o, r.told) != nil {
+				b.Refused++
+			}
+		}
+		for _, r := range n.ranks {
+			if r.news {
+				r.news = false
+				b.Refused++
+			}
+			r.values.Known = [nodesignal.Count]bool{}
 		}
 		if len(n.ranks) == 0 {
 			delete(b.nodes, at)
 		}
 	}
 	report := b.engine.Tick(now)
+	judged := func(row *straggler.NodeReport) (*node, *rank) {
+		if n := b.nodes[key{row.Cluster, nodeOf(row.Node)}]; n != nil && row.Unjudged == unjudged.Judged {
+			return n, n.ranks[row.Node]
+		}
+		return nil, nil
+	}
+	for i := range report.Nodes {
+		if n, r := judged(&report.Nodes[i]); r != nil && !report.Nodes[i].Straggler {
+			if c := sizes[r.among]; c.lastWell != n {
+				c.lastWell, c.well = n, c.well+1
+				sizes[r.among] = c
+			}
+		}
+	}
 	groups := report.Groups
 	for i := range report.Nodes {
 		row := &report.Nodes[i]
 		for groups[0].Cluster != row.Cluster || groups[0].Group != row.Group {
 			groups = groups[1:]
 		}
-		n := b.nodes[key{row.Cluster, nodeOf(row.Node)}]
-		if n == nil || row.Unjudged != unjudged.Judged || n.ranks[row.Node] == nil {
+		n, r := judged(row)
+		if r == nil {
 			continue
 		}
-		n.hear(row, n.ranks[row.Node], &groups[0], &b.cfg.Signals[row.Signal])
+		if c := sizes[r.among]; row.Straggler && c.nodes > 2 && c.well < 2 {
+			continue // one node against all others is no measure of them
+		}
+		n.hear(row, r, &groups[0], &b.cfg.Signals[row.Signal])
 	}
 	for at, n := range b.nodes {
 		// All ranks of the node are slow: the node is at fault, by its host or its data.

@@ -5,6 +5,7 @@ package collective
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func (r *rig) tick() {
 // node lets a node report.
 func (r *rig) node(name string) {
 	require.NoError(r.t, r.engine.Observe(&straggler.Observation{Cluster: "c", Node: name, Heartbeat: true}, r.now))
-	r.book.Alive("c", name, r.now)
+	r.book.Alive("c", name, 0, r.now)
 }
 
 // of is a rank of a job on nodes of so many GPUs.
@@ -492,4 +493,36 @@ func TestOwnTimesBesideTimeShares(t *testing.T) {
 	r.tick()
 	require.Len(t, r.events, 1)
 	assert.Equal(t, episode.SubjectJob, r.events[0].Subject)
+}
+
+// A node that makes up ranks, and GPUs, convicts none of those that speak for themselves.
+func TestANodeSpeaksForItselfOnly(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 2))
+	for range 60 {
+		honest, per, made := 2+rng.Int64N(31), int64(1)<<rng.IntN(4), 1+rng.Int64N(200)
+		gpus, faster := []int{0, 8, 1000}[rng.IntN(3)], math.Exp(rng.Float64()*2+0.04)
+		r := newRig(t, 10*time.Second)
+		for range 60 {
+			for i := range honest * per {
+				o := of(i, per, honest*per)
+				r.node(o.Node)
+				require.NoError(t, r.book.OwnTime(o, 0.5*(1+0.004*rng.NormFloat64()), r.now))
+			}
+			r.node("liar")
+			r.book.Alive("c", "liar", gpus, r.now)
+			for i := range made {
+				o := of(i, 1000, made)
+				o.Node = "liar"
+				require.NoError(t, r.book.OwnTime(o, 0.5/faster*(1+0.004*rng.NormFloat64()), r.now))
+			}
+			r.tick()
+			for i := range r.report.Nodes {
+				n := &r.report.Nodes[i]
+				require.False(t, n.Straggler && n.Node != "liar", "%s of %d by %d ranks, %d made up ones %.2f times as fast, %d GPUs", n.Node, honest, per, made, faster, gpus)
+			}
+		}
+		if gpus == 8 {
+			assert.Equal(t, max(0, made-8), r.book.Refused, "what does not count is counted")
+		}
+	}
 }

@@ -310,6 +310,9 @@ const (
 	// MetricStragglerRank is the place of a node among the most suspicious of
 	// its cluster, 1 for the worst, with AttrHostName and AttrPeerGroup.
 	MetricStragglerRank = "gpu.straggler.rank"
+	// MetricStragglerMissing is when the gateway last heard of a node that is missing, with
+	// AttrHostName and AttrPeerGroup.
+	MetricStragglerMissing = "gpu.straggler.missing"
 	// MetricStragglerSignalMedian and MetricStragglerSignalScale are what nodes
 	// are compared with, by AttrSignal.
 	MetricStragglerSignalMedian = "gpu.straggler.signal.median"

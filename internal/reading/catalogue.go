@@ -120,6 +120,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricStragglerIncident, About: "1 while many nodes of the group are slow.", Integer: true, Range: flag, Entries: of(Group, each(GroupIncident)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerMAD, Unit: "1", About: "Median absolute deviation of the active nodes' scores.", Range: share, Entries: of(Group, each(GroupMAD)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerMedian, Unit: "1", About: "Median score of the active nodes.", Range: share, Entries: of(Group, each(GroupMedian)), Fold: last, For: View},
+	{Name: semconv.MetricStragglerMissing, Unit: "s", About: "Time of the last report of a node that is missing.", Integer: true, Range: unix, Keys: key(semconv.AttrHostName), Entries: of(Group, each(None)), Unread: "for alerts: the view sees by itself who is missing"},
 	{Name: semconv.MetricStragglerNodes, Unit: "{node}", About: "Nodes by state.", Integer: true, Range: counts, Keys: key(semconv.AttrNodeState), Entries: of(Group, each(GroupNodes)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerPanicMode, About: "1 while so many nodes are below the threshold that it is held instead.", Integer: true, Range: flag, Entries: of(Group, each(GroupPanic)), Fold: last, For: View},
 	{Name: semconv.MetricStragglerQuorumMet, About: "1 while enough nodes are active to compute a threshold.", Integer: true, Range: flag, Entries: of(Group, each(GroupQuorum)), Fold: last, For: View},

@@ -143,6 +143,14 @@ func (s *Store) GPUs(cluster, node string) (int, bool) {
 	return 0, false
 }
 
+// Devices returns of how many GPUs and slices a node has told.
+func (s *Store) Devices(cluster, node string) int {
+	if n := s.nodes[nodeKey{cluster, node}]; n != nil {
+		return len(n.gpus)
+	}
+	return 0
+}
+
 // seconds is a time as the store keeps it; it lasts until 2106.
 func seconds(t time.Time) uint32 {
 	return uint32(min(max(t.Unix(), 0), math.MaxUint32))

@@ -69,6 +69,8 @@ type NodeReport struct {
 	// is when it ends, in unix milliseconds, if that is known.
 	Unjudged, UnjudgedBefore unjudged.Reason
 	Until                    int64
+	// Seen is when its last report came.
+	Seen time.Time
 	// Signal is the one that speaks most against it, and Gap its loss in it, a fraction
 	// of the peers' level. Suspicion is its smoothed deviation by the limit, in [0,2].
 	Signal         nodesignal.Signal
@@ -101,7 +103,7 @@ func (e *Engine) fill(g *group, i int) {
 	row.UnjudgedBefore = m.why
 	m.why, row.Until = e.unjudged(g, i)
 	g.unjudged[m.why]++
-	row.Unjudged, row.State = m.why, m.state
+	row.Unjudged, row.State, row.Seen = m.why, m.state, time.Unix(0, m.seen).UTC()
 	row.Signal, row.Suspicion, row.Gap = m.signal, float64(m.suspicion), float64(m.gap)
 	if row.Straggler, row.Since = m.flags&flagSlow != 0, (time.Time{}); row.Straggler {
 		row.Since = time.UnixMilli(e.since(g, i)).UTC()

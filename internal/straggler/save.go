@@ -29,6 +29,7 @@ type savedNode struct {
 	Known nodesignal.Set
 	Level uint8
 	Off   uint32
+	Seen  int64 // unix nanoseconds of its last report, 0 unless it is missing
 }
 
 // Save writes what the engine has learnt of its groups and nodes.
@@ -40,7 +41,12 @@ func (e *Engine) Save(w io.Writer) error {
 			g.settle()
 			to := saved{Cluster: c.name, Peers: g.peers, Age: g.age, Levels: g.levels, Split: g.split, Tracks: make(map[nodesignal.Signal][]track)}
 			for i, n := range g.nodes {
-				to.Nodes = append(to.Nodes, savedNode{n.name, g.members[i].reported, g.members[i].known, g.members[i].level, n.off})
+				m := &g.members[i]
+				kept := savedNode{Name: n.name, State: m.reported, Known: m.known, Level: m.level, Off: n.off}
+				if m.flags&flagMissing != 0 {
+					kept.Seen = m.seen
+				}
+				to.Nodes = append(to.Nodes, kept)
 			}
 			for s, tracks := range g.tracks {
 				if tracks != nil {
@@ -59,7 +65,7 @@ func (e *Engine) Save(w io.Writer) error {
 const restTicks = 3
 
 // Restore reads into a new engine what another one saved, unless that is older than the
-// retention. Nodes that say nothing until the TTL are missing.
+// retention. Nodes that were missing are, and others that say nothing until the TTL.
 func (e *Engine) Restore(r io.Reader, now time.Time) error {
 	var at time.Time
 	in := gob.NewDecoder(r)
@@ -86,6 +92,10 @@ func (e *Engine) Restore(r io.Reader, now time.Time) error {
 			g.age, g.levels, g.split, n.off = from.Age, from.Levels, from.Split, kept.Off
 			m := &g.members[n.slot]
 			m.seen, m.reported, m.known, m.level = now.UnixNano(), kept.State, kept.Known, kept.Level
+			if kept.Seen != 0 {
+				m.seen, m.flags = kept.Seen, m.flags|flagMissing
+				g.cluster.silent = append(g.cluster.silent, n)
+			}
 			for s, tracks := range from.Tracks {
 				*g.track(s, n.slot) = tracks[i]
 			}

@@ -75,3 +75,25 @@ func TestIncidentOverARestart(t *testing.T) {
 	assert.Empty(t, p.ticks(restTicks-1))
 	assert.Equal(t, []string{"group onset 4 stragglers"}, brief(p.ticks(1)))
 }
+
+// TestMissingOverARestart: a node that was missing is, since the same time. Nobody else is
+// before the TTL, however long the restart took.
+func TestMissingOverARestart(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 8, nil)
+	p.ticks(60)
+	seen := p.now.Add(-tick)
+	silent(5)(p)
+	told := p.ticks(30)
+	require.Equal(t, []string{"missing onset j-05"}, brief(told))
+	var kept bytes.Buffer
+	require.NoError(t, p.e.Save(&kept))
+	p.now = p.now.Add(10 * time.Minute)
+	p.e = New(p.e.cfg)
+	require.NoError(t, p.e.Restore(&kept, p.now))
+	again := p.ticks(10)
+	require.Equal(t, []string{"missing onset j-05"}, brief(again))
+	assert.Equal(t, told[0].ID, again[0].ID)
+	assert.Equal(t, seen, p.node("j-05").Seen)
+	silent()(p)
+	assert.Equal(t, []string{"missing end j-05 recovered"}, brief(p.ticks(3)))
+}

@@ -22,12 +22,14 @@ import (
 // reporter turns a gateway's ticks into metrics.
 type reporter struct {
 	ids *identifier
-	// ranked are the places that were told last, by cluster.
-	ranked map[string][]place
+	// listed are the nodes that were told last, by cluster and metric.
+	listed map[list]map[member]bool
 }
 
-// place is who has a rank, as its series is known.
-type place struct{ node, group string }
+type list struct{ cluster, metric string }
+
+// member is who is in a list, as its series is known.
+type member struct{ node, group string }
 
 // nodesPerBatch is a millisecond's work for whoever makes a batch, and for whoever
 // takes it. Then the pushes have their turn. The scheduler interrupts only after ten
@@ -53,14 +55,24 @@ func (r *reporter) metrics(rep *straggler.Report) []pmetric.Metrics {
 		for n < len(nodes) && nodes[n].Cluster == cluster {
 			n++
 		}
-		r.rank(g, cluster, nodes[:n])
+		ranks, missing := r.list(g, cluster, gpusemconv.MetricStragglerRank), r.list(g, cluster, gpusemconv.MetricStragglerMissing)
+		for i, n := range suspects(nodes[:n]) {
+			ranks.add(n, int64(i)+1)
+		}
+		for i := range nodes[:n] {
+			if n := &nodes[i]; n.State == nodesignal.StateMissing {
+				missing.add(n, n.Seen.Unix())
+			}
+		}
+		ranks.end()
+		missing.end()
 		nodes = nodes[n:]
 		g.DropEmpty()
 		from = to
 	}
-	for cluster := range r.ranked {
-		if _, known := slices.BinarySearchFunc(rep.Groups, cluster, func(g straggler.GroupReport, c string) int { return cmp.Compare(g.Cluster, c) }); !known {
-			delete(r.ranked, cluster)
+	for of := range r.listed {
+		if _, known := slices.BinarySearchFunc(rep.Groups, of.cluster, func(g straggler.GroupReport, c string) int { return cmp.Compare(g.Cluster, c) }); !known {
+			delete(r.listed, of)
 		}
 	}
 	told := 0
@@ -103,33 +115,45 @@ func suspects(nodes []straggler.NodeReport) []*straggler.NodeReport {
 	return most
 }
 
-// rank lists the most suspicious nodes of a cluster. A node that leaves the list
-// gets a point without a value: two nodes in one place would be no list. Such points
-// come last, since the prometheus exporter skips what is behind them.
-func (r *reporter) rank(g nodereport.Gauges, cluster string, nodes []straggler.NodeReport) {
-	points := g.Metric(gpusemconv.MetricStragglerRank)
-	label := func(p pmetric.NumberDataPoint, at place) {
-		p.Attributes().PutStr(gpusemconv.AttrHostName, at.node)
-		p.Attributes().PutStr(gpusemconv.AttrPeerGroup, at.group)
-	}
-	now := make([]place, 0, maxRanked)
-	for i, n := range suspects(nodes) {
-		p := g.Point(points)
-		p.SetIntValue(int64(i) + 1)
-		now = append(now, place{n.Node, n.Group})
-		label(p, now[i])
-	}
-	for _, was := range r.ranked[cluster] {
-		if !slices.Contains(now, was) {
-			p := g.Point(points)
-			p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-			label(p, was)
+// listing is a list of nodes of a cluster. A node that leaves it gets a point without a value:
+// two nodes of one rank would be no list. Such points come last, since the prometheus
+// exporter skips what is behind them.
+type listing struct {
+	r           *reporter
+	of          list
+	gauges      nodereport.Gauges
+	points      pmetric.NumberDataPointSlice
+	before, now map[member]bool
+}
+
+func (r *reporter) list(g nodereport.Gauges, cluster, metric string) *listing {
+	of := list{cluster, metric}
+	return &listing{r: r, of: of, gauges: g, points: g.Metric(metric), before: r.listed[of], now: make(map[member]bool)}
+}
+
+func (l *listing) point(of member) pmetric.NumberDataPoint {
+	p := l.gauges.Point(l.points)
+	p.Attributes().PutStr(gpusemconv.AttrHostName, of.node)
+	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, of.group)
+	return p
+}
+
+func (l *listing) add(n *straggler.NodeReport, v int64) {
+	of := member{n.Node, n.Group}
+	l.point(of).SetIntValue(v)
+	l.now[of] = true
+}
+
+func (l *listing) end() {
+	for of := range l.before {
+		if !l.now[of] {
+			l.point(of).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
 		}
 	}
-	if r.ranked == nil {
-		r.ranked = make(map[string][]place)
+	if l.r.listed == nil {
+		l.r.listed = make(map[list]map[member]bool)
 	}
-	r.ranked[cluster] = now
+	l.r.listed[l.of] = l.now
 }
 
 func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.GroupReport) nodereport.Gauges {

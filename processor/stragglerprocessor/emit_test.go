@@ -3,9 +3,11 @@
 package stragglerprocessor
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -28,13 +30,20 @@ func report(clusters ...string) *straggler.Report {
 // ranks are the points of the rank list in their order: names, with a minus
 // for those without a value.
 func ranks(t *testing.T, md pmetric.Metrics) map[string][]string {
+	t.Helper()
+	return listed(t, md, gpusemconv.MetricStragglerRank, func(i int) int64 { return int64(i) + 1 })
+}
+
+func listed(t *testing.T, md pmetric.Metrics, metric string, value func(i int) int64) map[string][]string {
+	t.Helper()
 	got := map[string][]string{}
 	for _, rm := range md.ResourceMetrics().All() {
 		cluster, _ := rm.Resource().Attributes().Get(gpusemconv.AttrClusterName)
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			if m.Name() != gpusemconv.MetricStragglerRank {
+			if m.Name() != metric {
 				continue
 			}
+			ends := len(got[cluster.Str()])
 			for i, p := range m.Gauge().DataPoints().All() {
 				node, ok := p.Attributes().Get(gpusemconv.AttrHostName)
 				require.True(t, ok)
@@ -42,10 +51,12 @@ func ranks(t *testing.T, md pmetric.Metrics) map[string][]string {
 				if p.Flags().NoRecordedValue() {
 					name = "-" + name
 				} else {
-					assert.EqualValues(t, i+1, p.IntValue())
+					ends++
+					assert.Equal(t, value(i), p.IntValue())
 				}
 				got[cluster.Str()] = append(got[cluster.Str()], name)
 			}
+			slices.Sort(got[cluster.Str()][ends:])
 		}
 	}
 	return got
@@ -101,7 +112,26 @@ func TestWhoLeavesTheRankListIsTakenOff(t *testing.T) {
 	rep.Nodes = active("b", "x")
 	assert.Equal(t, map[string][]string{"a": {"-y", "-z"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
 	r.metrics(report("b"))
-	assert.NotContains(t, r.ranked, "a", "of a cluster that is gone nothing is kept")
+	assert.NotContains(t, r.listed, list{"a", gpusemconv.MetricStragglerRank}, "of a cluster that is gone nothing is kept")
+}
+
+// TestMissingNodesAreTold until they report again, or nobody waits for them.
+func TestMissingNodesAreTold(t *testing.T) {
+	ids := newIdentifier(createDefaultConfig().(*Config))
+	r := reporter{ids: &ids}
+	rep := report("a")
+	seen := time.Unix(1_800_000_000, 0)
+	for _, n := range []string{"x", "y", "z"} {
+		rep.Nodes = append(rep.Nodes, straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: n}, State: nodesignal.StateMissing, Seen: seen})
+	}
+	missing := func() map[string][]string {
+		return listed(t, oneBatch(t, r.metrics(rep)), gpusemconv.MetricStragglerMissing, func(int) int64 { return seen.Unix() })
+	}
+	assert.Equal(t, map[string][]string{"a": {"x", "y", "z"}}, missing())
+	rep.Nodes[0].State = nodesignal.StateActive
+	rep.Nodes = rep.Nodes[:2]
+	assert.Equal(t, map[string][]string{"a": {"y", "-x", "-z"}}, missing())
+	assert.Equal(t, map[string][]string{"a": {"y"}}, missing())
 }
 
 // TestWhyThereIsNoVerdict is said of each group for all reasons, and of a node while it

@@ -102,7 +102,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 			o.rejected(ctx, found.Cluster, err, 1, now)
 			continue
 		}
-		o.book.Alive(found.Cluster, found.Node, now)
+		o.book.Alive(found.Cluster, found.Node, o.facts.store.Devices(found.Cluster, found.Node), now)
 		for i := range found.ranks {
 			if err := found.ranks[i].tell(o.book, id, now); err != nil {
 				o.rejected(ctx, found.Cluster, err, 1, now)

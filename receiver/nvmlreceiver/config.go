@@ -33,7 +33,8 @@ type Config struct {
 	// the dynamic linker finds it.
 	LibraryPath string `mapstructure:"library_path"`
 	// Deadline is how long a GPU may take to answer before it is reported as
-	// hanging. It is shorter than `timeout`, so that the report still gets out.
+	// hanging. It is shorter than `timeout`, so that the report still gets out. A GPU
+	// that hangs is waited for once.
 	Deadline time.Duration `mapstructure:"deadline"`
 	// RetryInterval is the pause between attempts to load the library and to
 	// initialise the driver while there is none.
@@ -157,7 +158,6 @@ func (c *Config) Validate() error {
 		errs = append(errs, err)
 	}
 	check(c.Deadline <= 0, "`deadline` is %v: it has to be more than 0", c.Deadline)
-	check(c.Deadline > 0 && c.CollectionInterval > 0 && c.Deadline > c.CollectionInterval, "`deadline` is %v: it has to be at most `collection_interval`, which is %v", c.Deadline, c.CollectionInterval)
 	check(c.Timeout > 0 && c.Deadline >= c.Timeout, "`deadline` is %v: it has to be less than `timeout`, which is %v", c.Deadline, c.Timeout)
 	check(c.RetryInterval <= 0, "`retry_interval` is %v: it has to be more than 0", c.RetryInterval)
 	check(strings.Contains(c.LibraryPath, "/") && !filepath.IsAbs(c.LibraryPath), "`library_path` is %q: it has to be an absolute path or a bare file name", c.LibraryPath)

@@ -145,6 +145,21 @@ func TestFailingCallCostsItsFieldOnly(t *testing.T) {
 	n.shutdown()
 }
 
+// TestUnreadableGPU says who it is, as its driver knows that by itself, and nothing else.
+func TestUnreadableGPU(t *testing.T) {
+	state := fakenvml.NewH100(2)
+	n, rewrite := startFake(t, state)
+	n.first()
+	state.SetGPU(1, "readings.return", 999)
+	rewrite()
+	for range 3 {
+		assert.Equal(t, map[string]string{fakenvml.UUID(0): "ok", fakenvml.UUID(1): "error"}, up(n.scrape()))
+	}
+	n.shutdown()
+	assert.Equal(t, []string{"healthy>unknown"}, n.healthChanges(fakenvml.UUID(1)))
+	assert.Equal(t, 1, n.logs.FilterMessage("GPU does not answer").Len())
+}
+
 func TestLostGPU(t *testing.T) {
 	state := fakenvml.NewState(8)
 	n, rewrite := startFake(t, state)

@@ -3,15 +3,18 @@
 package integration
 
 import (
+	"cmp"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,13 +23,16 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
+type finding struct{ Check, Status, Text, Next string }
+
 type checkup struct {
 	Exit   int
-	Checks []struct{ Check, Status, Text, Next string }
+	Checks []finding
 }
 
 // of returns the first finding of a check that is not well, else the last.
@@ -193,6 +199,84 @@ func TestCheckIsAGate(t *testing.T) {
 	h.config = strings.Replace(h.config, "service: {telemetry: {metrics: {level: none}}}", "", 1)
 	assert.Contains(t, fmt.Sprint(h.check("").Checks), "localhost:8888", "the collector's own metrics, free or taken")
 	assert.Contains(t, c.of("ports"), "fail: "+taken.Listener.Addr().String()+" is taken, and not by this agent")
+}
+
+// TestTheGateKnowsEachRule of the rubric: each GPU has one fault.
+func TestTheGateKnowsEachRule(t *testing.T) {
+	t.Parallel()
+	const margin = ^uint32(4) // 5 degrees too hot
+	rules := map[string]struct {
+		fault  string // key and value
+		status string
+		says   string // another finding than the rule, where the rule counts minutes or needs a memory
+	}{
+		"gpu_lost":                {"present 0", "fail", `"reason": "lost"`},
+		"no_reading":              {"readings.return 999", "fail", `"reason": "error", "error": "unknown (999)"`},
+		"reset_required":          {"call.nvmlDeviceGetTemperatureV.return 16", "fail", ""},
+		"remap_failed":            {"remapped.failed 1", "fail", ""},
+		"sram_threshold_exceeded": {"sram.threshold_exceeded 1", "fail", ""},
+		"retired_pages":           {"retired.dbe 64", "fail", ""},
+		"recovery_reset":          {"field.230 1", "fail", ""},
+		"recovery_reboot":         {"field.230 2", "fail", ""},
+		"recovery_drain_p2p":      {"field.230 3", "fail", ""},
+		"recovery_drain_reset":    {"field.230 4", "fail", ""},
+		"recovery_imex":           {"field.230 5", "fail", ""},
+		"ecc_uncorrected":         {"ecc.uncorrected.volatile 1", "fail", ""},
+		"fabric_unhealthy":        {"fabric.summary 2", "fail", ""},
+		"fabric_not_joined":       {"fabric.state 2", "unknown", "cannot be judged: it has not joined its fabric yet"},
+		"nvlink_down":             {"nvlink.3.up 0", "warn", "17 of 18 NVLinks"},
+		"nvlink_fewer":            {"nvlink.3.up 0", "warn", ""},
+		"nvlink_errors_rising":    {"field.161 0+9", "warn", "nvlink_errors"},
+		"nvlink_errors":           {"field.161 0+9", "warn", ""},
+		"nvlink_recovery_failed":  {"field.214 0+1", "warn", ""},
+		"nvlink_crc":              {"field.163 0+9999", "warn", ""},
+		"remap_pending":           {"remapped.pending 1", "warn", ""},
+		"retirement_pending":      {"retired.pending 1", "warn", ""},
+		"repair_pending":          {"repair.tpc 1", "warn", ""},
+		"hw_throttle_lasting":     {"throttle 0x80", "warn", "is held down: power_brake"},
+		"hw_thermal_slowdown":     {"throttle 0x40", "warn", ""},
+		"sw_thermal_slowdown":     {"throttle 0x20", "warn", "is held down: sw_thermal"},
+		"thermal_margin":          {fmt.Sprint("temperature.margin ", margin), "warn", ""},
+		"memory_hot":              {"temperature.memory 99", "warn", ""},
+		"fabric_limited":          {"fabric.summary 3", "warn", ""},
+		"pcie_width":              {"pcie.width 8", "warn", ""},
+		"pcie_generation":         {"pcie.generation 3", "warn", ""},
+		"pcie_replays":            {"field.94 0+9", "warn", ""},
+		"pcie_replay_rollover":    {"field.95 0+1", "warn", ""},
+		"ecc_corrected_rate":      {"ecc.corrected.volatile 0+9", "warn", ""},
+		"memory_history":          {"remapped.uncorrected 1", "warn", ""},
+		"ecc_off":                 {"mode.ecc 0", "warn", ""},
+	}
+	elsewhere := []string{
+		"nvml_hang",        // TestCheckIsAGate
+		"gpu_missing",      // TestCheckKnowsWhatTheAgentRemembers
+		"application_xids", // the driver keeps no events
+	}
+	for _, r := range gpuhealth.DefaultRubric().Rules() {
+		_, ok := rules[r.Name]
+		assert.NotEqual(t, ok, slices.Contains(elsewhere, r.Name), r.Name)
+	}
+	const others = 16
+	names := slices.Sorted(maps.Keys(rules))
+	for some := range slices.Chunk(names, 12) {
+		t.Run(some[0], func(t *testing.T) {
+			t.Parallel()
+			h := newGPUHost(t, loopback.FreeAddr(t))
+			h.state = fakenvml.NewH100(others)
+			for i, name := range some {
+				key, value, _ := strings.Cut(rules[name].fault, " ")
+				h.state.SetGPU(i, key, value)
+			}
+			c := h.check("", "--gpus")
+			for i, name := range some {
+				want := cmp.Or(rules[name].says, name)
+				assert.True(t, slices.ContainsFunc(c.Checks, func(f finding) bool {
+					return f.Status == rules[name].status && strings.Contains(f.Text, want) &&
+						(f.Check == "gpus" || strings.HasPrefix(f.Text, fmt.Sprintf("GPU %d ", i)))
+				}), "%s: %v", name, c.Checks)
+			}
+		})
+	}
 }
 
 // TestCheckKnowsWhatTheAgentRemembers: the driver no longer lists a GPU that the agent saw.

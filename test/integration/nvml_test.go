@@ -21,7 +21,7 @@ import (
 const gpus = 8
 
 // nvmlPace is that of the nvml receivers. A poll ends when all GPUs have answered, so that
-// only a hang meets the deadline, which may not be longer than the interval.
+// only a hang meets the deadline.
 const nvmlPace = "collection_interval: 5s, deadline: 5s, retry_interval: 200ms"
 
 // gpuNode is configs/all-in-one.yaml with a library of its own.

@@ -42,7 +42,8 @@ const help = `Says what is wrong with this node, and with its way to the gateway
 running agent: it reads the agent's configuration, asks each part once, and changes nothing.
 
   driver, gpus       the driver; the GPUs that there should be, those that answer, and who is lost
-  health             the health rubric of the nvml receiver, once
+  health             the health rubric of the nvml receiver, by some looks within seconds; what
+                     it counts over minutes comes from the memory of the agent
   links, throttling  PCIe and NVLink; what holds clocks down
   clock              whether it is synchronised, and whether the gateway's agrees
   ports              each address that the configuration listens on
@@ -57,7 +58,8 @@ Without --config it reads ` + packaged + ` with the variables and options of
 With --gpus it asks neither ports nor gateway: a gate for Slurm's prolog or an init container.
 
 Status 0: nothing is wrong (warnings count as well). 1: a check fails. 2: nothing could be
-checked: bad usage, a configuration that is not valid, or --gpus on a node without a GPU.`
+checked: bad usage, a configuration that is not valid, or --gpus on a node without a GPU.
+3: nothing is wrong of what could be judged, and that is not all.`
 
 type options struct {
 	configs    []string

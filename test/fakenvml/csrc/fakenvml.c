@@ -66,6 +66,7 @@ static size_t num_entries;
 static struct xid *xids;
 static size_t num_xids;
 
+static unsigned long long counted; /* calls of nvmlDeviceGetCount, of which a poll makes one */
 static int session;          /* nvmlInit minus nvmlShutdown */
 static int stale;            /* the driver went away under this session */
 static long long epoch;      /* driver.epoch when the session began */
@@ -95,6 +96,13 @@ static const char *get(const char *key) {
 static long long number(const char *key, long long otherwise) {
     const char *v = get(key);
     return v && *v ? strtoll(v, NULL, 0) : otherwise;
+}
+
+/* "7+2" is 7, and 2 more at each poll. */
+static unsigned long long value_of(const char *v) {
+    char *rest;
+    unsigned long long n = strtoull(v, &rest, 0);
+    return *rest == '+' ? n + counted * strtoull(rest + 1, NULL, 0) : n;
 }
 
 static void parse(char *contents) {
@@ -158,7 +166,7 @@ static long long gpu_number(int gpu, const char *name, int *there) {
     key_of(key, sizeof key, gpu, name);
     const char *v = get(key);
     *there = v && *v;
-    return *there ? strtoll(v, NULL, 0) : 0;
+    return *there ? (long long)value_of(v) : 0;
 }
 
 static int hangs(int gpu, const char *function) {
@@ -209,6 +217,9 @@ static void dwell(int gpu, const char *function) {
 }
 
 /* enter takes the lock and says what the call returns before it does anything. */
+/* Calls that the driver answers whatever has become of the GPU. */
+static const char *identity[] = {"Handle", "UUID", "GetName", "Serial", "PciInfo", "Minor", "Vbios", "Mig", "RegisterEvents"};
+
 static ret_t enter(int gpu, const char *function) {
     char key[160], name[96];
     pthread_mutex_lock(&lock);
@@ -228,6 +239,11 @@ static ret_t enter(int gpu, const char *function) {
         snprintf(name, sizeof name, "call.%s.return", function);
         key_of(key, sizeof key, gpu, name);
         ret = (ret_t)number(key, OK);
+        key_of(key, sizeof key, gpu, "readings.return");
+        for (size_t i = 0; ret == OK; i++) {
+            if (i == sizeof identity / sizeof *identity) { ret = (ret_t)number(key, OK); break; }
+            if (strstr(function, identity[i])) break;
+        }
     }
     return ret;
 }
@@ -272,7 +288,7 @@ static ret_t gpu_u64(int gpu, const char *name, unsigned long long *to) {
     key_of(key, sizeof key, gpu, name);
     const char *v = get(key);
     if (!v || !*v) return NOT_SUPPORTED;
-    *to = strtoull(v, NULL, 0);
+    *to = value_of(v);
     return OK;
 }
 
@@ -337,6 +353,7 @@ API ret_t nvmlSystemGetCudaDriverVersion(int *version) {
 static ret_t count(unsigned *n, const char *function) {
     ret_t ret = enter(-1, function);
     if (ret != OK) return leave(ret);
+    counted++;
     *n = (unsigned)number("count", 0); /* garbage too, which gpu_count bounds */
     return leave(OK);
 }

@@ -166,11 +166,16 @@ func (d *device) Read(ctx context.Context, request Request, into *Answer) Code {
 	// The sample's own, as whoever has the sample may write to it.
 	into.NVLink.PerLink = slices.Clone(d.slow.NVLink.PerLink)
 	into.Garbage = slices.Clone(d.slow.Garbage)
+	// The driver knows settings of a GPU that no longer answers.
+	t = tally{}
 	for _, read := range fastReaders {
 		read(d, &into.Readings, &t)
 		if over() {
 			return end()
 		}
+	}
+	if code := t.verdict(); code != Success {
+		return code
 	}
 	d.readSlices(ctx, request, into, &t)
 	if request.Activity && !over() {

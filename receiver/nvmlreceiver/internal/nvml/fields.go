@@ -248,8 +248,8 @@ func readFields(d *device, r *gpuhealth.Readings, t *tally) {
 		// One field that the driver cannot stand spoils the batch
 		// (dcgm-exporter#581): find it, once, by asking each alone.
 		d.readEachField(t)
-	} else if !t.ok(code) {
-		if code.unsupported() {
+	} else if code != Success {
+		if t.ok(code); code.unsupported() {
 			f.batch, f.raw = nil, nil // what has a call of its own is called
 		}
 		return
@@ -261,7 +261,7 @@ func readFields(d *device, r *gpuhealth.Readings, t *tally) {
 		switch code := Code(v.NvmlReturn); {
 		case one.spare != nil && one.spare(f), code.tryOlder():
 			continue
-		case code == Success:
+		case t.ok(code):
 			one.set(f, r, value{kind: gonvml.ValueType(v.ValueType), bits: v.Value})
 		}
 		kept = append(kept, one)

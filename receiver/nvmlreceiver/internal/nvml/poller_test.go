@@ -509,6 +509,7 @@ func TestTally(t *testing.T) {
 		{"nothing asked", nil, Success},
 		{"one failing call costs its own field only", []Code{Unknown, Success}, Success},
 		{"nothing is supported, but it answers", []Code{NotSupported, NotSupported}, Success},
+		{"what is not supported is no answer", []Code{NotSupported, NoPermission}, NoPermission},
 		{"nothing but errors", []Code{Unknown, NoPermission}, Unknown},
 		{"an error and symbols that the library lacks", []Code{FunctionNotFound, Unknown}, Unknown},
 		{"lost in the middle", []Code{Success, GPUIsLost, Success}, GPUIsLost},

@@ -4,7 +4,7 @@ package nvml
 
 // tally sums up what the calls of one reading said about the GPU as a whole.
 type tally struct {
-	answered bool // a call succeeded, or the GPU said that it does not support it
+	answered bool // a call succeeded
 	gone     Code // the first code after which no call can succeed
 	failed   Code // the first other failure
 }
@@ -15,10 +15,8 @@ func (t *tally) ok(code Code) bool {
 	case code == Success:
 		t.answered = true
 		return true
-	case code == FunctionNotFound:
+	case code.unsupported():
 		// The library said this, not the GPU.
-	case code == NotSupported:
-		t.answered = true
 	case code.deviceGone():
 		if t.gone == Success {
 			t.gone = code
@@ -29,8 +27,8 @@ func (t *tally) ok(code Code) bool {
 	return false
 }
 
-// verdict is Success while the GPU answered anything at all: one failing call
-// costs its own field only.
+// verdict is Success while the GPU answered anything at all, or nothing failed: one
+// failing call costs its own field only.
 func (t *tally) verdict() Code {
 	switch {
 	case t.gone != Success:
