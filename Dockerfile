@@ -61,7 +61,7 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
     LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/lib64
 COPY --from=build-agent /out/gpu-collector-agent /gpu-collector-agent
 COPY configs/agent.yaml /etc/gpu-collector/config.yaml
-COPY configs/overlays/second-agent.yaml /etc/gpu-collector/second-agent.yaml
+COPY configs/overlays/*agent.yaml configs/overlays/nccl.yaml configs/overlays/dcgm-names.yaml /etc/gpu-collector/
 COPY LICENSE /licenses/LICENSE
 # For what has to outlive the container: the state file, release_file.
 COPY --from=build-agent --chown=65532:65532 /out/state /var/lib/gpu-collector
@@ -86,6 +86,9 @@ COPY --from=build-gateway /out/gpu-collector /gpu-collector
 # config.yaml is the gateway's; the others are beside it.
 COPY configs/*.yaml /etc/gpu-collector/
 COPY configs/gateway.yaml /etc/gpu-collector/config.yaml
+COPY configs/overlays /etc/gpu-collector/overlays
+COPY dashboards/grafana /usr/share/gpu-collector/grafana
+COPY dashboards/prometheus/alerts.yaml dashboards/prometheus/rules.yaml /usr/share/gpu-collector/prometheus/
 COPY LICENSE /licenses/LICENSE
 # The fleet view's history
 COPY --from=build-gateway --chown=65532:65532 /out/state /var/lib/gpu-collector

@@ -11,11 +11,12 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/check/gather"
 	"github.com/gpu-collector/gpu-collector/internal/distro"
 	"github.com/gpu-collector/gpu-collector/internal/grpczstd"
+	"github.com/gpu-collector/gpu-collector/internal/reload"
 )
 
 func main() {
 	grpczstd.Register() // bounds the memory that a message may ask for
 	distro.SaveMemory()
-	distro.Main("gpu-collector-agent", "OpenTelemetry Collector agent for GPU nodes", components, []distro.Command{gather.Command},
+	distro.Main("gpu-collector-agent", "OpenTelemetry Collector agent for GPU nodes", components, []distro.Command{reload.Command, gather.Command},
 		envprovider.NewFactory(), fileprovider.NewFactory(), yamlprovider.NewFactory())
 }

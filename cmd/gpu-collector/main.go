@@ -16,12 +16,13 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/distro"
 	"github.com/gpu-collector/gpu-collector/internal/fleettop"
 	"github.com/gpu-collector/gpu-collector/internal/grpczstd"
+	"github.com/gpu-collector/gpu-collector/internal/reload"
 	"github.com/gpu-collector/gpu-collector/sim/demo"
 )
 
 func main() {
 	grpczstd.Register() // bounds the memory that a message may ask for
-	distro.Main("gpu-collector", "OpenTelemetry Collector distribution for GPU fleets", components, []distro.Command{gather.Command, top, demo.Command},
+	distro.Main("gpu-collector", "OpenTelemetry Collector distribution for GPU fleets", components, []distro.Command{reload.Command, gather.Command, top, demo.Command},
 		envprovider.NewFactory(), fileprovider.NewFactory(), httpprovider.NewFactory(),
 		httpsprovider.NewFactory(), yamlprovider.NewFactory())
 }

@@ -228,6 +228,10 @@ func TestFormats(t *testing.T) {
 		openMetrics:                       openMetrics,
 		protobuf + "," + openMetrics:      openMetrics,
 		openMetrics + ";q=0.5,text/plain": "text/plain; version=0.0.4",
+		openMetrics + "; q=0.000, */*":    "text/plain; version=0.0.4",
+		strings.ToUpper(openMetrics):      openMetrics,
+		"*/*;q=0":                         "text/plain; version=0.0.4",
+		"garbage,;q":                      "text/plain; version=0.0.4",
 	} {
 		w := scrape(h, "/metrics", "Accept", accept)
 		assert.True(t, strings.HasPrefix(w.Header().Get("Content-Type"), want), "%q: %v", accept, w.Header())

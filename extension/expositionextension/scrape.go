@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -106,10 +107,13 @@ func (e *exposition) part(query url.Values) (*lastvalue.Exposition, error) {
 	return x, nil
 }
 
-// negotiate chooses a format, without the protobuf that not everybody can do.
+// negotiate chooses a format, without the protobuf that not everybody can do, and without what
+// is not acceptable: the library takes that for the last choice.
 func negotiate(header http.Header) expfmt.Format {
-	accepted := slices.DeleteFunc(strings.Split(strings.Join(header.Values("Accept"), ","), ","), func(kind string) bool {
-		return strings.Contains(kind, expfmt.ProtoType)
+	accepted := slices.DeleteFunc(strings.Split(strings.ToLower(strings.Join(header.Values("Accept"), ",")), ","), func(kind string) bool {
+		_, params, _ := mime.ParseMediaType(kind)
+		q, err := strconv.ParseFloat(params["q"], 64)
+		return strings.Contains(kind, expfmt.ProtoType) || err == nil && q == 0
 	})
 	return expfmt.NegotiateIncludingOpenMetrics(http.Header{"Accept": {strings.Join(accepted, ",")}})
 }

@@ -113,6 +113,9 @@ func (c *Config) MemoryBytes() int64 {
 
 func (c *Config) viewBytes() int64 { return cmp.Or(c.MaxBytes, memorybudget.Percent(viewPercent)) }
 
+// Opens implements serverguard.Opener.
+func (c *Config) Opens() (key string, server *confighttp.ServerConfig) { return "http", &c.HTTP }
+
 // minBytes has room for a hundred nodes.
 const minBytes = 1 << 20
 

@@ -144,7 +144,7 @@ func (e *thresholdExtension) ask() *wire.Claim {
 }
 
 // hear takes the headers of the answer to a push that asked with a claim. It says once that
-// the gateway does not answer: what a transport says of that is in its own words, and in
+// the gateway does not answer, and that it does again: what a transport says of that is in its own words, and in
 // each push.
 func (e *thresholdExtension) hear(
 	ctx context.Context, transport threshold.Transport, target string, claim *wire.Claim, values func(string) []string, answered bool,
@@ -160,9 +160,12 @@ func (e *thresholdExtension) hear(
 	}
 	e.telemetry.ExtensionStragglerThresholdResponses.Add(ctx, 1, metric.WithAttributeSet(outcomeSet(transport, outcome)))
 	e.reachable.Store(answered)
-	if !e.unreached.Swap(!answered) && !answered {
+	switch before := !e.unreached.Swap(!answered); {
+	case before && !answered:
 		e.set.Logger.Warn("The gateway does not answer: run the command `check` of this binary with the same configuration to find out why.",
 			zap.String("gateway", target))
+	case !before && answered:
+		e.set.Logger.Info("The gateway answers again.", zap.String("gateway", target))
 	}
 }
 

@@ -56,6 +56,14 @@ func createDefaultConfig() component.Config {
 	}
 }
 
+// Opens implements serverguard.Opener. Ingero's agents ask without a password.
+func (c *Config) Opens() (key string, server *confighttp.ServerConfig) {
+	if !c.ingero() {
+		server = c.API.Get()
+	}
+	return "api", server
+}
+
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
 	_, hashes := hashHeaders[c.ConsistentHash]

@@ -607,15 +607,16 @@ func TestTheSameThresholdIsUnchanged(t *testing.T) {
 	}
 }
 
-// TestAGatewayThatDoesNotAnswer is told once, and again after it had answered.
+// TestAGatewayThatDoesNotAnswer is told once, as is its return, and again after it.
 func TestAGatewayThatDoesNotAnswer(t *testing.T) {
 	e, tel := newTestExtension(t, nil)
-	core, logs := observer.New(zap.WarnLevel)
+	core, logs := observer.New(zap.InfoLevel)
 	e.set = tel.NewTelemetrySettings()
 	e.set.Logger = zap.New(core)
 	for i, answered := range []bool{false, false, true, true, false, false} {
 		e.hear(t.Context(), threshold.GRPC, "dns:///gateway:4317", &wire.Claim{}, http.Header{}.Values, answered)
 		assert.Equal(t, answered, e.Reachable())
 		assert.Equal(t, []int{1, 1, 1, 1, 2, 2}[i], logs.FilterMessageSnippet("run the command `check`").Len())
+		assert.Equal(t, []int{0, 0, 1, 1, 1, 1}[i], logs.FilterMessage("The gateway answers again.").Len())
 	}
 }

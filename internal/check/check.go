@@ -228,12 +228,25 @@ type Gateway struct {
 	Exporter, Endpoint, Cluster, Node string
 	// Err is why the push failed.
 	Err error
+	// Certificate is set where that is for the agent's certificate.
+	Certificate Certificate
 	// Standing is nil where the next hop does not tell it.
 	Standing *threshold.Standing
 	// Threshold is of the node's group, else of its cluster; nil where none came. Its At is
 	// by the node's clock, its version by the gateway's.
 	Threshold *threshold.Received
 }
+
+// Certificate is why the next hop refuses the agent's.
+type Certificate string
+
+// The reasons.
+const (
+	NoCertificate      Certificate = "it wants a client certificate, and the agent has none"
+	ForeignCertificate Certificate = "it does not know the agent's certificate"
+)
+
+const giveCertificate = "Set `tls::cert_file` and `tls::key_file` as configs/overlays/mtls-agent.yaml does. The gateway's `client_ca_file` has to know their issuer."
 
 // maxAhead is a fifth of the shipped push interval: a verdict's times are off by no more.
 const maxAhead = 2 * time.Second
@@ -254,11 +267,13 @@ func (g *Gateway) clock() []Finding {
 	return nil
 }
 
-// failures are told by the words of gRPC, net/http and crypto/tls. The first that fits counts.
-var failures = [...]struct {
+type failure struct {
 	sign       *regexp.Regexp
 	text, next string
-}{
+}
+
+// failures are told by the words of gRPC, net/http and crypto/tls. The first that fits counts.
+var failures = [...]failure{
 	{regexp.MustCompile(`code = Unauthenticated`), "it does not accept who the agent is", "Check the exporter's `auth` or `headers`: password or token."},
 	{regexp.MustCompile(`code = PermissionDenied`), "it knows the agent, and refuses it", "Cluster and node have to be those of the credentials."},
 	{regexp.MustCompile(`code = (Unimplemented|NotFound)|HTTP/1.1 header|missing selected ALPN`), "who answers takes no OTLP metrics", "Point GPU_COLLECTOR_GATEWAY at the gateway's OTLP port: 4317 for gRPC, 4318 for HTTP."},
@@ -280,11 +295,11 @@ func (g *Gateway) Findings() []Finding {
 	}
 	if g.Err != nil {
 		why := g.Err.Error()
-		for _, f := range failures {
-			if f.sign.MatchString(why) {
-				return []Finding{{"gateway", Fail, fmt.Sprintf("The gateway %s (`%s`) does not take a push: %s. %s", g.Endpoint, g.Exporter, f.text, why), f.next}}
-			}
+		f := failures[slices.IndexFunc(failures[:], func(f failure) bool { return f.sign.MatchString(why) })]
+		if g.Certificate != "" {
+			f.text, f.next = string(g.Certificate), giveCertificate
 		}
+		return []Finding{{"gateway", Fail, fmt.Sprintf("The gateway %s (`%s`) does not take a push: %s. %s", g.Endpoint, g.Exporter, f.text, why), f.next}}
 	}
 	all := append([]Finding{{"gateway", OK, "The gateway " + g.Endpoint + " takes pushes.", ""}}, g.clock()...)
 	s := g.Standing

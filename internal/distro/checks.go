@@ -19,6 +19,8 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/listenaddress"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/ownnode"
+	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 )
 
 // checks is a converter, since only a converter sees the configuration of `validate` and of
@@ -41,7 +43,7 @@ func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 		return err
 	}
 	used, names := usedComponents(conf, factories)
-	memoryWarning(used, c.to)
+	warn(used, c.to)
 	errs := append(wrongNames(conf, names, factories), wrongTables(used, names)...)
 	for _, l := range listens(conf, used, factories) {
 		if err := listenaddress.Check(l.Address); err != nil {
@@ -156,19 +158,26 @@ func listens(conf *confmap.Conf, used []Setup, factories otelcol.Factories) (all
 	return all
 }
 
-// memoryWarning tells where components may fill more memory than there is.
-func memoryWarning(used []Setup, to io.Writer) {
-	var sum int64
-	var parts []string
+// warn tells what is valid and seldom meant.
+func warn(used []Setup, to io.Writer) {
+	memory, nodes := map[string]int64{}, map[string][]string{}
+	var texts []string
 	for _, c := range used {
-		if holder, ok := c.config.(memorybudget.Holder); ok {
-			parts, sum = append(parts, fmt.Sprintf("%s %d", c.ID, holder.MemoryBytes()>>20)), sum+holder.MemoryBytes()
+		key := c.Section + confmap.KeyDelimiter + c.ID.String()
+		if holder, ok := c.Parsed.(memorybudget.Holder); ok {
+			memory[c.ID.String()] = holder.MemoryBytes()
+		}
+		if own, ok := c.Parsed.(ownnode.Namer); ok {
+			_, name := own.OwnNode()
+			nodes[name] = append(nodes[name], key)
+		}
+		if open, ok := c.Parsed.(serverguard.Opener); ok {
+			texts = append(texts, serverguard.Warning(key, open))
 		}
 	}
-	if limit := memorybudget.Percent(100); sum > limit {
-		slices.Sort(parts)
-		_, _ = fmt.Fprintf(to, "warning: clients may fill %d MiB of memory, %d %% of the %d MiB that the process may take "+
-			"(the least of GOMEMLIMIT and 80 %% of its cgroup, or 2 GiB): %s; set less in `max_bytes`, or give it more\n",
-			sum>>20, sum*100/limit, limit>>20, strings.Join(parts, ", "))
+	for _, text := range append(texts, memorybudget.Warning(memory), ownnode.Warning(nodes)) {
+		if text != "" {
+			_, _ = fmt.Fprintln(to, "warning:", text)
+		}
 	}
 }

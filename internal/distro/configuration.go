@@ -26,8 +26,8 @@ type Setup struct {
 	ID      component.ID
 	// Settings are as written, without the defaults, and whole with those, where they fit.
 	Settings, whole map[string]any
-	// config is the settings over the defaults, and the defaults alone where they do not fit.
-	config component.Config
+	// Parsed is the settings over the defaults, and the defaults alone where they do not fit.
+	Parsed component.Config
 }
 
 // Read resolves and validates the configuration of the URIs, by the Collector's own means.

@@ -83,7 +83,6 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 	}
 	cmd := otelcol.NewCommand(set)
 	cmd.SetVersionTemplate(versionText(name))
-	cmd.AddCommand(reloadCommand())
 	for _, command := range commands {
 		cmd.AddCommand(command(set))
 	}

@@ -5,10 +5,14 @@
 package memorybudget // import "github.com/gpu-collector/gpu-collector/internal/memorybudget"
 
 import (
+	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strings"
 )
 
 // Holder is the configuration of a component that keeps what clients send.
@@ -43,4 +47,18 @@ func limit(goLimit int64, root fs.FS) (int64, bool) {
 		return withoutLimit, false
 	}
 	return goLimit, true
+}
+
+// Warning tells where components may fill more memory than there is.
+func Warning(bytes map[string]int64) string {
+	limit, sum, parts := Percent(100), int64(0), []string(nil)
+	for _, name := range slices.Sorted(maps.Keys(bytes)) {
+		parts, sum = append(parts, fmt.Sprintf("%s %d", name, bytes[name]>>20)), sum+bytes[name]
+	}
+	if sum <= limit {
+		return ""
+	}
+	return fmt.Sprintf("clients may fill %d MiB of memory, %d %% of the %d MiB that the process may take "+
+		"(the least of GOMEMLIMIT and 80 %% of its cgroup, or 2 GiB): %s; set less in `max_bytes`, or give it more",
+		sum>>20, sum*100/limit, limit>>20, strings.Join(parts, ", "))
 }

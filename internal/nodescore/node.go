@@ -204,6 +204,7 @@ func (n *Node) Evaluate(now time.Time, name string, peers threshold.Received, kn
 	n.table.take(now, n.cfg.ReadingTTL, n.plan)
 	n.evaluated = now
 	told, spoke := n.table.application(n.plan)
+	n.table.doubt(n.plan, n.cfg.IdleBelow)
 	util, metered := n.table.mean(n.plan.utilization)
 
 	before := n.used[nodesignal.Throughput]

@@ -55,6 +55,7 @@ var (
 	MemoryUsed   = kind{"hw.gpu.memory.usage", "gpu.memory.state", "used"}
 	MemoryLimit  = kind{metric: "hw.gpu.memory.limit"}
 	CPUPressure  = kind{metric: "gpu.node.cpu.pressure"}
+	PowerLimit   = kind{"hw.gpu.power.limit", "limit", "enforced"}
 	Power        = kind{"hw.power", "hw.type", "gpu"}
 	Width        = kind{"hw.gpu.pcie.link.width", "kind", "current"}
 	WidthMax     = kind{"hw.gpu.pcie.link.width", "kind", "max"}
@@ -401,6 +402,15 @@ func TestIdleNodes(t *testing.T) {
 		res = r.step(r.fresh(0.5, 1), append(gpu(0), of(StepRate, 1))...)
 	}
 	assert.Equal(t, nodesignal.StateActive, res.State, "who reports steps is not idle")
+
+	for watts, idle := range map[float64]bool{650: false, 120: true} {
+		r = newRig(t)
+		for range 20 {
+			res = r.step(nil, append(gpu(0), of(Power, watts), of(PowerLimit, 700))...)
+		}
+		assert.Equal(t, idle, res.State == nodesignal.StateIdle, "a GPU at rest does not draw %v W", watts)
+		assert.False(t, res.Signals.Known[nodesignal.Throughput], "nobody measures it")
+	}
 }
 
 func TestOldReadingsExpire(t *testing.T) {

@@ -40,8 +40,8 @@ type Plan struct {
 	counts   int
 	rates    []float64 // by count, the most per second that counts
 	measures [nodesignal.Count]measure
-	// utilization tells idle GPUs and those under load.
-	utilization int
+	// utilization tells idle GPUs and those under load; power, of its limit, says the same.
+	utilization, power, powerLimit int
 	// application are the inputs that only a running job tells.
 	application []int
 }
@@ -70,7 +70,7 @@ func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
 	p := &Plan{inputs: make(map[string][]Input), known: make([][]Input, len(reading.All()))}
 	// First: a rank has no cells for the inputs behind those that it tells.
 	p.application = []int{p.field(reading.StepDuration), p.field(reading.StepRate)}
-	p.utilization = p.field(reading.Utilization)
+	p.utilization, p.power, p.powerLimit = p.field(reading.Utilization), p.field(reading.Power), p.field(reading.PowerLimit)
 	for s := range measures {
 		m := &measures[s]
 		p.measures[s].worst = m.Combine == CombineMin

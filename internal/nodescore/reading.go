@@ -284,6 +284,21 @@ func (c *cell) count(last *count, most float64) {
 	*last = count{raw, c.at, true}
 }
 
+// workPower is the share of its power limit that no GPU draws without work: one at rest at
+// its highest clocks draws a sixth on an H100, and two fifths on the smallest boards.
+const workPower = 0.6
+
+// doubt leaves out the utilisation of GPUs that say that they do nothing, and draw the power
+// of work: nobody measures it then.
+func (t *table) doubt(p *Plan, idleBelow float64) {
+	for i := range t.rows {
+		power, limit := t.rows[i].at(p.power), t.rows[i].at(p.powerLimit)
+		if u := t.rows[i].at(p.utilization); u.known && u.value < idleBelow && power.known && limit.known && power.value >= workPower*limit.value {
+			u.known = false
+		}
+	}
+}
+
 // mean of an input over the GPUs that told it, and how many they are.
 func (t *table) mean(input int) (mean float64, n int) {
 	sum := 0.0

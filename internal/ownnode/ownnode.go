@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownnode says which node a receiver runs on, so that all receivers of an agent
+// Package ownnode says which node an agent runs on, so that all of its components
 // name it alike.
 package ownnode // import "github.com/gpu-collector/gpu-collector/internal/ownnode"
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -41,4 +44,28 @@ func Describe(to Resource, nodeName, cluster string) {
 	if cluster != "" {
 		to.SetK8sClusterName(cluster)
 	}
+}
+
+// Name is that of a node that Describe described, for data that names none.
+func Name(nodeName string) string {
+	host, _ := os.Hostname()
+	return cmp.Or(nodeName, os.Getenv(nodeNameEnv), host)
+}
+
+// Namer is the configuration of a component that names the node which it runs on, empty
+// where it does not.
+type Namer interface{ OwnNode() (cluster, node string) }
+
+// Warning tells where components name their node differently. They are by that name.
+func Warning(components map[string][]string) string {
+	delete(components, "")
+	if len(components) < 2 {
+		return ""
+	}
+	var said []string
+	for _, name := range slices.Sorted(maps.Keys(components)) {
+		said = append(said, fmt.Sprintf("%s is of `%s`", name, strings.Join(components[name], "`, `")))
+	}
+	return "this node has several names, so that its GPUs and the ranks of its jobs are different nodes: " +
+		strings.Join(said, ", ") + "; name it by GPU_COLLECTOR_NODE (`node_name` of each) alone"
 }

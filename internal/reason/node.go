@@ -18,6 +18,7 @@ type Node struct {
 	bytes       int // that its cluster holds for it
 	key         nodeKey
 	first, seen uint32 // of its reports, seconds
+	added       uint32 // when it last told of a new GPU
 	gauges      [lastOfNode - firstOfNode + 1]float32
 	gpus        []gpu
 	next        int // the GPU that the last reading was of
@@ -126,7 +127,7 @@ func (n *Node) addGPU(id string) (int, error) {
 	for j := range g.counters {
 		g.counters[j] = math.NaN()
 	}
-	n.next = i
+	n.next, n.added = i, n.seen
 	return i, nil
 }
 

@@ -143,6 +143,27 @@ func (s *Store) GPUs(cluster, node string) (int, bool) {
 	return 0, false
 }
 
+// cloneQuiet in seconds are two resyncs of a node: whoever says nothing for so long is gone.
+const cloneQuiet = 300
+
+// Cloned reports whether more GPUs answer under a node's name than the node says: two
+// machines have the name. GPUs that were told before the newest one, and not since, were
+// taken out.
+func (s *Store) Cloned(cluster, node string) bool {
+	n := s.nodes[nodeKey{cluster, node}]
+	if n == nil {
+		return false
+	}
+	answer := 0
+	for i := range n.gpus {
+		if g := &n.gpus[i]; g.up == UpAnswers && !strings.HasPrefix(g.id, "MIG-") && g.seen >= n.added && g.seen+cloneQuiet > n.seen {
+			answer++
+		}
+	}
+	found := n.gauges[reading.GPUsFound-firstOfNode]
+	return found > 0 && float32(answer) > found
+}
+
 // Devices returns of how many GPUs and slices a node has told.
 func (s *Store) Devices(cluster, node string) int {
 	if n := s.nodes[nodeKey{cluster, node}]; n != nil {

@@ -407,3 +407,39 @@ func TestWhatFitsIntoAByte(t *testing.T) {
 	}
 	assert.LessOrEqual(t, numFlags, 8)
 }
+
+// TestClones are two machines with one name. A board that was swapped is none.
+func TestClones(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		swap  bool // the first machine's GPUs say nothing from then on
+		found float64
+		want  bool
+	}{
+		{"two machines", false, 2, true},
+		{"swapped boards", true, 2, false},
+		{"boards that were added", false, 4, false},
+		{"a node that does not say how many it has", false, 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := testStore(1)
+			push := func(at time.Duration, found float64, ids ...string) {
+				n := addNode(t, s, "n", epoch.Add(at))
+				for _, id := range ids {
+					n.PutUp(addGPU(t, n, id), UpAnswers)
+				}
+				n.PutNode(reading.GPUsFound, found)
+			}
+			push(0, 2, "GPU-a", "GPU-b", "MIG-a")
+			push(10*time.Second, tt.found, "GPU-c", "GPU-d")
+			assert.False(t, s.Cloned("c", "n"), "those of before may be gone")
+			push(20*time.Second, tt.found, "GPU-c", "GPU-d")
+			if !tt.swap {
+				push(20*time.Second, tt.found, "GPU-a", "GPU-b")
+			}
+			assert.Equal(t, tt.want, s.Cloned("c", "n"))
+			push(6*time.Minute, tt.found, "GPU-c", "GPU-d")
+			assert.False(t, s.Cloned("c", "n"), "one of them is gone")
+		})
+	}
+}

@@ -315,7 +315,7 @@ func TestServer(t *testing.T) {
 	}})
 	server, err := Listen(t.Context(), componenttest.NewNopTelemetrySettings(), "mine", "http", &cfg, 9)
 	require.NoError(t, err)
-	require.NoError(t, server.Serve(t.Context(), componenttest.NewNopHost(), nil, http.NotFoundHandler()))
+	require.NoError(t, server.Serve(t.Context(), componenttest.NewNopHost(), nil, http.NotFoundHandler(), refuse))
 	client := certified.Client()
 	resp, err := (&http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: client.Transport.(*http.Transport).TLSClientConfig}}).Get("https://" + server.Addr().String())
 	require.NoError(t, err)

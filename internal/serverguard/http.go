@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +38,26 @@ const (
 
 // IdleTimeout of our servers keeps the connections of those who push or scrape once a minute.
 const IdleTimeout = 2 * time.Minute
+
+// Opener is the configuration of an extension that tells of all nodes. It returns the server,
+// nil for none, and its key.
+type Opener interface {
+	Opens() (key string, server *confighttp.ServerConfig)
+}
+
+// Warning tells that strangers may read what an extension tells.
+func Warning(extension string, of Opener) string {
+	key, server := of.Opens()
+	if server == nil || server.Auth.HasValue() || server.TLS.HasValue() && server.TLS.Get().ClientCAFile != "" {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(server.NetAddr.Endpoint)
+	if err != nil || host == "localhost" || net.ParseIP(host).IsLoopback() {
+		return ""
+	}
+	return fmt.Sprintf("`%s::%s::endpoint` is %s without `auth`: whoever reaches it reads of all nodes; set `%[1]s::%[2]s::auth`, or listen on loopback",
+		extension, key, server.NetAddr.Endpoint)
+}
 
 // Server is an HTTP server of ours.
 type Server struct {
@@ -73,9 +95,21 @@ func Listen(ctx context.Context, set component.TelemetrySettings, name, key stri
 	return &Server{cfg: cfg, set: set, guard: guard, ln: ln}, nil
 }
 
+// Refuse answers for the Collector's server: who is not authenticated, or sends a body that it
+// cannot decode.
+type Refuse func(w http.ResponseWriter, r *http.Request, text string, code int)
+
 // Serve answers until Shutdown. When it fails it listens no more.
-func (s *Server) Serve(ctx context.Context, host component.Host, extensions map[component.ID]component.Component, handler http.Handler, opts ...confighttp.ToServerOption) error {
-	server, err := s.cfg.ToServer(ctx, extensions, s.set, handler, opts...)
+func (s *Server) Serve(ctx context.Context, host component.Host, extensions map[component.ID]component.Component, handler http.Handler, refuse Refuse) error {
+	server, err := s.cfg.ToServer(ctx, extensions, s.set, handler, confighttp.WithErrorHandler(
+		func(w http.ResponseWriter, r *http.Request, text string, code int) {
+			taken := s.cfg.CompressionAlgorithms
+			if code == http.StatusBadRequest && !slices.Contains(taken, r.Header.Get("Content-Encoding")) {
+				code = http.StatusUnsupportedMediaType
+				w.Header().Set("Accept-Encoding", strings.Trim(strings.Join(taken, ", "), ", "))
+			}
+			refuse(w, r, text, code)
+		}))
 	if err != nil {
 		return errors.Join(err, s.ln.Close())
 	}
@@ -116,7 +150,43 @@ func (s *Server) ServeReaders(ctx context.Context, host component.Host, handler 
 	if s.cfg.Auth.HasValue() {
 		extensions = Queue(extensions, s.cfg.Auth.Get().AuthenticatorID, ReadersAuth, webguard.ErrBusy)
 	}
-	return s.Serve(ctx, host, extensions, handler, confighttp.WithErrorHandler(refuse))
+	s.cfg.CompressionAlgorithms = []string{} // no reader sends a body
+	return s.Serve(ctx, host, extensions, handler, refuse)
+}
+
+// methods are those of RFC 9110 (9.3) and 5789.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+	http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace,
+}
+
+// standard has codings in the one form that the Collector's server and gzhttp know: one line of
+// small letters. By RFC 9110 (5.3, 8.4.1) they have many, and x-gzip is gzip.
+func standard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !slices.Contains(methods, r.Method) {
+			webguard.Problem(w, http.StatusNotImplemented, "the method is none of "+strings.Join(methods, ", "))
+			return
+		}
+		for _, name := range []string{"Accept-Encoding", "Content-Encoding"} {
+			lines := r.Header[name]
+			if lines == nil {
+				continue
+			}
+			var codings []string
+			for coding := range strings.SplitSeq(strings.ToLower(strings.Join(lines, ",")), ",") {
+				coding = strings.TrimSpace(coding)
+				if weight, gzip := strings.CutPrefix(coding, "x-gzip"); gzip {
+					coding = "gzip" + weight
+				}
+				if coding != "" && coding != "identity" { // both say nothing
+					codings = append(codings, coding)
+				}
+			}
+			r.Header.Set(name, strings.Join(codings, ", "))
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // Addr is where it listens.
@@ -166,7 +236,7 @@ func (g *Guard) watch(s *http.Server) {
 		conns.Store(c, progress)
 		return context.WithValue(ctx, progressKey{}, progress)
 	}
-	next := s.Handler
+	next := standard(s.Handler)
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.Context().Value(progressKey{}).(*atomic.Int32).Store(asked)
 		next.ServeHTTP(w, r)

@@ -71,6 +71,9 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 		}
 	}
 	n.blame(o)
+	if o.Contested {
+		m.flags |= flagDiffers
+	}
 	if o.Heartbeat {
 		m.fresh |= m.known
 	}

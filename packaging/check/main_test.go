@@ -38,17 +38,22 @@ func built(t *testing.T) map[string]string {
 func TestRPM(t *testing.T) {
 	packages := built(t)
 	require.Len(t, packages, 4)
+	overlays, err := filepath.Glob("configs/overlays/*.yaml")
+	require.NoError(t, err)
+	for i, overlay := range overlays {
+		overlays[i] = "/etc/gpu-collector/overlays/" + filepath.Base(overlay)
+	}
 	for _, tt := range []struct {
 		file, name, unit string
 		configs          []string
 	}{
 		{
 			"gpu-collector-1.2.3~rc.1-1.aarch64.rpm", "gpu-collector", "gpu-collector-gateway",
-			[]string{"/etc/default/gpu-collector-gateway", "/etc/gpu-collector/gateway.yaml", "/etc/gpu-collector/shard.yaml"},
+			slices.Concat([]string{"/etc/default/gpu-collector-gateway", "/etc/gpu-collector/gateway.yaml"}, overlays, []string{"/etc/gpu-collector/shard.yaml"}),
 		},
 		{
 			"gpu-collector-agent-1.2.3~rc.1-1.aarch64.rpm", "gpu-collector-agent", "gpu-collector-agent",
-			[]string{"/etc/default/gpu-collector-agent", "/etc/gpu-collector/agent.yaml", "/etc/gpu-collector/dcgm-names.yaml", "/etc/gpu-collector/nccl.yaml", "/etc/gpu-collector/second-agent.yaml"},
+			[]string{"/etc/default/gpu-collector-agent", "/etc/gpu-collector/agent.yaml", "/etc/gpu-collector/dcgm-names.yaml", "/etc/gpu-collector/mtls-agent.yaml", "/etc/gpu-collector/nccl.yaml", "/etc/gpu-collector/second-agent.yaml", "/etc/gpu-collector/tenant-agent.yaml"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

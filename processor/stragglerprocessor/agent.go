@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -86,11 +85,8 @@ func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agen
 		return nil, err
 	}
 	rejects := newRejects(tb)
-	name := cfg.Agent.NodeName
-	if name == "" {
-		// Without a name, data that names no node is passed on unscored and counted.
-		name, _ = os.Hostname()
-	}
+	// Without a name, data that names no node is passed on unscored and counted.
+	_, name := cfg.OwnNode()
 	return &agent{
 		cfg: cfg, nodeCfg: nodeCfg, plan: nodescore.NewPlan(&nodeCfg.Measures), next: next, logger: set.Logger, telemetry: tb,
 		rejects: rejects, reader: metricreading.New(set.Logger, rejects.counter), ids: newIdentifier(cfg), nodeName: name,

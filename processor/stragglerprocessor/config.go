@@ -15,6 +15,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/ownnode"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -79,7 +80,8 @@ type Config struct {
 
 // AgentConfig is used in mode agent.
 type AgentConfig struct {
-	// NodeName is given to data that names no node, the host's name by default.
+	// NodeName is given to data that names no node, by default the environment variable
+	// K8S_NODE_NAME, else the host's name.
 	NodeName string `mapstructure:"node_name"`
 
 	nodescore.Config `mapstructure:",squash"`
@@ -124,6 +126,14 @@ func (c *Config) node() (nodescore.Config, error) {
 	n.Interval, n.ReadingTTL = c.PushInterval, c.ttl()
 	n.EnterTicks, n.LeaveTicks = c.EnterTicks, c.LeaveTicks
 	return n, c.signals(&n)
+}
+
+// OwnNode implements ownnode.Namer.
+func (c *Config) OwnNode() (cluster, node string) {
+	if c.Mode != modeAgent {
+		return "", ""
+	}
+	return c.DefaultCluster, ownnode.Name(c.Agent.NodeName)
 }
 
 // Validate implements xconfmap.Validator.

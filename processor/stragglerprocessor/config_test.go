@@ -117,6 +117,18 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
+// TestOwnNode: what names no node is of the node that the agent's receivers name.
+func TestOwnNode(t *testing.T) {
+	t.Setenv("K8S_NODE_NAME", "gpu-7")
+	cfg := createDefaultConfig().(*Config)
+	cfg.Mode = modeAgent
+	_, node := cfg.OwnNode()
+	assert.Equal(t, "gpu-7", node)
+	cfg.Mode = modeGateway
+	_, node = cfg.OwnNode()
+	assert.Empty(t, node)
+}
+
 // With decision deviation there must be something to compare nodes by.
 func TestSomeSignalMustDecide(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)

@@ -37,6 +37,7 @@ type gateway struct {
 	observer  *observer
 	explainer *explainer // used by the ticks alone, with mu held
 	reporter  reporter   // used by the ticks alone
+	odd       oddNodes   // used by the ticks alone
 	id        component.ID
 	version   string
 	decision  straggler.Decision
@@ -180,6 +181,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	g.ticks.Add(1)
 	g.observer.facts.store.Sweep(now)
 	nodes := g.engine.Nodes()
+	odd := g.odd.look(report, g.observer.facts.store.GPUs)
 	found := g.explainer.episodes(report)
 	for i := range events {
 		found = append(found, explained{Event: &events[i]})
@@ -191,6 +193,9 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	snap.Standing = g.standing
 	metrics := g.reporter.metrics(report)
 	g.warn(report)
+	for i := range odd {
+		odd[i].tell(g.logger)
+	}
 	for i := range found {
 		g.announce(ctx, &found[i], now)
 	}

@@ -50,6 +50,8 @@ type observer struct {
 	reader   *metricreading.Reader
 	facts    *factReader
 	book     *collective.Book // of ranks
+	twins    twins
+	maxNodes int
 	short    memorybudget.Shortages
 }
 
@@ -57,6 +59,7 @@ func newObserver(cfg *Config, r *rejects, log *zap.Logger) *observer {
 	o := &observer{
 		ids: newIdentifier(cfg), compares: reading.Verdict, rejects: r, log: log,
 		reader: metricreading.New(log, r.counter), facts: newFactReader(cfg), book: collective.New(cfg.bounded()),
+		twins: twins{}, maxNodes: cfg.bounded().MaxNodes,
 	}
 	o.reader.Drops = cfg.RefusedPoints == refusedDrop
 	if cfg.ingero() {
@@ -73,7 +76,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		attrs := rm.Resource().Attributes()
 		id, peers := o.ids.read(caller, attrs)
 		o.facts.from.Begin(o.reader, attrs, caller.Cluster, o.ids.defaultCluster)
-		o.facts.begin(id, caller, now)
+		o.facts.begin(o.named(e, id, attrs), caller, now)
 		var found found
 		ok := o.read(rm, &found)
 		refused := o.facts.end(ctx, func(err error, n int64) { o.rejected(ctx, id.cluster, err, n, now) })
@@ -93,6 +96,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 			continue
 		}
 		found.Cluster, found.Node, found.Peers = id.cluster, id.node, peers
+		found.Contested = o.facts.store.Cloned(id.cluster, id.node)
 		if found.ingero && found.HasScore && !e.Has(found.Cluster, found.Node) {
 			// The first score of Ingero's agent is always about 0.27: its
 			// throughput term starts at 0.

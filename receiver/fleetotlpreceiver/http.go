@@ -15,9 +15,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/consumer/consumererror"
 	"go.uber.org/zap"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -53,11 +51,7 @@ func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) (err
 		&cfg.ServerConfig, cmp.Or(r.cfg.MaxConnections, serverguard.Connections(20, serverguard.HTTPBytes))); err != nil {
 		return err
 	}
-	// RFC 9110 (8.4.1) has two more names, which the Collector would refuse.
-	err = r.http.Serve(ctx, host, extensions, handler, confighttp.WithErrorHandler(r.writeError),
-		confighttp.WithDecoder("identity", func(body io.ReadCloser) (io.ReadCloser, error) { return body, nil }),
-		confighttp.WithDecoder("x-gzip", func(body io.ReadCloser) (io.ReadCloser, error) { return gzip.NewReader(body) }))
-	if err == nil {
+	if err = r.http.Serve(ctx, host, extensions, handler, r.writeError); err == nil {
 		r.set.Logger.Info("OTLP/HTTP is served", zap.String("endpoint", r.http.Addr().String()))
 	}
 	return err
@@ -66,6 +60,7 @@ func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) (err
 func (r *fleetReceiver) post(w http.ResponseWriter, req *http.Request, s *signal) {
 	content := contentType(req)
 	if content != contentProtobuf && content != contentJSON {
+		w.Header().Set("Accept", contentJSON+", "+contentProtobuf)
 		http.Error(w, "415 unsupported media type, supported: ["+contentJSON+", "+contentProtobuf+"]", http.StatusUnsupportedMediaType)
 		return
 	}

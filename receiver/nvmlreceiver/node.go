@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/ownnode"
+	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
@@ -186,4 +187,13 @@ func nodeResource(cfg *Config) pcommon.Resource {
 	rb := metadata.NewResourceBuilder(cfg.ResourceAttributes)
 	ownnode.Describe(rb, cfg.NodeName, cfg.Cluster)
 	return rb.Emit()
+}
+
+// OwnNode implements ownnode.Namer: by the attributes of each report.
+func (c *Config) OwnNode() (cluster, node string) {
+	var names identity.Names
+	for key, value := range nodeResource(c).Attributes().All() {
+		names.Take(key, value.Str())
+	}
+	return names.Cluster("", ""), names.Node()
 }

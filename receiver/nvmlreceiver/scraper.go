@@ -65,6 +65,7 @@ type gpuScraper struct {
 	groups    groupJobs
 	files     jobFiles
 	held      map[allocation]bool // at the last scrape
+	slices    sliceSeries
 
 	generation uint64
 	loads      driverLoads
@@ -257,6 +258,7 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	metrics := s.builder.Emit(metadata.WithResource(s.resource))
 	s.starts.apply(metrics)
 	end(metrics)
+	s.slices.report(metrics, samples, ts)
 	if s.silent {
 		return pmetric.NewMetrics(), nil
 	}

@@ -14,7 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 for tool in "${PODMAN:-podman}" gcc curl jq unshare readelf; do
-	command -v "$tool" >/dev/null || { echo "images: needs $tool" >&2; exit 1; }
+	command -v "$tool" >/dev/null || { echo "images: needs $tool" | tee "${NOT_RUN:-/dev/null}" >&2; exit 77; }
 done
 podman=$(command -v "${PODMAN:-podman}")
 export PODMAN=$podman PREFIX=localhost/ TAG=test
@@ -87,6 +87,11 @@ for image in gpu-collector-agent gpu-collector; do
 	if grep -E '(^|/)(sh|ash|bash|dash|busybox|apt-get|gcc|go)$' "$work/files"; then fail "$image has a shell or tools"; fi
 	grep -qx licenses/LICENSE "$work/files" || fail "$image has no license"
 	grep -qx etc/gpu-collector/config.yaml "$work/files" || fail "$image has no configuration"
+	# The full image has all overlays, the agent's image its own.
+	if [ $image = gpu-collector ]; then at=overlays/ overlays=(configs/overlays/*); else at='' overlays=({nccl,dcgm-names,second-agent,mtls-agent,tenant-agent}.yaml); fi
+	for overlay in "${overlays[@]##*/}"; do
+		grep -qx "etc/gpu-collector/$at$overlay" "$work/files" || fail "$image has no $at$overlay"
+	done
 	version=$("$podman" run --rm --network none --read-only "$ref" --version)
 	label=$(inspect '{{index .Config.Labels "org.opencontainers.image.version"}}')
 	[ "${version%%$'\n'*}" = "$image version $label" ] || fail "$image says it is $version"

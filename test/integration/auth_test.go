@@ -11,7 +11,11 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +34,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/test/authority"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // ca is a CA of a test's own.
@@ -238,7 +243,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	// And another cluster's episode by its ID, from an honest sender.
 	shown := func(cluster string) *fleetapi.Episode {
 		var page fleetapi.EpisodePage
-		require.NoError(t, json.Unmarshal(read("http://"+ports.fleet+"/api/v1/episodes?cluster="+cluster), &page))
+		require.NoError(t, json.Unmarshal(read("https://"+ports.fleet+"/api/v1/episodes?cluster="+cluster), &page))
 		for i := range page.Episodes {
 			if page.Episodes[i].ID == "ID-1" {
 				return &page.Episodes[i]
@@ -292,7 +297,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	}
 
 	// A password for pushes reads no other tenant's data.
-	for _, url := range []string{"https://" + ports.prom + "/metrics", "http://" + ports.fleet + "/api/v1/nodes", "http://" + ports.api + "/api/v1/thresholds"} {
+	for _, url := range []string{"https://" + ports.prom + "/metrics", "https://" + ports.fleet + "/api/v1/nodes", "https://" + ports.api + "/api/v1/thresholds"} {
 		read(url)
 		for _, authorization := range []string{"", basic("evil/e0", "evil-secret"), basic("*/*", "guess")} {
 			resp, err := postOver(t, conf, url, nil, "Authorization", authorization)
@@ -315,14 +320,85 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 		}
 	}
 	var nodes fleetapi.NodePage
-	require.NoError(t, json.Unmarshal(read("http://"+ports.fleet+"/api/v1/nodes"), &nodes))
+	require.NoError(t, json.Unmarshal(read("https://"+ports.fleet+"/api/v1/nodes"), &nodes))
 	seen := map[string]bool{}
 	for _, n := range nodes.Nodes {
 		seen[n.Cluster+"/"+n.Node] = true
 	}
 	assert.Len(t, seen, 7, "six nodes of the one, one of the other: %v", seen)
 	assert.True(t, seen["evil/e0"])
-	assert.NotContains(t, string(read("http://"+ports.fleet+"/api/v1/episodes")), "forged")
+	assert.NotContains(t, string(read("https://"+ports.fleet+"/api/v1/episodes")), "forged")
 	refused, _ := scrape(t, ports.telemetry).value("otelcol_receiver_fleet_otlp_rejections", labels{"cause": "foreign"})
 	assert.InDelta(t, float64(2*len(attacks)+1), refused, 0)
+}
+
+// TestEachOpenPortIsGuarded goes over each overlay for mutual TLS or tenants. 127.0.0.2 stands
+// for all addresses: nobody gets anything there without a certificate or a password.
+func TestEachOpenPortIsGuarded(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	stranger := ca.client(nil)
+	stranger.ServerName = "127.0.0.1"
+	passwords := filepath.Join(t.TempDir(), "htpasswd")
+	require.NoError(t, os.WriteFile(passwords, []byte("a/b:secret\n"), 0o600))
+	env := []string{
+		"GPU_COLLECTOR_TLS=" + ca.issue(), "GPU_COLLECTOR_HTPASSWD=" + passwords, "GPU_COLLECTOR_READERS_HTPASSWD=" + passwords,
+		"GPU_COLLECTOR_LISTEN=127.0.0.2", "GPU_COLLECTOR_API_LISTEN=127.0.0.2", "GPU_COLLECTOR_DCGM_LISTEN=127.0.0.2",
+		"GPU_COLLECTOR_DCGM_PORT=" + portOf(t, loopback.FreeAddr(t)),
+	}
+	port, opened := regexp.MustCompile(`(LISTEN:-[0-9.]+\}|127\.0\.0\.1):\d+`), regexp.MustCompile(`127\.0\.0\.2:\d+`)
+	overlays, err := filepath.Glob(root + "/configs/overlays/[mt]*.yaml")
+	require.NoError(t, err)
+	for _, c := range []struct {
+		base     string
+		overlays []string
+		open     int // ports
+	}{
+		{"gateway", []string{"overlays/mtls-gateway"}, 5},
+		{"gateway", []string{"overlays/mtls-gateway", "overlays/dcgm-names"}, 5},
+		{"gateway", []string{"overlays/tenants"}, 5},
+		{"gateway", []string{"overlays/mtls-gateway", "overlays/tenants"}, 5},
+		{"shard", []string{"overlays/mtls-shard", "overlays/mtls-agent"}, 2},
+		{"agent", []string{"overlays/mtls-agent", "overlays/tenant-agent"}, 0},
+	} {
+		configs, free := []string{}, map[string]string{}
+		for _, name := range append([]string{c.base}, c.overlays...) {
+			text, err := os.ReadFile(root + "/configs/" + name + ".yaml")
+			require.NoError(t, err)
+			configs = append(configs, port.ReplaceAllStringFunc(string(text), func(was string) string {
+				at := strings.LastIndex(was, ":") + 1
+				if free[was[at:]] == "" {
+					free[was[at:]] = portOf(t, loopback.FreeAddr(t))
+				}
+				return was[:at] + free[was[at:]]
+			}))
+			overlays = slices.DeleteFunc(overlays, func(file string) bool { return strings.HasSuffix(file, "/"+name+".yaml") })
+		}
+		configs = append(configs, "service: {telemetry: {metrics: "+telemetryReader(t, loopback.FreeAddr(t))+"}}\n")
+		cmd := exec.CommandContext(t.Context(), collectorBinary, append([]string{"print-config"}, configArgs(t, configs)...)...)
+		cmd.Dir, cmd.Env = root, env
+		text, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(text))
+		open := opened.FindAllString(string(text), -1)
+		assert.Equal(t, []int{c.open, c.open}, []int{len(open), strings.Count(string(text), "127.0.0.2")}, "%v", c.overlays)
+		assert.NotContains(t, string(text), "0.0.0.0", "%v", c.overlays)
+		if len(open) == 0 {
+			continue
+		}
+		g := start(t, options{configs: configs, env: env})
+		for _, addr := range open {
+			for _, scheme := range []string{"http", "https"} {
+				for _, path := range []string{"/metrics", "/v1/metrics", "/api/v1/nodes", "/api/v1/threshold?cluster=a", "/api/v1/thresholds", "/status"} {
+					resp, err := postOver(t, stranger, scheme+"://"+addr+path, nil)
+					assert.True(t, err != nil || resp.status >= http.StatusBadRequest, "%v: %s%s says %s", c.overlays, addr, path, resp.body)
+				}
+			}
+			for _, client := range []pmetricotlp.GRPCClient{grpcClient(t, addr), pmetricotlp.NewGRPCClient(secureConn(t, addr, stranger))} {
+				_, err := client.Export(t.Context(), pmetricotlp.NewExportRequest())
+				assert.Contains(t, []codes.Code{codes.Unavailable, codes.Unauthenticated}, status.Code(err), "%v: %s", c.overlays, addr)
+			}
+		}
+		g.stop()
+	}
+	assert.Empty(t, overlays, "overlays without a row above")
 }

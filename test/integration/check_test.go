@@ -4,6 +4,8 @@ package integration
 
 import (
 	"cmp"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -60,7 +62,7 @@ func newGPUHost(t *testing.T, gateway string) *gpuHost {
 	h := &gpuHost{t: t, state: fakenvml.NewH100(gpus), stateFile: filepath.Join(t.TempDir(), "state"), memory: t.TempDir()}
 	h.config = fmt.Sprintf(`
 receivers:
-  nvml: {library_path: %q, node_name: n0, sys_path: /nonexistent}
+  nvml: {library_path: %q, resource_attributes: {host.name: {override_value: n0}}, sys_path: /nonexistent}
   fleet_otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
 exporters: {otlp_grpc: {endpoint: %q}}
 extensions: {healthcheckv2: {http: {endpoint: %q}}, exposition: {http: {endpoint: %q}}}
@@ -149,6 +151,11 @@ func TestCheckNamesTheLayer(t *testing.T) {
 	}
 	secure, locked := serve(http.StatusNotFound, (*httptest.Server).StartTLS), serve(http.StatusUnauthorized, (*httptest.Server).StartTLS)
 	plain := serve(http.StatusNotFound, (*httptest.Server).Start)
+	strict := serve(http.StatusOK, func(s *httptest.Server) {
+		s.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+		s.StartTLS()
+	})
+	own := newAuthority(t).issue()
 	authority := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
 	for _, tt := range []struct{ name, endpoint, tls, want string }{
@@ -159,6 +166,8 @@ func TestCheckNamesTheLayer(t *testing.T) {
 		{"unknown authority", secure.Listener.Addr().String(), "insecure: false", "TLS fails. .*certificate signed by unknown authority"},
 		{"wrong name", secure.Listener.Addr().String(), "insecure: false, server_name_override: gw, ca_file: " + authority, "TLS fails. .*certificate is valid for example.com"},
 		{"no password", locked.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "it does not accept who the agent is"},
+		{"no certificate", strict.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "it wants a client certificate, and the agent has none"},
+		{"foreign certificate", strict.Listener.Addr().String(), "insecure: false, ca_file: " + authority + ", cert_file: " + own + "/tls.crt, key_file: " + own + "/tls.key", "it does not know the agent's certificate"},
 		{"no OTLP, no TLS", plain.Listener.Addr().String(), "insecure: true", "takes no OTLP metrics"},
 		{"no OTLP", secure.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "takes no OTLP metrics"},
 	} {
@@ -254,7 +263,7 @@ func TestTheGateKnowsEachRule(t *testing.T) {
 	}
 	for _, r := range gpuhealth.DefaultRubric().Rules() {
 		_, ok := rules[r.Name]
-		assert.NotEqual(t, ok, slices.Contains(elsewhere, r.Name), r.Name)
+		assert.NotEqual(t, slices.Contains(elsewhere, r.Name), ok, r.Name)
 	}
 	const others = 16
 	names := slices.Sorted(maps.Keys(rules))

@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -136,6 +137,39 @@ extensions:
 		"set less in `max_bytes`, or give it more\n", text)
 }
 
+// TestNamesOfOneNode: validate tells where an agent has two, and one variable names all of it.
+func TestNamesOfOneNode(t *testing.T) {
+	t.Parallel()
+	const renamed = "receivers: {nvml: {resource_attributes: {host.name: {override_value: gpu-7}}}}\n"
+	text, err := validate(t, collectorBinary, "configs/agent.yaml", renamed+"processors: {straggler: {agent: {node_name: gpu-8}}}\n")
+	require.NoError(t, err, text)
+	assert.Equal(t, "warning: this node has several names, so that its GPUs and the ranks of its jobs are different nodes: "+
+		"gpu-7 is of `receivers::nvml`, gpu-8 is of `processors::straggler`; name it by GPU_COLLECTOR_NODE (`node_name` of each) alone\n", text)
+	valid(t, collectorBinary, "configs/agent.yaml", renamed+"processors: {straggler: {agent: {node_name: gpu-7}}}\n")
+}
+
+// TestWhoeverReachesThePortReads: validate tells, but of loopback and where clients are known.
+func TestWhoeverReachesThePortReads(t *testing.T) {
+	t.Parallel()
+	const open = `
+extensions:
+  fleet_view: {http: {endpoint: "0.0.0.0:8086"}}
+  straggler_threshold: {api: {endpoint: ":8085"}}
+`
+	text, err := validate(t, collectorBinary, "configs/gateway.yaml", open)
+	require.NoError(t, err, text)
+	assert.Equal(t, "warning: `extensions::fleet_view::http::endpoint` is 0.0.0.0:8086 without `auth`: whoever reaches it reads of all nodes; set `extensions::fleet_view::http::auth`, or listen on loopback\n"+
+		"warning: `extensions::straggler_threshold::api::endpoint` is :8085 without `auth`: whoever reaches it reads of all nodes; set `extensions::straggler_threshold::api::auth`, or listen on loopback\n", text)
+	dir := newAuthority(t).issue()
+	valid(t, collectorBinary, "configs/gateway.yaml", open, fmt.Sprintf(`
+extensions:
+  basicauth: {htpasswd: {inline: "me:secret"}}
+  fleet_view: {http: {auth: {authenticator: basicauth}}}
+  straggler_threshold: {api: {tls: {cert_file: %[1]s/tls.crt, key_file: %[1]s/tls.key, client_ca_file: %[1]s/ca.crt}}}
+service: {extensions: [straggler_threshold, exposition, fleet_view, basicauth]}
+`, dir))
+}
+
 // TestValidateNamesAnAddressThatIsNone: in receivers, extensions, exporters and the
 // collector's own telemetry, ours and others'.
 func TestValidateNamesAnAddressThatIsNone(t *testing.T) {
@@ -210,7 +244,8 @@ service: {pipelines: {metrics: {receivers: [nvml]}}}
 `},
 		env: []string{"GPU_COLLECTOR_GATEWAY=gateway.invalid:4317"},
 	})
-	c.waitLog(3, "Exporting failed")
+	c.waitLog(3, "Exporting failed. Dropping data.", "error")
+	assert.Zero(t, c.log.Count("Try enabling"), "it is off on purpose")
 	c.waitLog(1, "The gateway does not answer: run the command `check`", "gateway.invalid:4317")
 	assert.Equal(t, 1, c.log.Count("run the command `check`"))
 }

@@ -326,8 +326,6 @@ func startObservedFleet(t *testing.T) *observedFleet {
 	n.awaitGPUs()
 	const lost, sick = 3, 5
 	require.NoError(t, n.state.XID(sick, 48).SetGPU(lost, "present", 0).Write(n.stateFile))
-	host, err := os.Hostname()
-	require.NoError(t, err)
 
 	gateway := newGatewayPorts(t)
 	start(t, options{configs: []string{"configs/gateway.yaml", gateway.overlay(t), `
@@ -352,7 +350,7 @@ receivers: {fleet_otlp: {admission: {max_concurrent: 1, cluster_share: 1}}}
 	}()
 	return &observedFleet{
 		targets: []string{d.prom, demoTelemetry, n.prom, n.telemetry, gateway.prom, gateway.telemetry},
-		gpuNode: host,
+		gpuNode: "gpu-7",
 		xid:     func() { require.NoError(t, n.state.XID(sick, 48).Write(n.stateFile)) },
 	}
 }

@@ -59,7 +59,7 @@ extensions:
 service:
   telemetry: {metrics: %s}
 `, nvmlPace, library, loopback.FreeAddr(t), n.app, own, own, n.prom, loopback.FreeAddr(t), n.fleet, telemetryReader(t, n.telemetry))}, more...),
-		env: []string{fakenvml.StateEnv + "=" + n.stateFile, "GPU_COLLECTOR_CLUSTER=lab"},
+		env: []string{fakenvml.StateEnv + "=" + n.stateFile, "GPU_COLLECTOR_CLUSTER=lab", "GPU_COLLECTOR_NODE=gpu-7"},
 	})
 	return n
 }
@@ -110,7 +110,7 @@ func TestGPUsAndJobAreOneNode(t *testing.T) {
 		group := labels{"gpu_peer_group": "llm//NVIDIA-H100-80GB-HBM3", "k8s_cluster_name": "lab"}
 		return s.is(1, "gpu_straggler_nodes", group.and(labels{"gpu_node_state": "active"})) &&
 			s.is(2, "gpu_node_signal_ratio", labels{"gpu_signal": "throughput", "gpu_job_id": "llm"}) &&
-			len(s.with("gpu_node_health_score_ratio", labels{"gpu_job_id": "llm"})) == 1
+			len(s.with("gpu_node_health_score_ratio", labels{"gpu_job_id": "llm", "host_name": "gpu-7"})) == 1
 	}
 	n.await("the job's group has the one node, and it is active", job)
 	for range 20 {

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 // reloadCommand is what a unit's ExecReload runs, in another directory than the
@@ -120,4 +121,13 @@ func TestReloadOfWhatIsNotValid(t *testing.T) {
 
 	assert.Equal(t, 1, g.log.Count(readyLine), "it has not even restarted its service")
 	assert.True(t, scrape(t, g.prom).is(6, "gpu_straggler_nodes", labels{"k8s_cluster_name": "lab", "gpu_peer_group": "", "gpu_node_state": "active"}))
+
+	// What only the start finds ends the process, and the command says so.
+	taken, err := net.Listen("tcp", loopback.FreeAddr(t))
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(good, ports.prom, taken.Addr().String())), 0o600))
+	said, err = g.reloadCommand(collectorBinary)
+	require.Error(t, err)
+	assert.Contains(t, said, "has the new configuration, and has ended with it: its log says why")
 }

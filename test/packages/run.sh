@@ -27,7 +27,7 @@ dpkg_root() { dpkg --root="$root" --force-depends --force-script-chrootless --lo
 
 step "install"
 dpkg_root -i "$gateway" "$agent"
-for file in usr/bin/gpu-collector usr/bin/gpu-collector-agent etc/default/gpu-collector-{agent,gateway} etc/gpu-collector/{agent,nccl,gateway,shard}.yaml; do
+for file in usr/bin/gpu-collector usr/bin/gpu-collector-agent etc/default/gpu-collector-{agent,gateway} etc/gpu-collector/{agent,nccl,gateway,shard}.yaml usr/share/gpu-collector/{grafana/{collector,fleet,node}.json,prometheus/{alerts,rules}.yaml}; do
 	[ -s "$root/$file" ] || fail "$file is not installed"
 done
 [ "$(dpkg-deb -f "$agent" Depends)" = 'libc6 (>= 2.34)' ] || fail "the agent depends on $(dpkg-deb -f "$agent" Depends)"
@@ -36,9 +36,18 @@ newest_glibc=$(objdump -T "$root/usr/bin/gpu-collector-agent" | grep -o 'GLIBC_[
 
 step "what is installed takes its configuration"
 "$root/usr/bin/gpu-collector-agent" validate --config="$root/etc/gpu-collector/agent.yaml"
-"$root/usr/bin/gpu-collector-agent" validate --config="$root/etc/gpu-collector/agent.yaml" --config="$root/etc/gpu-collector/nccl.yaml"
 "$root/usr/bin/gpu-collector" validate --config="$root/etc/gpu-collector/gateway.yaml"
 "$root/usr/bin/gpu-collector" validate --config="$root/etc/gpu-collector/shard.yaml"
+for overlay in configs/overlays/*.yaml; do
+	installed=$root/etc/gpu-collector/overlays/${overlay##*/}
+	cmp "$overlay" "$installed" || fail "the gateway's package has not $overlay"
+	# Its head has the command; the agent's package has overlays beside agent.yaml.
+	command=$(sed -n 's/^#   \(gpu-collector.*\)/\1/p' "$installed")
+	case $command in gpu-collector-agent*) command=${command//overlays\//} ;; gpu-collector*) ;; *) fail "$overlay has no command in its head" ;; esac
+	installed=${command//configs/$root/etc/gpu-collector}
+	# shellcheck disable=SC2086 # arguments
+	"$root/usr/bin/${command%% *}" validate ${installed#* } || fail "$command"
+done
 for name in gpu-collector gpu-collector-agent; do
 	"$root/usr/bin/$name" --version | grep -qx "$name version $VERSION" || fail "$name --version is $("$root/usr/bin/$name" --version)"
 done

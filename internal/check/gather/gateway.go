@@ -5,9 +5,14 @@ package gather
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
+	"net"
+	"net/url"
+	"strings"
 
 	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configtls"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/extension"
@@ -17,7 +22,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/check"
 	"github.com/gpu-collector/gpu-collector/internal/distro"
 	"github.com/gpu-collector/gpu-collector/internal/ownnode"
-	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
@@ -31,8 +35,9 @@ func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
 // references are what the check reads of an exporter's settings.
 type references struct {
-	Endpoint        string `mapstructure:"endpoint"`
-	MetricsEndpoint string `mapstructure:"metrics_endpoint"`
+	Endpoint        string                 `mapstructure:"endpoint"`
+	MetricsEndpoint string                 `mapstructure:"metrics_endpoint"`
+	TLS             configtls.ClientConfig `mapstructure:"tls"`
 	Auth            struct {
 		Authenticator component.ID `mapstructure:"authenticator"`
 	} `mapstructure:"auth"`
@@ -57,33 +62,59 @@ func next(c *distro.Configuration) (exporter distro.Setup, refs references, thre
 	return distro.Setup{}, references{}, component.ID{}
 }
 
-// node is who the agent of this configuration says it is.
-type node struct{ identity.Names }
-
-func (n *node) SetHostName(name string)       { n.Take(identity.Attributes[1], name) }
-func (n *node) SetHostID(id string)           { n.Take(identity.Attributes[3], id) }
-func (n *node) SetK8sNodeName(name string)    { n.Take(identity.Attributes[2], name) }
-func (n *node) SetK8sClusterName(name string) { n.Take(identity.Cluster, name) }
-
 // gateway asks the next hop how it sees this node.
 func gateway(ctx context.Context, c *distro.Configuration, set component.TelemetrySettings) []check.Finding {
 	g := &check.Gateway{}
 	if out, refs, id := next(c); out.Settings != nil {
 		g.Exporter, g.Endpoint = "exporters::"+out.ID.String(), cmp.Or(refs.MetricsEndpoint, refs.Endpoint)
-		g.Err = ask(ctx, c, set, g, &out, &refs, id)
+		if g.Err = ask(ctx, c, set, g, &out, &refs, id); g.Err != nil {
+			g.Certificate = certificate(ctx, &refs.TLS, g.Endpoint)
+		}
 	}
 	return g.Findings()
+}
+
+// certificate shakes hands and then listens. A push writes on at once, so that the alert about
+// its certificate may be lost with the connection.
+func certificate(ctx context.Context, settings *configtls.ClientConfig, endpoint string) check.Certificate {
+	cfg, err := settings.LoadTLSConfig(ctx)
+	if err != nil || cfg == nil {
+		return ""
+	}
+	asked, own, reason := false, cfg.GetClientCertificate, check.ForeignCertificate
+	if own == nil {
+		own, reason = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }, check.NoCertificate
+	}
+	cfg.GetClientCertificate = func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		asked = true
+		return own(info)
+	}
+	cfg.NextProtos = []string{"h2", "http/1.1"}
+	address := endpoint[strings.LastIndex(endpoint, "/")+1:] // dns:///gateway:4317
+	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
+		address = u.Host
+	}
+	conn, err := (&tls.Dialer{Config: cfg}).DialContext(ctx, "tcp", address)
+	if err == nil {
+		defer func() { _ = conn.Close() }()
+		deadline, _ := ctx.Deadline()
+		_ = conn.SetReadDeadline(deadline)
+		_, err = conn.Read(make([]byte, 1))
+	}
+	if alert := (*net.OpError)(nil); asked && errors.As(err, &alert) && alert.Op == "remote error" {
+		return reason
+	}
+	return ""
 }
 
 // ask sends an empty push with the configuration's own exporter, which reaches no pipeline
 // of the gateway, and reads the answer as the agent does.
 func ask(ctx context.Context, c *distro.Configuration, set component.TelemetrySettings, g *check.Gateway, out *distro.Setup, refs *references, id component.ID) error {
-	var own node
+	g.Node = ownnode.Name("")
 	nvml, _ := nvml(c)
-	name, _ := nvml.Settings["node_name"].(string)
-	cluster, _ := nvml.Settings["cluster"].(string)
-	ownnode.Describe(&own, name, cluster)
-	g.Cluster, g.Node = own.Cluster("", ""), own.Node()
+	if own, ok := nvml.Parsed.(ownnode.Namer); ok {
+		g.Cluster, g.Node = own.OwnNode()
+	}
 	h, err := extensions(ctx, c, set, refs)
 	if err != nil {
 		return err

@@ -42,6 +42,8 @@ type Observation struct {
 	// Values are the raw signals that this push told, >= 0, each in the unit of
 	// its signal. The one of the signal Score is not read: that is Score.
 	Values Values
+	// Contested tells that several machines report under the node's name.
+	Contested bool
 	// Gone are the signals that the node measures no more; their values are void.
 	Gone [Count]bool
 	// Culprit is the rank or GPU that holds the node's throughput down, empty for

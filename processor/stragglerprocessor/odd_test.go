@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stragglerprocessor
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"go.uber.org/zap"
+
+	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
+)
+
+func TestOddNodes(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		gpus []int // of nodes a, b, c, ...; 0 is not known
+		told string
+	}{
+		{"all alike", []int{8, 8, 8, 8}, ""},
+		{"one has fewer", []int{8, 8, 6, 8}, "c"},
+		{"unknown ones beside", []int{0, 8, 8, 7, 8, 0}, "d"},
+		{"one has more", []int{4, 4, 8, 4}, ""},
+		{"too few to tell", []int{8, 7, 8}, ""},
+		{"another kind of node", []int{4, 4, 4, 8, 8, 8, 8, 8, 8, 8, 8, 8}, ""},
+		{"mixed", []int{8, 8, 8, 4, 2}, ""},
+		{"two of many", []int{8, 8, 8, 8, 7, 8, 8, 4, 8}, "eh"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rep := &straggler.Report{}
+			for i := range tt.gpus {
+				rep.Nodes = append(rep.Nodes, straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: "c", Group: "g", Node: string(rune('a' + i))}})
+			}
+			var odd oddNodes
+			look := func() (names []byte) {
+				for _, n := range odd.look(rep, func(_, node string) (int, bool) { n := tt.gpus[node[0]-'a']; return n, n > 0 }) {
+					names = append(names, n.Node...)
+				}
+				return names
+			}
+			assert.Equal(t, tt.told, string(look()))
+			assert.Empty(t, look(), "once")
+			rep.Nodes[0].Unjudged = unjudged.Contested
+			assert.Equal(t, "a", string(look()), "several machines")
+			assert.Empty(t, look())
+			tt.gpus = slices.Repeat([]int{8}, len(tt.gpus))
+			assert.Empty(t, look())
+			tt.gpus[1] = 7
+			rep.Nodes[0].Unjudged = unjudged.Judged
+			look()
+			assert.Len(t, odd, map[bool]int{true: 1}[len(tt.gpus) > 3])
+		})
+	}
+}
+
+// TestTwoMachinesOfOneName are told as that by the gateway, in one line.
+func TestTwoMachinesOfOneName(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	var last map[string]float64
+	for range 5 {
+		for _, machine := range []string{"a", "b"} {
+			md := fleet(1)
+			for _, gpu := range []string{"0", "1"} {
+				gauge(md.ResourceMetrics().At(0), "hw.gpu.up", 1, "hw.id", "GPU-"+machine+gpu, "reason", "ok")
+			}
+			gauge(md.ResourceMetrics().At(0), "hw.gpu.devices", 2, "state", "found")
+			r.push(md)
+		}
+		last = r.tick()
+	}
+	assert.InDelta(t, float64(unjudged.Contested), last["n0 gpu.node.unjudged J/stage-0"], 0, last)
+	assert.Equal(t, 1, r.logs.FilterMessageSnippet("several machines report as one node").FilterField(zap.String("node", "n0")).Len())
+}
+
+// TestTwoNamesOfOneNode: a host-metrics collector names it with its domain. It is told once, and
+// explains verdicts where both are of one machine.
+func TestTwoNamesOfOneNode(t *testing.T) {
+	for name, tt := range map[string]struct {
+		machine string // of the other name
+		other   string
+		joined  bool
+		lines   int
+	}{
+		"one machine":           {"m0", "n0.example.net", true, 1},
+		"another machine":       {"m1", "n0.example.net", false, 1},
+		"unknown machine":       {"", "n0.example.net", false, 1},
+		"a name that is longer": {"m0", "n01.example.net", false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newGatewayRig(t, nil, nil)
+			for range 3 {
+				md := fleet(1)
+				md.ResourceMetrics().At(0).Resource().Attributes().PutStr("host.id", "m0")
+				gauge(md.ResourceMetrics().At(0), "gpu.node.cpu.pressure", 0.1)
+				host := resource(md, map[string]any{"host.name": tt.other, "k8s.cluster.name": "prod", "host.id": tt.machine})
+				gauge(host, "system.cpu.load_average.1m", 190)
+				r.push(md)
+			}
+			facts := r.g.observer.facts.store
+			assert.Equal(t, map[bool]int{true: 1, false: 2}[tt.joined], facts.Len(), "nodes with facts")
+			assert.Equal(t, tt.lines, r.logs.FilterMessageSnippet("two names look like one node's").Len())
+		})
+	}
+}

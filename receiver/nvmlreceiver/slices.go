@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvmlreceiver
+
+import (
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+)
+
+// sliceSeries are the points of the last report by MIG slice, each a metric of its own. They
+// end with their slice: who adds up memory would count it twice, with its GPU's.
+type sliceSeries map[string][]pmetric.Metric
+
+// report ends the series of the slices that are gone, and keeps those of the others.
+func (s *sliceSeries) report(md pmetric.Metrics, samples []gpuhealth.Sample, ts pcommon.Timestamp) {
+	here, before := sliceSeries{}, *s
+	for i := range samples {
+		if samples[i].Parent != "" {
+			here[samples[i].UUID] = nil
+		}
+	}
+	*s = here
+	if len(here)+len(before) == 0 {
+		return
+	}
+	for _, rm := range md.ResourceMetrics().All() {
+		for _, sm := range rm.ScopeMetrics().All() {
+			for _, m := range sm.Metrics().All() {
+				here.keep(m)
+			}
+			for slice, series := range before {
+				if _, lives := here[slice]; lives {
+					continue
+				}
+				for _, m := range series {
+					dataPoints(m).At(0).SetTimestamp(ts)
+					m.MoveTo(sm.Metrics().AppendEmpty())
+				}
+			}
+			return // the receiver has one resource and one scope
+		}
+	}
+}
+
+// keep keeps the series of a metric that slices have, without values.
+func (s sliceSeries) keep(m pmetric.Metric) {
+	switch m.Name() {
+	case gpusemconv.MetricGPUXIDEvents, gpusemconv.MetricGPUAllocation:
+		return // the first counts on, and the other ends by itself
+	}
+	for _, p := range dataPoints(m).All() {
+		id, ok := p.Attributes().Get(gpusemconv.AttrHWID)
+		if !ok || p.Flags().NoRecordedValue() {
+			continue
+		}
+		series, slice := s[id.Str()]
+		if !slice {
+			continue
+		}
+		own := pmetric.NewMetric()
+		own.SetName(m.Name())
+		own.SetDescription(m.Description())
+		own.SetUnit(m.Unit())
+		if m.Type() == pmetric.MetricTypeSum {
+			sum := own.SetEmptySum()
+			sum.SetIsMonotonic(m.Sum().IsMonotonic())
+			sum.SetAggregationTemporality(m.Sum().AggregationTemporality())
+		} else {
+			own.SetEmptyGauge()
+		}
+		ended := dataPoints(own).AppendEmpty()
+		p.Attributes().CopyTo(ended.Attributes())
+		ended.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+		s[id.Str()] = append(series, own)
+	}
+}
+
+func dataPoints(m pmetric.Metric) pmetric.NumberDataPointSlice {
+	if m.Type() == pmetric.MetricTypeSum {
+		return m.Sum().DataPoints()
+	}
+	return m.Gauge().DataPoints()
+}
