@@ -48,7 +48,7 @@ func Exit(all []Finding) int {
 	switch {
 	case count[Fail] > 0:
 		return 1
-	case count[Unknown] == len(all):
+	case count[OK] == 0 && count[Warn] < max(len(all), 1):
 		return 2
 	case count[Unknown] > 0:
 		return 3
@@ -65,7 +65,12 @@ func Text(all []Finding) string {
 			fmt.Fprintf(&b, "%23s%s\n", "-> ", f.Next)
 		}
 	}
-	b.WriteString([...]string{"Nothing is wrong.\n", "Something is wrong: see fail.\n", "Nothing could be checked.\n", "Not all could be judged: see unknown.\n"}[Exit(all)])
+	verdict := Exit(all)
+	if verdict == 0 && slices.ContainsFunc(all, func(f Finding) bool { return f.Status == Warn }) {
+		b.WriteString("Nothing fails: see warn.\n")
+		return b.String()
+	}
+	b.WriteString([...]string{"Nothing is wrong.\n", "Something is wrong: see fail.\n", "Nothing could be checked.\n", "Not all could be judged: see unknown.\n"}[verdict])
 	return b.String()
 }
 
@@ -76,6 +81,10 @@ type GPUs struct {
 	List            []*GPU
 	// Said is what the receiver says in its log.
 	Said string
+	// Looks of All were taken.
+	Looks, All int
+	// Failures are the functions of NVML that failed.
+	Failures []string
 }
 
 // GPU is one of them.
@@ -111,6 +120,17 @@ func (g *GPUs) Findings() []Finding {
 		count.Status, count.Text, count.Next = Fail, count.Text+" "+g.Said, reason.Advice("gpu_lost", "")
 	}
 	all := []Finding{{"driver", OK, "NVIDIA's driver " + g.Driver + " answers.", ""}, count}
+	const named = 5
+	failed := slices.Clone(g.Failures)
+	if len(failed) > named {
+		failed = append(failed[:named], "others")
+	}
+	if failed != nil {
+		all = append(all, Finding{"readings", Unknown, "What these functions of NVML tell is not judged, since they fail: " + strings.Join(failed, ", ") + ".", "Look at the kernel's log (dmesg)."})
+	}
+	if g.Looks < g.All {
+		all = append(all, Finding{"readings", Unknown, fmt.Sprintf("The time was enough for %d of %d looks, and some rules take all.", g.Looks, g.All), "Give more --timeout."})
+	}
 	all = append(all, g.each("health", "Every GPU that answers is healthy.", (*GPU).health)...)
 	all = append(all, g.each("links", "No NVLink is down, and no PCIe link is narrow.", (*GPU).links)...)
 	return append(all, g.each("throttling", "Neither heat nor power supply holds a clock down.", (*GPU).throttling)...)

@@ -82,6 +82,8 @@ func TestWhatIsWrong(t *testing.T) {
 		}, 1, "health", Fail, "GPU 1 (0000:1b:00.0) is unhealthy: remap_failed, xid_48.", "serviced"},
 		{"a GPU that ails", func(f *facts) { f.gpu.Health = "degraded" }, 0, "health", Warn, "is degraded: ", "Watch"},
 		{"a GPU that tells nothing", func(f *facts) { f.gpu.Health, f.gpu.Reasons = "unknown", []string{"no_reading"} }, 3, "health", Unknown, "cannot be judged: no_reading.", "dmesg"},
+		{"calls that fail", func(f *facts) { f.Failures = []string{"a", "b", "c", "d", "e", "f"} }, 3, "readings", Unknown, "since they fail: a, b, c, d, e, others.", "dmesg"},
+		{"too little time", func(f *facts) { f.Looks, f.All = 2, 7 }, 3, "readings", Unknown, "2 of 7 looks", "--timeout"},
 		{"a GPU without its fabric", func(f *facts) { f.gpu.Joining = true }, 3, "health", Unknown, "has not joined its fabric yet.", "fabric manager"},
 		{"links", func(f *facts) { f.gpu.Width, f.gpu.LinksDown = 8, 1 }, 0, "links", Warn, "PCIe x8 of x16, 18 of 19 NVLinks.", "nvlink"},
 		{"hot", func(f *facts) { f.gpu.Throttle = []string{"power_cap", "hw_thermal"} }, 0, "throttling", Warn, "held down: hw_thermal.", "cooling"},
@@ -128,5 +130,7 @@ func TestAGateThatSeesNoGPUIsNoPass(t *testing.T) {
 	found := (&GPUs{}).Findings()
 	assert.Equal(t, 2, Exit(found))
 	assert.Contains(t, Text(found), "Nothing could be checked.")
+	assert.Equal(t, 2, Exit(append(found, Finding{Status: Warn})), "nothing was well either")
 	assert.Contains(t, Text(append(found, Finding{Status: OK})), "Not all could be judged: see unknown.")
+	assert.Contains(t, Text([]Finding{{Status: OK}, {Status: Warn}}), "Nothing fails: see warn.")
 }

@@ -132,15 +132,26 @@ func TestTheEndOfAJobIsNoStall(t *testing.T) {
 func TestAClaimNeedsTheOthersSilence(t *testing.T) {
 	for _, tt := range []struct {
 		name, job string // of the liar's rank
+		tell      func(r *rig, of *Rank) error
 		told      int
 	}{
-		{"a job that moves", "17", 0},
-		{"a job of its own", "made up", 1},
+		{"a job that moves", "17", nil, 0},
+		{"a job of its own", "made up", nil, 1},
+		{"a job that tells steps alone", "17", func(r *rig, of *Rank) error { return r.book.Steps(of, r.now) }, 0},
+		{"a node that tells steps alone", "made up", func(r *rig, of *Rank) error { return r.book.Steps(of, r.now) }, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(1, 2))
 			for range 20 {
-				r.own(1, rng, func(i int64) (*Rank, float64) { return of(i, 2, 4), 0.5 })
+				if tt.tell == nil {
+					r.own(1, rng, func(i int64) (*Rank, float64) { return of(i, 2, 4), 0.5 })
+				} else {
+					for i := range int64(4) {
+						r.node(of(i, 2, 4).Node)
+						require.NoError(t, tt.tell(r, of(i, 2, 4)))
+					}
+					r.tick()
+				}
 				liar, lag := of(9, 2, 4), of(2, 2, 4)
 				liar.Job, liar.ID, lag.Job, lag.ID = tt.job, "0xf", tt.job, "0xf"
 				r.node(liar.Node)

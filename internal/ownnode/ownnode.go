@@ -26,12 +26,12 @@ type Resource interface {
 	SetK8sClusterName(name string)
 }
 
-// Describe writes what is known of the node: its name by the operating system, its machine
-// id, its name in Kubernetes (nodeName, or the environment variable K8S_NODE_NAME), and
-// the cluster as configured.
+// Describe writes what is known of the node: its name as configured (nodeName) or by the
+// operating system, its machine id, its name in Kubernetes (nodeName, or the environment
+// variable K8S_NODE_NAME), and the cluster as configured.
 func Describe(to Resource, nodeName, cluster string) {
-	if name, err := os.Hostname(); err == nil && name != "" {
-		to.SetHostName(name)
+	if name, _ := os.Hostname(); cmp.Or(nodeName, name) != "" {
+		to.SetHostName(cmp.Or(nodeName, name))
 	}
 	if id, err := os.ReadFile(machineIDPath); err == nil {
 		if text := strings.TrimSpace(string(id)); text != "" {

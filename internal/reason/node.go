@@ -18,14 +18,17 @@ type Node struct {
 	bytes       int // that its cluster holds for it
 	key         nodeKey
 	first, seen uint32 // of its reports, seconds
-	added       uint32 // when it last told of a new GPU
-	gauges      [lastOfNode - firstOfNode + 1]float32
-	gpus        []gpu
-	next        int // the GPU that the last reading was of
-	adapters    []adapter
-	series      []series
-	moved       []history
-	holdings    reading.Holdings
+	added       uint32 // when it last told of a new GPU, or of fewer
+	// When a counter of the first GPU started, and when one came that had started before.
+	start, older uint32
+	startOf      reading.Field
+	gauges       [lastOfNode - firstOfNode + 1]float32
+	gpus         []gpu
+	next         int // the GPU that the last reading was of
+	adapters     []adapter
+	series       []series
+	moved        []history
+	holdings     reading.Holdings
 }
 
 // gpu holds the newest readings of a GPU or MIG slice.
@@ -164,6 +167,19 @@ func (n *Node) Put(gpu int, f reading.Field, v float64) {
 	}
 }
 
+// Started takes when a counter of a GPU started. At one agent it only starts anew: one that
+// started before the last is another agent's.
+func (n *Node) Started(gpu int, f reading.Field, at time.Time) {
+	if gpu != 0 || n.start != 0 && f != n.startOf {
+		return
+	}
+	start := uint32(at.UnixMilli()) // of 49 days
+	if n.start != 0 && int32(start-n.start) < 0 {
+		n.older = n.seen
+	}
+	n.start, n.startOf = start, f
+}
+
 // Drop forgets a reading: its series has ended.
 func (n *Node) Drop(gpu int, f reading.Field) {
 	g := &n.gpus[gpu]
@@ -236,7 +252,12 @@ func (n *Node) PutXid(gpu int, code uint16, v float64, from time.Time) error {
 }
 
 // PutNode takes a reading of the node, a field that is OfNode.
-func (n *Node) PutNode(f reading.Field, v float64) { n.gauges[f-firstOfNode] = float32(v) }
+func (n *Node) PutNode(f reading.Field, v float64) {
+	if f == reading.GPUsFound && float32(v) < n.gauges[f-firstOfNode] {
+		n.added = n.seen
+	}
+	n.gauges[f-firstOfNode] = float32(v)
+}
 
 // DropNode forgets a reading of the node.
 func (n *Node) DropNode(f reading.Field) { n.gauges[f-firstOfNode] = unknown }

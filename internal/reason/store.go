@@ -146,9 +146,9 @@ func (s *Store) GPUs(cluster, node string) (int, bool) {
 // cloneQuiet in seconds are two resyncs of a node: whoever says nothing for so long is gone.
 const cloneQuiet = 300
 
-// Cloned reports whether more GPUs answer under a node's name than the node says: two
-// machines have the name. GPUs that were told before the newest one, and not since, were
-// taken out.
+// Cloned reports whether two machines, or two agents of one, have a node's name: more GPUs
+// answer than the node says, or a counter started now here, now there. GPUs that were told
+// before the newest one, and not since, were taken out.
 func (s *Store) Cloned(cluster, node string) bool {
 	n := s.nodes[nodeKey{cluster, node}]
 	if n == nil {
@@ -161,7 +161,7 @@ func (s *Store) Cloned(cluster, node string) bool {
 		}
 	}
 	found := n.gauges[reading.GPUsFound-firstOfNode]
-	return found > 0 && float32(answer) > found
+	return found > 0 && float32(answer) > found || n.older != 0 && n.older == n.seen
 }
 
 // Devices returns of how many GPUs and slices a node has told.

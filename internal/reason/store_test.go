@@ -440,6 +440,13 @@ func TestClones(t *testing.T) {
 			assert.Equal(t, tt.want, s.Cloned("c", "n"))
 			push(6*time.Minute, tt.found, "GPU-c", "GPU-d")
 			assert.False(t, s.Cloned("c", "n"), "one of them is gone")
+			for at := 6*time.Minute + 10*time.Second; tt.found > 0 && at < 7*time.Minute; at += 10 * time.Second {
+				push(at, 1, "GPU-c")
+				assert.False(t, s.Cloned("c", "n"), "one GPU answers no more")
+			}
+			push(8*time.Minute, 1, "GPU-e")
+			push(8*time.Minute, 2, "GPU-c", "GPU-d")
+			assert.True(t, s.Cloned("c", "n"), "a machine of fewer GPUs")
 		})
 	}
 }

@@ -65,7 +65,7 @@ func Command(set otelcol.CollectorSettings) *cobra.Command {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			if err := p.await(ctx, wanted, before); err != nil {
-				return fmt.Errorf("process %d has the new configuration, and %w: its log says why", pid, err)
+				return fmt.Errorf("process %d was told to take the new configuration, and %w: its log says why", pid, err)
 			}
 			return nil
 		},

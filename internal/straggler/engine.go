@@ -73,6 +73,7 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 	n.blame(o)
 	if o.Contested {
 		m.flags |= flagDiffers
+		n.cloned = true
 	}
 	if o.Heartbeat {
 		m.fresh |= m.known

@@ -44,6 +44,7 @@ type node struct {
 	slot     int
 	peers    peergroup.Memory // of group.peers
 	told     bool             // it has told its state itself
+	cloned   bool             // several machines have its name, while it is contested
 	gone     bool             // forgotten
 	culprit  nodesignal.Subject
 	ranks    RankWord     // what the ranks say at this tick

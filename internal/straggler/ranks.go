@@ -51,7 +51,7 @@ func (e *Engine) hearRanks(g *group, i int) {
 	if !w.at.Equal(e.ticked) || m.state == nodesignal.StateMissing {
 		*w = RankWord{}
 	}
-	if !w.Judged {
+	if !w.Judged || m.flags&flagContested != 0 && g.nodes[i].cloned {
 		return
 	}
 	m.flags |= flagJudged

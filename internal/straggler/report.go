@@ -116,6 +116,8 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 	switch {
 	case m.state == nodesignal.StateMissing:
 		return unjudged.Missing, 0
+	case m.flags&flagContested != 0 && g.nodes[i].cloned:
+		return unjudged.Contested, 0
 	case g.nodes[i].ranks.Judged:
 		return unjudged.Judged, 0
 	case m.state == nodesignal.StateIdle:

@@ -196,6 +196,7 @@ func (e *Engine) contest(g *group, i int) {
 	m := &g.members[i]
 	differs, contested := m.flags&flagDiffers != 0, m.flags&flagContested != 0
 	m.flags &^= flagDiffers
+	g.nodes[i].cloned = g.nodes[i].cloned && (differs || contested)
 	if differs == contested {
 		m.contest = 0
 		return

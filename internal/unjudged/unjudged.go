@@ -38,7 +38,7 @@ var words = [Count]struct{ name, sentence string }{
 	Idle:        {"idle", "There is no work."},
 	Missing:     {"missing", "Nothing is heard."},
 	Calibrating: {"calibrating", "Warm-up: a node is compared from its sixth push on, or after five minutes where its group is older than 15."},
-	Contested:   {"contested", "Several nodes use one name."},
+	Contested:   {"contested", "Several nodes or agents use one name."},
 	NoSignal:    {"no_signal", "No signal that decides is told."},
 	FewPeers:    {"too_few_peers", "Too few peers tell the same signal (min_peers, quorum)."},
 	Levels:      {"other_levels", "Levels change hands: label the jobs (group_by)."},

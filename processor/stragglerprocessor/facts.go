@@ -123,7 +123,9 @@ func put(n *reason.Node, p *metricreading.Point) error {
 		case p.Ended:
 			n.Drop(gpu, f)
 		default:
-			n.Put(gpu, f, p.Value)
+			if n.Put(gpu, f, p.Value); p.StartTimestamp() != 0 {
+				n.Started(gpu, f, p.StartTimestamp().AsTime())
+			}
 		}
 		return nil
 	case reason.OfNode(f):

@@ -181,7 +181,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	g.ticks.Add(1)
 	g.observer.facts.store.Sweep(now)
 	nodes := g.engine.Nodes()
-	odd := g.odd.look(report, g.observer.facts.store.GPUs)
+	odd := g.odd.look(report, g.observer.ids.model, g.observer.facts.store.GPUs)
 	found := g.explainer.episodes(report)
 	for i := range events {
 		found = append(found, explained{Event: &events[i]})

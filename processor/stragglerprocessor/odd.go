@@ -21,16 +21,19 @@ type oddNode struct {
 }
 
 const (
-	// Three quarters of a group, and three nodes, show how many GPUs its nodes have.
-	usualPeers, usualPart = 3, 0.75
+	// Two thirds of the nodes, and three, show how many GPUs nodes have.
+	usualPeers, usualPart = 3, 2. / 3
 	// Three nodes with as few are nodes of another kind.
 	alikeNodes = 3
 	// maxOdd are told at a tick.
 	maxOdd = 10
 )
 
-// look returns the nodes to tell of at this tick.
-func (o *oddNodes) look(r *straggler.Report, gpus func(cluster, node string) (int, bool)) (news []oddNode) {
+// pool are nodes of one model of GPU, else of one group.
+type pool struct{ cluster, model, group string }
+
+// look returns the nodes to tell of at this tick; the model is at that place of the peers.
+func (o *oddNodes) look(r *straggler.Report, model int, gpus func(cluster, node string) (int, bool)) (news []oddNode) {
 	now := oddNodes{}
 	note := func(n oddNode) {
 		key := nodeKey{n.Cluster, n.Node}
@@ -42,30 +45,36 @@ func (o *oddNodes) look(r *straggler.Report, gpus func(cluster, node string) (in
 		}
 		now[key] = n
 	}
-	for from := 0; from < len(r.Nodes); {
-		group, counts, of := r.Nodes[from:], map[int]int{}, 0
-		to := 0
-		for ; to < len(group) && group[to].Cluster == group[0].Cluster && group[to].Group == group[0].Group; to++ {
-			if n, ok := gpus(group[to].Cluster, group[to].Node); ok {
-				counts[n]++
-				of++
+	pools := map[pool]map[int]int{} // nodes by their number of GPUs
+	of := func(n *straggler.NodeReport) pool {
+		if model >= 0 && model < len(n.Peers) && n.Peers[model] != "" {
+			return pool{n.Cluster, n.Peers[model], ""}
+		}
+		return pool{n.Cluster, "", n.Group}
+	}
+	for i := range r.Nodes {
+		if n, known := gpus(r.Nodes[i].Cluster, r.Nodes[i].Node); known {
+			p := of(&r.Nodes[i])
+			if pools[p] == nil {
+				pools[p] = map[int]int{}
+			}
+			pools[p][n]++
+		}
+	}
+	for i := range r.Nodes {
+		row := &r.Nodes[i]
+		n, known := gpus(row.Cluster, row.Node)
+		counts, all, usual := pools[of(row)], 0, 0
+		for gpus, nodes := range counts {
+			if all += nodes; nodes > counts[usual] {
+				usual = gpus
 			}
 		}
-		group, from = group[:to], from+to
-		usual := 0
-		for n := range counts {
-			if counts[n] > counts[usual] {
-				usual = n
-			}
-		}
-		for i := range group {
-			n, known := gpus(group[i].Cluster, group[i].Node)
-			switch {
-			case group[i].Unjudged == unjudged.Contested:
-				note(oddNode{NodeName: group[i].NodeName, contested: true})
-			case known && n < usual && counts[n] < alikeNodes && counts[usual] >= usualPeers && float64(counts[usual]) >= usualPart*float64(of):
-				note(oddNode{group[i].NodeName, false, n, counts[usual], usual})
-			}
+		switch {
+		case row.Unjudged == unjudged.Contested:
+			note(oddNode{NodeName: row.NodeName, contested: true})
+		case known && n < usual && counts[n] < alikeNodes && counts[usual] >= usualPeers && float64(counts[usual]) >= usualPart*float64(all):
+			note(oddNode{row.NodeName, false, n, counts[usual], usual})
 		}
 	}
 	*o = now
@@ -75,7 +84,7 @@ func (o *oddNodes) look(r *straggler.Report, gpus func(cluster, node string) (in
 func (n *oddNode) tell(log *zap.Logger) {
 	at := []zap.Field{zap.String("cluster", n.Cluster), zap.String("node", n.Node)}
 	if n.contested {
-		log.Warn("several machines report as one node, which is not judged meanwhile: give each a name of its own", at...)
+		log.Warn("several machines or agents report as one node, which is not judged meanwhile: give each a name of its own (GPU_COLLECTOR_NODE)", at...)
 		return
 	}
 	log.Warn("a node has fewer GPUs than its peers: see whether a board is gone, or does not start",

@@ -5,8 +5,11 @@ package stragglerprocessor
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
@@ -26,16 +29,18 @@ func TestOddNodes(t *testing.T) {
 		{"too few to tell", []int{8, 7, 8}, ""},
 		{"another kind of node", []int{4, 4, 4, 8, 8, 8, 8, 8, 8, 8, 8, 8}, ""},
 		{"mixed", []int{8, 8, 8, 4, 2}, ""},
+		{"two of seven", []int{8, 7, 8, 8, 7, 8, 8}, "be"},
 		{"two of many", []int{8, 8, 8, 8, 7, 8, 8, 4, 8}, "eh"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rep := &straggler.Report{}
 			for i := range tt.gpus {
-				rep.Nodes = append(rep.Nodes, straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: "c", Group: "g", Node: string(rune('a' + i))}})
+				node := string(rune('a' + i))
+				rep.Nodes = append(rep.Nodes, straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: "c", Group: "job " + node, Peers: []string{"job " + node, "", "H100"}, Node: node}})
 			}
 			var odd oddNodes
 			look := func() (names []byte) {
-				for _, n := range odd.look(rep, func(_, node string) (int, bool) { n := tt.gpus[node[0]-'a']; return n, n > 0 }) {
+				for _, n := range odd.look(rep, 2, func(_, node string) (int, bool) { n := tt.gpus[node[0]-'a']; return n, n > 0 }) {
 					names = append(names, n.Node...)
 				}
 				return names
@@ -55,23 +60,46 @@ func TestOddNodes(t *testing.T) {
 	}
 }
 
-// TestTwoMachinesOfOneName are told as that by the gateway, in one line.
-func TestTwoMachinesOfOneName(t *testing.T) {
-	r := newGatewayRig(t, nil, nil)
-	var last map[string]float64
-	for range 5 {
-		for _, machine := range []string{"a", "b"} {
-			md := fleet(1)
-			for _, gpu := range []string{"0", "1"} {
-				gauge(md.ResourceMetrics().At(0), "hw.gpu.up", 1, "hw.id", "GPU-"+machine+gpu, "reason", "ok")
+// TestTwoOfOneName are told as that by the gateway, in one line: two machines by their GPUs,
+// two agents of one machine by when their counters started.
+func TestTwoOfOneName(t *testing.T) {
+	for name, tt := range map[string]struct {
+		gpus  [2]string
+		began [2]int64
+		lines int
+	}{
+		"two machines": {[2]string{"a", "b"}, [2]int64{1000, 1000}, 1},
+		"two agents":   {[2]string{"a", "a"}, [2]int64{1000, 2000}, 1},
+		"one agent":    {[2]string{"a", "a"}, [2]int64{1000, 1000}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newGatewayRig(t, nil, nil)
+			var last map[string]float64
+			for k := range 5 {
+				for i, machine := range tt.gpus {
+					md := fleet(1)
+					rm := md.ResourceMetrics().At(0)
+					for _, gpu := range []string{"0", "1"} {
+						gauge(rm, "hw.gpu.up", 1, "hw.id", "GPU-"+machine+gpu, "reason", "ok")
+						replays := rm.ScopeMetrics().At(0).Metrics().AppendEmpty()
+						replays.SetName("hw.gpu.pcie.replays")
+						p := replays.SetEmptySum().DataPoints().AppendEmpty()
+						p.SetIntValue(int64(k))
+						p.SetStartTimestamp(pcommon.NewTimestampFromTime(time.Unix(tt.began[i], 0)))
+						p.Attributes().PutStr("hw.id", "GPU-"+machine+gpu)
+						p.Attributes().PutStr("kind", "replay")
+						replays.Sum().SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+						replays.Sum().SetIsMonotonic(true)
+					}
+					gauge(rm, "hw.gpu.devices", 2, "state", "found")
+					r.push(md)
+				}
+				last = r.tick()
 			}
-			gauge(md.ResourceMetrics().At(0), "hw.gpu.devices", 2, "state", "found")
-			r.push(md)
-		}
-		last = r.tick()
+			assert.Equal(t, tt.lines > 0, last["n0 gpu.node.unjudged J/stage-0"] == float64(unjudged.Contested), last)
+			assert.Equal(t, tt.lines, r.logs.FilterMessageSnippet("several machines or agents report as one node").FilterField(zap.String("node", "n0")).Len())
+		})
 	}
-	assert.InDelta(t, float64(unjudged.Contested), last["n0 gpu.node.unjudged J/stage-0"], 0, last)
-	assert.Equal(t, 1, r.logs.FilterMessageSnippet("several machines report as one node").FilterField(zap.String("node", "n0")).Len())
 }
 
 // TestTwoNamesOfOneNode: a host-metrics collector names it with its domain. It is told once, and

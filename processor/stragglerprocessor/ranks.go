@@ -90,6 +90,10 @@ func (r *rankPoint) tell(b *collective.Book, id nodeKey, now time.Time) error {
 		if !ended {
 			return b.OwnTime(of, r.value, now)
 		}
+	case reading.StepDuration, reading.StepRate:
+		if !ended {
+			return b.Steps(of, now)
+		}
 	case reading.CollectiveStalled:
 		if ended {
 			b.Gone(of)

@@ -41,8 +41,8 @@ type Config struct {
 	RetryInterval time.Duration `mapstructure:"retry_interval"`
 	// Cluster becomes the resource attribute k8s.cluster.name.
 	Cluster string `mapstructure:"cluster"`
-	// NodeName becomes the resource attribute k8s.node.name, in place of the
-	// environment variable K8S_NODE_NAME.
+	// NodeName becomes the resource attributes k8s.node.name, in place of the environment
+	// variable K8S_NODE_NAME, and host.name.
 	NodeName string `mapstructure:"node_name"`
 
 	// Detail is how many points a GPU has: DetailStandard, or DetailFull for

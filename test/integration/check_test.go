@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -192,6 +193,11 @@ func TestCheckIsAGate(t *testing.T) {
 	assert.Equal(t, "fail: GPU 2 (00000000:3B:00.0) is unhealthy: ecc_uncorrected.", c.of("health"))
 	assert.Contains(t, c.of("throttling"), "GPU 3 (00000000:4B:00.0) is held down: hw_thermal.")
 
+	h.state = fakenvml.NewH100(gpus).SetGPU(6, "call.nvmlDeviceGetRemappedRows.return", 999)
+	c = h.check("", "--gpus")
+	assert.Equal(t, 3, c.Exit)
+	assert.Contains(t, c.of("readings"), "unknown: What these functions of NVML tell is not judged, since they fail: nvmlDeviceGetRemappedRows (unknown).")
+
 	h.state = fakenvml.NewH100(gpus).Set("hang", "nvmlInit_v2")
 	c = h.check("", "--gpus", "--timeout", "2s")
 	assert.Equal(t, 1, c.Exit)
@@ -310,6 +316,13 @@ func TestCheckKnowsWhatTheAgentRemembers(t *testing.T) {
 	after, err := os.ReadFile(remembered)
 	require.NoError(t, err)
 	assert.Equal(t, before, after)
+
+	require.NoError(t, os.Remove(remembered))
+	require.NoError(t, syscall.Mkfifo(remembered, 0o600))
+	h.state.Set("count", gpus)
+	c = h.check("", "--gpus")
+	assert.Zero(t, c.Exit, "nothing is wrong but the memory")
+	assert.Contains(t, c.of("gpus"), "is no file of the agent's: prw-------, 0 bytes")
 
 	cmd := exec.CommandContext(t.Context(), agent, "check", "--gpus", "--bogus")
 	text, err := cmd.CombinedOutput()

@@ -129,5 +129,5 @@ func TestReloadOfWhatIsNotValid(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(good, ports.prom, taken.Addr().String())), 0o600))
 	said, err = g.reloadCommand(collectorBinary)
 	require.Error(t, err)
-	assert.Contains(t, said, "has the new configuration, and has ended with it: its log says why")
+	assert.Contains(t, said, "was told to take the new configuration, and has ended with it: its log says why")
 }

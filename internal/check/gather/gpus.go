@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +21,8 @@ import (
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/receiver"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -81,8 +84,13 @@ func copyState(setup distro.Setup) (to string, unread []check.Finding) {
 	from, _ := setup.Settings["state_directory"].(string)
 	to, err := os.MkdirTemp("/dev/shm", "gpu-collector-check-")
 	var data []byte
-	if err == nil {
-		data, err = os.ReadFile(statefile.Path(from, setup.ID.String()))
+	if path := statefile.Path(from, setup.ID.String()); err == nil {
+		var info fs.FileInfo
+		if info, err = os.Stat(path); err == nil && (!info.Mode().IsRegular() || info.Size() > maxState) {
+			err = fmt.Errorf("%s is no file of the agent's: %v, %d bytes", path, info.Mode(), info.Size())
+		} else if err == nil {
+			data, err = os.ReadFile(path) //nolint:gosec // G304: as configured
+		}
 	}
 	if err == nil {
 		err = os.WriteFile(statefile.Path(to, setup.ID.String()), data, 0o600) //nolint:gosec // G703: a directory of ours
@@ -107,6 +115,9 @@ func nvml(c *distro.Configuration) (distro.Setup, bool) {
 const (
 	looks = 7
 	pause = 200 * time.Millisecond
+	// deadline is the agent's for a GPU, maxState more than it remembers of all.
+	deadline = 3 * time.Second
+	maxState = 16 << 20
 )
 
 // words is the log of a receiver.
@@ -142,7 +153,7 @@ func here(ctx context.Context, c *distro.Configuration, set component.TelemetryS
 	factory := c.Factories.Receivers[setup.ID.Type()]
 	cfg, err := setup.Config(factory, map[string]any{
 		"state_directory": directory, "acknowledge_file": "", "detail": "full", "initial_delay": "0s", "timeout": "0s",
-		"collection_interval": pause.String(), "deadline": (budget * 4 / 5).String(), "metrics": metrics,
+		"collection_interval": pause.String(), "deadline": min(budget*4/5, deadline).String(), "metrics": metrics,
 	})
 	if err != nil {
 		return nil, err
@@ -161,6 +172,8 @@ func here(ctx context.Context, c *distro.Configuration, set component.TelemetryS
 	said := &words{}
 	lines := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", ConsoleSeparator: " ", LineEnding: "; ", EncodeDuration: zapcore.StringDurationEncoder})
 	set.Logger = zap.New(zapcore.NewCore(lines, zapcore.AddSync(said), zap.InfoLevel))
+	failures := sdkmetric.NewManualReader()
+	set.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(failures))
 	r, err := factory.CreateMetrics(ctx, receiver.Settings{ID: setup.ID, TelemetrySettings: set}, cfg, sink)
 	if err != nil {
 		return nil, err
@@ -169,18 +182,46 @@ func here(ctx context.Context, c *distro.Configuration, set component.TelemetryS
 		return nil, err
 	}
 	var last *check.GPUs
-	for i := 0; i < looks; i++ {
+	for more := looks; more > 0; more-- {
 		select {
 		case last = <-reports:
+			last.Looks = looks - more + 1
 		case <-ctx.Done():
-			i = looks // a call hangs
+			more = 0 // a call hangs
 		}
 	}
 	if last == nil {
 		return check.Unread(silent), nil
 	}
-	last.Said = said.String()
+	last.Said, last.All, last.Failures = said.String(), looks, failed(failures)
 	return last.Findings(), nil
+}
+
+// harmless are failures by which nothing is left unjudged: the rubric knows the first two, the
+// others are of a driver that is older than the call.
+var harmless = []string{"gpu_is_lost", "reset_required", "invalid_argument", "argument_version_mismatch", "deprecated"}
+
+// failed lists the functions of NVML that failed, and how. No rule reads GPM.
+func failed(reader sdkmetric.Reader) (functions []string) {
+	var rm metricdata.ResourceMetrics
+	_ = reader.Collect(context.Background(), &rm)
+	for _, sm := range rm.ScopeMetrics {
+		for _, m := range sm.Metrics {
+			counts, ok := m.Data.(metricdata.Sum[int64])
+			if !ok || m.Name != "otelcol_receiver_nvml_call_failures" {
+				continue
+			}
+			for i := range counts.DataPoints {
+				function, _ := counts.DataPoints[i].Attributes.Value("function")
+				code, _ := counts.DataPoints[i].Attributes.Value("return")
+				if !slices.Contains(harmless, code.AsString()) && !strings.HasPrefix(function.AsString(), "nvmlGpm") {
+					functions = append(functions, function.AsString()+" ("+code.AsString()+")")
+				}
+			}
+		}
+	}
+	slices.Sort(functions)
+	return functions
 }
 
 const metricFabricState = "hw.gpu.fabric.state"
