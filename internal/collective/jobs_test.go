@@ -128,7 +128,7 @@ func TestTheEndOfAJobIsNoStall(t *testing.T) {
 	}
 }
 
-// Whom another node names as the one that all wait for has to be silent itself.
+// A node that another names as the laggard has to be silent itself.
 func TestAClaimNeedsTheOthersSilence(t *testing.T) {
 	for _, tt := range []struct {
 		name, job string // of the liar's rank
@@ -138,7 +138,10 @@ func TestAClaimNeedsTheOthersSilence(t *testing.T) {
 		{"a job that moves", "17", nil, 0},
 		{"a job of its own", "made up", nil, 1},
 		{"a job that tells steps alone", "17", func(r *rig, of *Rank) error { return r.book.Steps(of, r.now) }, 0},
-		{"a node that tells steps alone", "made up", func(r *rig, of *Rank) error { return r.book.Steps(of, r.now) }, 1},
+		{"a node whose ranks have no name", "made up", func(r *rig, of *Rank) error {
+			of.Subject = nodesignal.Subject{}
+			return r.book.OwnTime(of, 0.5, r.now)
+		}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(1, 2))

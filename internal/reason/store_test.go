@@ -433,7 +433,7 @@ func TestClones(t *testing.T) {
 			push(0, 2, "GPU-a", "GPU-b", "MIG-a")
 			push(10*time.Second, tt.found, "GPU-c", "GPU-d")
 			assert.False(t, s.Cloned("c", "n"), "those of before may be gone")
-			push(20*time.Second, tt.found, "GPU-c", "GPU-d")
+			push(20*time.Second, tt.found, "GPU-c", "GPU-d", "MIG-c")
 			if !tt.swap {
 				push(20*time.Second, tt.found, "GPU-a", "GPU-b")
 			}

@@ -287,3 +287,24 @@ func TestTheCulpritStaysInTheEvent(t *testing.T) {
 		}},
 	})
 }
+
+// TestAClonedNodeIsContested whatever else is known of it, until the clone is gone. Ranks of one
+// node may tell different values: that alone is no clone.
+func TestAClonedNodeIsContested(t *testing.T) {
+	for state, after := range map[nodesignal.State]unjudged.Reason{nodesignal.StateIdle: unjudged.Idle, nodesignal.StateActive: unjudged.Judged} {
+		f := newFleet(t, nil)
+		why := map[int]unjudged.Reason{}
+		for k := range 50 {
+			f.observe(Observation{Cluster: "c", Node: "n", State: state, HasState: true, Contested: k < 6, Values: throughput(1)})
+			if k > 40 {
+				f.observe(Observation{Cluster: "c", Node: "n", Values: throughput(2)})
+			}
+			ranks := state == nodesignal.StateActive
+			f.e.TellRanks("c", "n", &RankWord{Judged: ranks, Slow: ranks})
+			row := f.tick().Nodes[0]
+			why[k] = row.Unjudged
+			assert.Equal(t, ranks && why[k] == unjudged.Judged, row.Straggler)
+		}
+		assert.Equal(t, []unjudged.Reason{unjudged.Contested, after, after}, []unjudged.Reason{why[5], why[40], why[49]})
+	}
+}

@@ -101,6 +101,11 @@ func TestNodeResource(t *testing.T) {
 	assert.Equal(t, "node-7", attributes["k8s.node.name"])
 	assert.Equal(t, "lab", attributes["k8s.cluster.name"])
 
+	cfg.NodeName = "n7"
+	attributes = nodeResource(cfg).Attributes().AsRaw()
+	assert.Equal(t, []any{"n7", "n7"}, []any{attributes["host.name"], attributes["k8s.node.name"]})
+
 	t.Setenv("K8S_NODE_NAME", "")
+	cfg.NodeName = ""
 	assert.NotContains(t, nodeResource(cfg).Attributes().AsRaw(), "k8s.node.name")
 }

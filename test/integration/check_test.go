@@ -63,7 +63,7 @@ func newGPUHost(t *testing.T, gateway string) *gpuHost {
 	h := &gpuHost{t: t, state: fakenvml.NewH100(gpus), stateFile: filepath.Join(t.TempDir(), "state"), memory: t.TempDir()}
 	h.config = fmt.Sprintf(`
 receivers:
-  nvml: {library_path: %q, resource_attributes: {host.name: {override_value: n0}}, sys_path: /nonexistent}
+  nvml: {library_path: %q, resource_attributes: {host.name: {override_value: n0}}, sys_path: /nonexistent, deadline: 60s}
   fleet_otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
 exporters: {otlp_grpc: {endpoint: %q}}
 extensions: {healthcheckv2: {http: {endpoint: %q}}, exposition: {http: {endpoint: %q}}}

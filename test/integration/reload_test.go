@@ -23,7 +23,7 @@ import (
 // reloadCommand is what a unit's ExecReload runs, in another directory than the
 // collector's.
 func (c *collector) reloadCommand(binary string) (said string, err error) {
-	cmd := exec.CommandContext(c.t.Context(), binary, "reload", "--pid", strconv.Itoa(c.PID()))
+	cmd := exec.CommandContext(c.t.Context(), binary, "reload", "--timeout", patience.String(), "--pid", strconv.Itoa(c.PID()))
 	cmd.Dir = c.t.TempDir()
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -113,11 +113,9 @@ func nvml(c *distro.Configuration) (distro.Setup, bool) {
 // Six reports are as many as a rule of the rubric takes that does not count minutes. The
 // first does not know the siblings of a GPU.
 const (
-	looks = 7
-	pause = 200 * time.Millisecond
-	// deadline is the agent's for a GPU, maxState more than it remembers of all.
-	deadline = 3 * time.Second
-	maxState = 16 << 20
+	looks    = 7
+	pause    = 200 * time.Millisecond
+	maxState = 16 << 20 // more than an agent remembers
 )
 
 // words is the log of a receiver.
@@ -151,6 +149,11 @@ func here(ctx context.Context, c *distro.Configuration, set component.TelemetryS
 		metrics[name] = map[string]any{"enabled": true}
 	}
 	factory := c.Factories.Receivers[setup.ID.Type()]
+	// The deadline is the agent's, 3 s by default.
+	deadline, err := time.ParseDuration(fmt.Sprint(setup.Settings["deadline"]))
+	if err != nil {
+		deadline = 3 * time.Second
+	}
 	cfg, err := setup.Config(factory, map[string]any{
 		"state_directory": directory, "acknowledge_file": "", "detail": "full", "initial_delay": "0s", "timeout": "0s",
 		"collection_interval": pause.String(), "deadline": min(budget*4/5, deadline).String(), "metrics": metrics,
@@ -197,8 +200,8 @@ func here(ctx context.Context, c *distro.Configuration, set component.TelemetryS
 	return last.Findings(), nil
 }
 
-// harmless are failures by which nothing is left unjudged: the rubric knows the first two, the
-// others are of a driver that is older than the call.
+// harmless are failures that leave nothing unjudged. The rubric knows the first two. The others
+// are of a driver that is older than the call.
 var harmless = []string{"gpu_is_lost", "reset_required", "invalid_argument", "argument_version_mismatch", "deprecated"}
 
 // failed lists the functions of NVML that failed, and how. No rule reads GPM.
