@@ -5,17 +5,13 @@ package fleetviewexporter
 import (
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.opentelemetry.io/collector/confmap/xconfmap"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 )
-
-func ts(t time.Time) pcommon.Timestamp { return pcommon.NewTimestampFromTime(t) }
 
 func TestConfig(t *testing.T) {
 	conf, err := confmaptest.LoadConf(filepath.Join("testdata", "config.yaml"))

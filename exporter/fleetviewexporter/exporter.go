@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/internal/episode/otlp"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -93,7 +94,7 @@ func (e *fleetExporter) pushLogs(_ context.Context, ld plog.Logs) error {
 		for _, sl := range rl.ScopeLogs().All() {
 			for _, lr := range sl.LogRecords().All() {
 				if lr.EventName() == gpusemconv.EventStraggler {
-					e.state.PutEpisode(readEpisode(lr, &id, now))
+					e.state.PutEpisode(otlp.Decode(lr, id.Cluster, id.Node, now))
 				}
 			}
 		}

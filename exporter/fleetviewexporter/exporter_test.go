@@ -5,10 +5,8 @@ package fleetviewexporter
 import (
 	"context"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,6 +20,8 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/episode/otlp"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -150,8 +150,8 @@ func TestDifferences(t *testing.T) {
 	g := &v.GPUs[1]
 	assert.Equal(t, fleetstate.Degraded, g.Health)
 	assert.Equal(t, fleetstate.Degraded, v.Health)
-	assert.Equal(t, []fleetstate.Reason{{Reason: "ecc", Action: "reset_gpu"}}, g.Reasons)
-	assert.Equal(t, []string{"hw_thermal"}, g.Throttles)
+	assert.Equal(t, []fleetstate.HealthReason{{Reason: "ecc", Action: "reset_gpu"}}, g.Reasons())
+	assert.Equal(t, []string{"hw_thermal"}, g.Throttles())
 	assert.Equal(t, []fleetstate.Xid{{Code: 63, Class: "memory", Count: 2}}, g.Xids)
 	assert.Equal(t, "lost", g.UpReason)
 	assert.InDelta(t, 0, *g.Get(reading.Up), 0)
@@ -167,10 +167,11 @@ func TestDifferences(t *testing.T) {
 		point(gpusemconv.MetricTemperature, nil, gpusemconv.AttrHWID, "GPU-unknown", gpusemconv.AttrSensorLocation, "gpu"))
 	v = e.view(t, "bench", "n1")
 	require.Len(t, v.GPUs, 8, "an end makes no GPU")
+	assert.Equal(t, []bool{false, false, false}, []bool{v.GPUs[1].Spells[0].Holds(), v.GPUs[1].Spells[1].Holds(), !v.GPUs[1].Spells[2].Holds()}, "what held, and that it is lost")
 	g = &v.GPUs[1]
 	assert.Equal(t, fleetstate.Healthy, g.Health)
-	assert.Empty(t, g.Reasons)
-	assert.Empty(t, g.Throttles)
+	assert.Empty(t, g.Reasons())
+	assert.Empty(t, g.Throttles())
 	assert.Empty(t, g.Xids)
 }
 
@@ -314,74 +315,37 @@ func TestSignsOfLife(t *testing.T) {
 	assert.Equal(t, gpusemconv.StateMissing, e.view(t, "c", "n").State, "a heartbeat without a time that can be is no sign of life")
 }
 
+// TestEpisodes: a record makes an episode of the resource's node, and another ends it.
 func TestEpisodes(t *testing.T) {
 	e := newTestExporter(t)
-	record := func(phase string, at time.Time) plog.Logs {
+	record := func(ep episode.Episode) plog.Logs {
 		ld := plog.NewLogs()
 		rl := ld.ResourceLogs().AppendEmpty()
 		rl.Resource().Attributes().PutStr(gpusemconv.AttrHostName, "n1")
 		rl.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, "c")
 		records := rl.ScopeLogs().AppendEmpty().LogRecords()
 		records.AppendEmpty().SetEventName(gpusemconv.EventXid)
-		lr := records.AppendEmpty()
-		lr.SetEventName(gpusemconv.EventStraggler)
-		lr.SetTimestamp(ts(at))
-		lr.Body().SetStr("n1 is 20 % slower than its peers")
-		require.NoError(t, lr.Attributes().FromRaw(map[string]any{
-			gpusemconv.AttrEpisodeID: "e1", gpusemconv.AttrEpisodePhase: phase, gpusemconv.AttrEpisodeSubject: "node", gpusemconv.AttrEpisodeSince: start.Format(time.RFC3339Nano),
-			gpusemconv.AttrEpisodeSeverity: "major", gpusemconv.AttrEpisodeGap: 0.2, gpusemconv.AttrEpisodeRank: int64(1), gpusemconv.AttrEpisodeConfidence: "not a number",
-			gpusemconv.AttrPeerGroup: "g", gpusemconv.AttrSignal: "throughput", gpusemconv.AttrEpisodeReason: "thermal",
-		}))
-		if phase != phaseEnd {
-			lr.Attributes().PutStr(gpusemconv.AttrHWID, "mlx5_0") // of the reason
-			lr.Attributes().PutStr(gpusemconv.AttrJobRankGPU, "GPU-3")
-			lr.Attributes().PutInt(gpusemconv.AttrJobRank, 11)
-			lr.Attributes().PutInt(gpusemconv.AttrJobLocalRank, 3)
-			list := lr.Attributes().PutEmptySlice(gpusemconv.AttrEpisodeEvidence)
-			list.AppendEmpty().SetStr("fact=hot value=91 peers=60 unit=Cel gpu=GPU-1")
-			list.AppendEmpty().SetStr("not an evidence")
-			list.AppendEmpty().SetStr("fact=cold value=NaN")
-			lr.Attributes().PutEmptySlice(gpusemconv.AttrEpisodeNodes).AppendEmpty().SetStr("n1")
-		}
+		otlp.Encode(&ep, records.AppendEmpty(), ep.Updated)
 		return ld
 	}
-	require.NoError(t, e.pushLogs(t.Context(), record("onset", start)))
+	ep := episode.Episode{
+		ID: "e1", Phase: episode.PhaseOnset, Subject: episode.SubjectNode, Since: start, Updated: start, Reason: "thermal",
+		Evidence: []episode.Evidence{{Fact: "hot"}},
+	}
+	require.NoError(t, e.pushLogs(t.Context(), record(ep)))
 	list := e.state.Episodes(&fleetstate.EpisodeFilter{})
 	require.Len(t, list, 1, "other events are no episodes")
-	ep := list[0]
-	assert.True(t, ep.Open())
-	assert.Equal(t, []string{"e1", "node", "c", "g", "n1", "throughput", "major", "thermal"},
-		[]string{ep.ID, ep.Subject, ep.Cluster, ep.Group, ep.Node, ep.Signal, ep.Severity, ep.Reason})
-	assert.InDelta(t, 0.2, *ep.Gap, 0)
-	assert.Nil(t, ep.Confidence)
-	assert.Equal(t, int64(1), *ep.Rank)
-	assert.True(t, ep.Since.Equal(start))
-	value, peers := 91.0, 60.0
-	assert.Equal(t, []fleetstate.Evidence{{Fact: "hot", GPU: "GPU-1", Unit: "Cel", Value: &value, Peers: &peers}, {Fact: "cold"}}, ep.Evidence)
-	culprit := nodesignal.Subject{GPU: "GPU-3", Rank: nodesignal.OrdinalOf(11), LocalRank: nodesignal.OrdinalOf(3)}
-	assert.Equal(t, culprit, ep.Culprit)
-	assert.Equal(t, "mlx5_0", ep.GPU)
+	assert.Equal(t, []string{"c", "n1"}, []string{list[0].Cluster, list[0].Node})
+	assert.True(t, list[0].Open())
 
 	e.now = func() time.Time { return start.Add(time.Minute) }
-	require.NoError(t, e.pushLogs(t.Context(), record(phaseEnd, e.now())))
+	ep.Evidence = nil
+	ep.End(e.now(), episode.CauseRecovered)
+	require.NoError(t, e.pushLogs(t.Context(), record(ep)))
 	list = e.state.Episodes(&fleetstate.EpisodeFilter{})
 	require.Len(t, list, 1)
 	assert.True(t, list[0].Ended.Equal(start.Add(time.Minute)))
-	assert.Len(t, list[0].Evidence, 2, "what it was is known from its onset")
-	assert.Equal(t, culprit, list[0].Culprit)
-}
-
-// TestEpisodeOfACommunicator: its job and name are told, and not since when.
-func TestEpisodeOfACommunicator(t *testing.T) {
-	lr := plog.NewLogRecord()
-	lr.SetTimestamp(ts(start))
-	lr.Attributes().PutStr(gpusemconv.AttrEpisodeSubject, fleetstate.SubjectLink)
-	lr.Attributes().PutStr(gpusemconv.AttrJobID, "train")
-	lr.Attributes().PutStr(gpusemconv.AttrCommunicatorName, "dp (0x1)")
-	ep := readEpisode(lr, &sender{}, start)
-	assert.Equal(t, []any{"train", "dp (0x1)", start, true}, []any{ep.Job, ep.Communicator, ep.Since.UTC(), ep.SinceBefore})
-	lr.Attributes().PutStr(gpusemconv.AttrEpisodeSince, start.Format(time.RFC3339))
-	assert.False(t, readEpisode(lr, &sender{}, start).SinceBefore)
+	assert.Len(t, list[0].Evidence, 1, "what it was is known from its onset")
 }
 
 func TestWhoHoldsAGPU(t *testing.T) {
@@ -399,33 +363,6 @@ func TestWhoHoldsAGPU(t *testing.T) {
 	assert.Equal(t, []reading.Holder{pod}, holders())
 	holds("m", nil, gpusemconv.AttrPodName, "p")
 	assert.Empty(t, e.view(t, "c", "m").GPUs, "an end makes no GPU")
-
-	lr := plog.NewLogRecord()
-	list := lr.Attributes().PutEmptySlice(gpusemconv.AttrEpisodeAllocations)
-	for _, text := range []string{"job=12", "namespace=ns pod=p", "rubbish"} {
-		list.AppendEmpty().SetStr(text)
-	}
-	assert.Equal(t, []reading.Holder{{Job: "12"}, {Pod: "p", Namespace: "ns"}}, readEpisode(lr, &sender{}, start).Holders)
-}
-
-// A record of tomorrow is one of now: an episode from the future would never expire.
-func TestNoEpisodeIsOfTheFuture(t *testing.T) {
-	now := start
-	for name, over := range map[string]bool{"open": false, "over": true} {
-		t.Run(name, func(t *testing.T) {
-			lr := plog.NewLogRecord()
-			lr.SetTimestamp(ts(now.AddDate(1, 0, 0)))
-			lr.Attributes().PutStr(gpusemconv.AttrEpisodeSince, now.AddDate(2, 0, 0).Format(time.RFC3339Nano))
-			if over {
-				lr.Attributes().PutStr(gpusemconv.AttrEpisodePhase, phaseEnd)
-			}
-			ep := readEpisode(lr, &sender{}, now)
-			assert.Equal(t, []time.Time{now, now}, []time.Time{ep.Since, ep.Updated})
-			if over {
-				assert.Equal(t, now, ep.Ended)
-			}
-		})
-	}
 }
 
 type recorder struct {
@@ -510,17 +447,18 @@ func TestOtherHardwareIsNoGPU(t *testing.T) {
 	assert.Equal(t, map[string]bool{"GPU-0": true, "": true}, gpus, "in the history a power supply is told by its attributes")
 }
 
-// TestAnEpisodeKeepsNoMoreThanItTells: a short fact of a long text keeps the fact alone.
-func TestAnEpisodeKeepsNoMoreThanItTells(t *testing.T) {
-	lr := plog.NewLogRecord()
-	text := "fact=hot gpu=GPU-1 unit=Cel " + strings.Repeat("x", 900)
-	lr.Attributes().PutEmptySlice(gpusemconv.AttrEpisodeEvidence).AppendEmpty().SetStr(text)
-	ep := readEpisode(lr, &sender{}, start)
-	require.Len(t, ep.Evidence, 1)
-	first := uintptr(unsafe.Pointer(unsafe.StringData(text)))
-	for _, part := range []string{ep.Evidence[0].Fact, ep.Evidence[0].GPU, ep.Evidence[0].Unit} {
-		require.NotEmpty(t, part)
-		at := uintptr(unsafe.Pointer(unsafe.StringData(part)))
-		assert.False(t, first <= at && at < first+uintptr(len(text)), part)
-	}
+// The job of a node ends when its reports have not named it for a minute. A gateway's verdict
+// on the job that the node had is no report.
+func TestAJobThatEnded(t *testing.T) {
+	e := newTestExporter(t)
+	job := func() string { return e.view(t, "c", "n").JobID }
+	report := func() *reportBuilder { return newReport("c", "n").point(gpusemconv.MetricNodeHealthScore, 0.7) }
+	e.push(t, report().attr(gpusemconv.AttrJobID, "12"))
+	e.now = func() time.Time { return start.Add(time.Minute) }
+	e.push(t, report())
+	assert.Equal(t, "12", job(), "another report of the node names it")
+	e.now = func() time.Time { return start.Add(61 * time.Second) }
+	e.push(t, newReport("c", "n").attr(gpusemconv.AttrJobID, "12").point(gpusemconv.MetricNodeStraggler, 0, gpusemconv.AttrPeerGroup, "12"))
+	e.push(t, report())
+	assert.Empty(t, job())
 }

@@ -3,6 +3,7 @@
 package fleetviewexporter
 
 import (
+	"hash/maphash"
 	"math"
 	"strconv"
 	"time"
@@ -69,6 +70,14 @@ func gpuState(set func(u *fleetstate.Update, i int, name string, on bool)) field
 
 var throttle = gpuState((*fleetstate.Update).SetThrottle)
 
+func throttleTime(reason string) fieldReader {
+	return func(u *fleetstate.Update, p *metricreading.Point) {
+		if i := gpu(u, p); i >= 0 {
+			u.SetThrottleTime(i, reason, p.Value)
+		}
+	}
+}
+
 // fieldReaders are the fields of the catalogue that the views show: numbers, and
 // those that are read in a way of their own.
 var fieldReaders = func() (list [reading.NumFields]fieldReader) {
@@ -77,6 +86,12 @@ var fieldReaders = func() (list [reading.NumFields]fieldReader) {
 	}
 	for _, f := range fleetstate.GPUNumbers {
 		list[f] = gpuNumber(f)
+	}
+	for _, f := range [...]reading.Field{
+		reading.NodeStraggler, reading.NodeSuspicion, reading.NodeUnjudged, reading.NodeUnjudgedUntil,
+		reading.RankShare, reading.RankShareMedian, reading.RankRate, reading.RankRateMedian,
+	} {
+		list[f] = verdict(f)
 	}
 	for f, read := range ownReaders {
 		list[f] = read
@@ -95,13 +110,8 @@ var ownReaders = map[reading.Field]fieldReader{
 			u.SetCulprit(of, on(p))
 		}
 	},
-	reading.NodeState:     func(u *fleetstate.Update, p *metricreading.Point) { u.SetState(p.Texts[0], on(p)) },
-	reading.AgentMode:     func(u *fleetstate.Update, p *metricreading.Point) { u.SetMode(p.Texts[0], on(p)) },
-	reading.NodeStraggler: verdict(reading.NodeStraggler),
-	reading.NodeSuspicion: verdict(reading.NodeSuspicion),
-
-	reading.NodeUnjudged:      verdict(reading.NodeUnjudged),
-	reading.NodeUnjudgedUntil: verdict(reading.NodeUnjudgedUntil),
+	reading.NodeState: func(u *fleetstate.Update, p *metricreading.Point) { u.SetState(p.Texts[0], on(p)) },
+	reading.AgentMode: func(u *fleetstate.Update, p *metricreading.Point) { u.SetMode(p.Texts[0], on(p)) },
 
 	reading.NodeRank: nil, // it is said of a cluster, see rank
 
@@ -114,7 +124,7 @@ var ownReaders = map[reading.Field]fieldReader{
 	}),
 	reading.HealthReason: func(u *fleetstate.Update, p *metricreading.Point) {
 		if i := gpu(u, p); i >= 0 {
-			u.SetReason(i, fleetstate.Reason{Reason: p.Texts[0], Action: attribute(p, gpusemconv.AttrAction)}, on(p))
+			u.SetReason(i, fleetstate.HealthReason{Reason: p.Texts[0], Action: attribute(p, gpusemconv.AttrAction)}, on(p))
 		}
 	},
 	reading.Allocation: func(u *fleetstate.Update, p *metricreading.Point) {
@@ -125,8 +135,17 @@ var ownReaders = map[reading.Field]fieldReader{
 	reading.RecoveryAction: gpuState((*fleetstate.Update).SetAction),
 	reading.PowerBrake:     throttle, reading.HWThermal: throttle, reading.SWThermal: throttle,
 	reading.HWSlowdown: throttle, reading.PowerCap: throttle, reading.OtherThrottle: throttle,
+	reading.PowerBrakeTime: throttleTime("power_brake"), reading.HWThermalTime: throttleTime("hw_thermal"), reading.SWThermalTime: throttleTime("sw_thermal"),
 	reading.Xid: readXid,
+
+	reading.NetworkBandwidth: func(u *fleetstate.Update, p *metricreading.Point) { u.SetBandwidth(p.ID, p.Value) },
+	reading.NetworkErrors: func(u *fleetstate.Update, p *metricreading.Point) {
+		kind := [2]string{p.Texts[0], attribute(p, gpusemconv.AttrNetworkIODirection)}
+		u.SetErrors(p.ID, maphash.Comparable(seed, kind)|1, p.Value)
+	},
 }
+
+var seed = maphash.MakeSeed()
 
 // Attributes of hw.gpu.info that only the views read.
 const (
@@ -202,7 +221,6 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, facts fleet
 	s.hasGPU = func(uuid string) bool { return ok && u.KnownGPU(uuid) >= 0 }
 	var take func(*metricreading.Point)
 	if ok {
-		u.SetFacts(facts)
 		take = func(p *metricreading.Point) {
 			if p.Field == reading.Heartbeat {
 				if at := time.UnixMilli(int64(p.Value * 1000)); p.Value > 0 && at.After(seen) {
@@ -236,6 +254,9 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, facts fleet
 	clear(s.vague)
 	if !ok {
 		return
+	}
+	if alive || !seen.IsZero() { // a verdict may be of a job that is over
+		u.SetFacts(facts)
 	}
 	// A heartbeat says when; without one, what the node itself says is one.
 	if seen.IsZero() && alive {

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
 
-	"github.com/gpu-collector/gpu-collector/internal/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
@@ -23,27 +23,9 @@ type Config struct {
 	HTTP confighttp.ServerConfig `mapstructure:"http"`
 	// AllowedHosts are the names under which people reach a server without `auth`.
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
-	// MaxNodes, MaxGPUsPerNode, MaxGroups and MaxEpisodes bound what is kept;
-	// MaxEpisodes counts the open ones and those that are over each by themselves.
-	MaxNodes       int `mapstructure:"max_nodes"`
-	MaxGPUsPerNode int `mapstructure:"max_gpus_per_node"`
-	MaxGroups      int `mapstructure:"max_groups"`
-	MaxEpisodes    int `mapstructure:"max_episodes"`
-	// MaxBytes bounds the memory of all of them. 0 is a part of the process' memory, see
-	// memorybudget.
-	MaxBytes int64 `mapstructure:"max_bytes"`
-	// ClusterShare is the part of the nodes, groups and series of the history that
-	// the other clusters leave which one may hold.
-	ClusterShare float64 `mapstructure:"cluster_share"`
-	// MissingAfter is the silence after which a node counts as missing,
-	// NodeExpiry the one after which it is forgotten. GPUExpiry is that of a GPU
-	// whose node goes on reporting.
-	MissingAfter time.Duration `mapstructure:"missing_after"`
-	NodeExpiry   time.Duration `mapstructure:"node_expiry"`
-	GPUExpiry    time.Duration `mapstructure:"gpu_expiry"`
-	// EpisodeDoubt is for how long the views contradict an open episode before
-	// it counts as over.
-	EpisodeDoubt time.Duration `mapstructure:"episode_doubt"`
+	// Config bounds what is kept. Of its MaxBytes, 0 is a part of the process' memory, see
+	// memorybudget; groups and episodes count too.
+	fleetstate.Config `mapstructure:",squash"`
 	// Stream is the live stream.
 	Stream StreamConfig `mapstructure:"stream"`
 	// History is where the past is kept.
@@ -56,15 +38,10 @@ type Config struct {
 type StreamConfig struct {
 	// MaxClients is how many may watch at a time.
 	MaxClients int `mapstructure:"max_clients"`
-	// ReaderShare is the part of the streams that the others leave which one reader
-	// may have: by name where there is an authenticator that tells it, or by address.
-	ReaderShare float64 `mapstructure:"reader_share"`
 	// Interval is the time between two events with changes.
 	Interval time.Duration `mapstructure:"interval"`
-	// WriteTimeout is how long a client may take for one event before it is cut off.
-	WriteTimeout time.Duration `mapstructure:"write_timeout"`
-	// NodesPerEvent bounds an event, and with it the memory that a client costs.
-	NodesPerEvent int `mapstructure:"nodes_per_event"`
+	// StreamOptions bound what one client may have.
+	fleetapi.StreamOptions `mapstructure:",squash"`
 
 	_ struct{}
 }
@@ -74,32 +51,27 @@ func createDefaultConfig() component.Config {
 	server.NetAddr.Endpoint = "127.0.0.1:8086"
 	server.IdleTimeout = serverguard.IdleTimeout
 	state := fleetstate.DefaultConfig()
+	state.MaxBytes = 0
 	return &Config{
-		HTTP:     server,
-		MaxNodes: state.MaxNodes, MaxGPUsPerNode: state.MaxGPUsPerNode, MaxGroups: state.MaxGroups, MaxEpisodes: state.MaxEpisodes,
-		MissingAfter: state.MissingAfter, NodeExpiry: state.NodeExpiry, GPUExpiry: state.GPUExpiry,
-		EpisodeDoubt: state.EpisodeDoubt, ClusterShare: state.ClusterShare,
-		Stream:  StreamConfig{MaxClients: 1000, ReaderShare: fairshare.Half, Interval: time.Second, WriteTimeout: 10 * time.Second, NodesPerEvent: 250},
+		HTTP: server, Config: state,
+		Stream:  StreamConfig{MaxClients: 1000, Interval: time.Second, StreamOptions: fleetapi.StreamOptions{}.WithDefaults()},
 		History: defaultHistory(),
 	}
 }
 
 func (c *Config) state() fleetstate.Config {
+	s := c.Config
 	bytes := c.viewBytes()
 	// Up to an eighth each is for open episodes, others, and groups. Episodes are counted
 	// in KiB.
-	episodes, groups := min(c.MaxEpisodes, int(bytes/8>>10)), min(c.MaxGroups, int(bytes/8/fleetstate.GroupBytes))
-	return fleetstate.Config{
-		MaxNodes: c.MaxNodes, MaxGPUsPerNode: c.MaxGPUsPerNode, MaxGroups: groups, MaxEpisodes: episodes,
-		MaxBytes:     int(bytes) - 2*max(episodes, 0)<<10 - max(groups, 0)*fleetstate.GroupBytes,
-		MissingAfter: c.MissingAfter, NodeExpiry: c.NodeExpiry, GPUExpiry: c.GPUExpiry,
-		EpisodeDoubt: c.EpisodeDoubt, ClusterShare: c.ClusterShare,
-	}
+	s.MaxEpisodes, s.MaxGroups = min(s.MaxEpisodes, int(bytes/8>>10)), min(s.MaxGroups, int(bytes/8/fleetstate.GroupBytes))
+	s.MaxBytes = bytes - int64(2*max(s.MaxEpisodes, 0)<<10+max(s.MaxGroups, 0)*fleetstate.GroupBytes)
+	return s
 }
 
 // The parts of the process' memory.
 const (
-	viewPercent    = 9
+	viewPercent    = 12
 	historyPercent = 8
 )
 
@@ -126,7 +98,7 @@ const minInterval = 100 * time.Millisecond
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
 	state := c.state()
-	errs := []error{state.Validate(), c.History.validate()}
+	errs := []error{state.Check(), c.History.validate()}
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
 		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, viewPercent))
 	}

@@ -96,7 +96,7 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 	}
 	e.api = fleetapi.New(fleetapi.Options{
 		Store: e.state, Feed: e.feed, History: e.history, Version: e.set.BuildInfo.Version, Pages: web.Handler(), Auth: auth,
-		Stream: fleetapi.StreamOptions{WriteTimeout: e.cfg.Stream.WriteTimeout, NodesPerEvent: e.cfg.Stream.NodesPerEvent, ReaderShare: e.cfg.Stream.ReaderShare},
+		Stream: e.cfg.Stream.StreamOptions,
 		Reader: reader,
 	})
 	handler := http.Handler(e.api)

@@ -139,7 +139,8 @@ func TestConfig(t *testing.T) {
 	want.MaxNodes, want.MaxGPUsPerNode, want.MaxGroups, want.MaxEpisodes, want.MaxBytes = 10, 8, 3, 4, 2_000_000
 	want.ClusterShare = 0.8
 	want.MissingAfter, want.NodeExpiry, want.GPUExpiry = 30*time.Second, time.Hour, 5*time.Minute
-	want.Stream = StreamConfig{MaxClients: 7, ReaderShare: 0.3, Interval: 2 * time.Second, WriteTimeout: 3 * time.Second, NodesPerEvent: 10}
+	want.Stream.MaxClients, want.Stream.ReaderShare, want.Stream.Interval = 7, 0.3, 2*time.Second
+	want.Stream.WriteTimeout, want.Stream.NodesPerEvent = 3*time.Second, 10
 	want.History.Storage = "prometheus"
 	want.History.SQLite = SQLiteConfig{
 		Path: "/data/history.db", Retention: 24 * time.Hour, MaxSizeMiB: 100, MaxSeries: 1000,

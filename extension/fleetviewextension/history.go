@@ -20,10 +20,10 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.uber.org/zap"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory/promql"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory/sqlite"
-	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 )
 
@@ -206,7 +206,7 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 		}
 	})
 	e.past = h
-	e.state.KeepEpisodes(func(ep *fleetstate.Episode) {
+	e.state.KeepEpisodes(func(ep *episode.Episode) {
 		record, err := json.Marshal(ep)
 		if err != nil {
 			e.set.Logger.Warn("An episode cannot be written.", zap.String("id", ep.ID), zap.Error(err))
@@ -219,7 +219,7 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 
 // historyID is the episode's name in the history, where clusters may share IDs
 // too. A file of before has bare IDs: the views take the later of both records.
-func historyID(ep *fleetstate.Episode) string { return strconv.Quote(ep.Cluster) + " " + ep.ID }
+func historyID(ep *episode.Episode) string { return strconv.Quote(ep.Cluster) + " " + ep.ID }
 
 // startHistory begins to write, and reads back the episodes. That neither works
 // is no reason not to start: the API says so.
@@ -246,9 +246,9 @@ func (e *fleetViewExtension) startHistory(ctx context.Context, host component.Ho
 	if err != nil {
 		e.set.Logger.Error("The history cannot be read; the episodes of before the start are not shown.", zap.Error(err))
 	}
-	episodes := make([]*fleetstate.Episode, 0, len(list))
+	episodes := make([]*episode.Episode, 0, len(list))
 	for _, r := range list {
-		ep := &fleetstate.Episode{}
+		ep := &episode.Episode{}
 		if err := json.Unmarshal(r.Record, ep); err != nil {
 			e.set.Logger.Warn("An episode in the history cannot be read.", zap.String("id", r.ID), zap.Error(err))
 			continue

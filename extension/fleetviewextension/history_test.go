@@ -17,9 +17,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
-	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
@@ -48,8 +48,8 @@ func TestPastOutlivesTheProcess(t *testing.T) {
 		http.DefaultClient.CloseIdleConnections()
 		require.NoError(t, e.Shutdown(t.Context()))
 	}
-	episode := func(id string, since, ended time.Time) *fleetstate.Episode {
-		ep := &fleetstate.Episode{ID: id, Subject: "node", Cluster: "c", Node: "n", Since: since, Updated: since, Ended: ended, Reason: "thermal " + id}
+	episode := func(id string, since, ended time.Time) *episode.Episode {
+		ep := &episode.Episode{ID: id, Subject: "node", Cluster: "c", Node: "n", Since: since, Updated: since, Ended: ended, Reason: "thermal " + id}
 		if !ended.IsZero() {
 			ep.Updated = ended
 		}
@@ -97,7 +97,7 @@ func TestPastOutlivesTheProcess(t *testing.T) {
 		for _, ep := range page.Episodes {
 			assert.Equal(t, "thermal "+ep.ID, ep.Reason)
 			if ep.ID == "b" {
-				assert.Equal(t, now.Add(21*time.Minute), *ep.Ended)
+				assert.Equal(t, now.Add(21*time.Minute), ep.Ended)
 			}
 		}
 	})

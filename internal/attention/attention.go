@@ -9,8 +9,11 @@ import (
 	"cmp"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/episode/words"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
@@ -31,56 +34,52 @@ const (
 	GroupFault Kind = "group_fault"
 )
 
-// The severities, as episodes have them. Worse is greater.
-const (
-	minor = iota
-	major
-	critical
-)
+// Device is a GPU that an item is about.
+type Device struct {
+	UUID  string `json:"uuid"`
+	Index *int   `json:"index,omitempty"` // NVML's, nil where it is unknown
+}
 
-var severities = [...]string{"minor", "major", "critical"}
-
-// GPU is one that an item is about.
-type GPU struct {
-	UUID  string
-	Index int // NVML's, -1 when unknown
+func (d Device) index() int {
+	if d.Index == nil {
+		return -1
+	}
+	return *d.Index
 }
 
 // Item is one thing that needs attention.
 type Item struct {
-	// ID stays the same while the trouble lasts.
-	ID       string
-	Kind     Kind
-	Severity string // minor, major or critical
-	Cluster  string
-	Group    string
+	ID       string           `json:"id" doc:"Stays the same while the trouble lasts"`
+	Kind     Kind             `json:"kind" enum:"straggler,lost_gpu,sick_gpu,missing_node,group_fault" doc:"group_fault: many nodes, a communicator or a job"`
+	Severity episode.Severity `json:"severity" enum:"minor,major,critical"`
+	Cluster  string           `json:"cluster"`
+	Group    string           `json:"group,omitempty"`
 	// Node is empty for an item of many nodes. Nodes are those, at most MaxNodes, and
 	// NodeCount counts all.
-	Node      string
-	Nodes     []string
-	NodeCount int64
-	// Part names what of the node is meant, such as `rank 3 (GPU 5)`; empty for all of it.
-	Part string
-	GPUs []GPU
-	// A sentence says what is wrong, one why, and one what to do next. Why may be empty.
-	// Reason and Action are the names of the last two for programs.
-	What, Why, Next, Reason, Action string
-	// Since is zero where it is unknown. SinceBefore says that it began at that time or
-	// earlier.
-	Since       time.Time
-	SinceBefore bool
-	// CostPerHour is in GPU-hours per hour, nil where nobody can say. AtMost says that it
-	// is a bound: a silent node may still work.
-	CostPerHour *float64
-	AtMost      bool
-	// Confidence is the verdict's, in [0,1]; nil of a reading, which needs none.
-	Confidence *float64
-	// Updated is when a verdict's figures were taken, zero where they are of now.
-	Updated time.Time
-	// Episode is the ID of the open episode, empty for none.
-	Episode string
+	Node      string   `json:"node,omitempty" doc:"Absent for an item of many nodes"`
+	Nodes     []string `json:"nodes,omitempty" doc:"Of an item of many nodes, at most 100"`
+	NodeCount int64    `json:"node_count,omitempty"`
+	Part      string   `json:"part,omitempty" doc:"The part of the node that is meant, such as rank 3 (GPU 5); absent: the whole node"`
+	GPUs      []Device `json:"gpus,omitempty"`
+	// Reason and Action are Why and Next for programs.
+	What   string `json:"what" doc:"What is wrong, a sentence"`
+	Why    string `json:"why,omitempty" doc:"Why, a sentence; absent where what says all"`
+	Next   string `json:"next" doc:"What to do, a sentence"`
+	Reason string `json:"reason,omitempty" doc:"The same for programs"`
+	Action string `json:"action,omitempty" doc:"The same for programs"`
 
-	severity int
+	Since       time.Time `json:"since,omitzero" doc:"Absent while unknown"`
+	SinceBefore bool      `json:"since_before,omitempty" doc:"It began at that time or earlier"`
+	Duration    float64   `json:"duration_seconds,omitempty"`
+	// CostPerHour is in GPU-hours per hour, nil where nobody can say.
+	CostPerHour *float64  `json:"gpu_hours_lost_per_hour,omitempty"`
+	AtMost      bool      `json:"gpu_hours_lost_at_most,omitempty" doc:"gpu_hours_lost_per_hour is a bound: a silent node may still work"`
+	Updated     time.Time `json:"updated,omitzero" doc:"When a verdict's figures were taken; absent where they are of now"`
+	Confidence  *float64  `json:"confidence,omitempty" doc:"Of a verdict, 0 to 1; absent of what was read"`
+	Episode     string    `json:"episode_id,omitempty" doc:"The open episode, where there is one"`
+
+	// Straggler says that the item is of a slow node too, whatever its kind: the GPU is the cause.
+	Straggler bool `json:"straggler,omitempty" doc:"The node is slow for it"`
 }
 
 // Bounds of an item.
@@ -100,14 +99,20 @@ type Filter struct {
 	Kinds []Kind
 }
 
+// Counts count troubles of the selected clusters and groups.
+type Counts struct {
+	Nodes       int `json:"nodes" doc:"Nodes that were looked at"`
+	Stragglers  int `json:"stragglers"`
+	LostGPUs    int `json:"lost_gpus"`
+	SickGPUs    int `json:"sick_gpus"`
+	Missing     int `json:"missing_nodes"`
+	GroupFaults int `json:"group_faults" doc:"Open faults of groups, communicators and jobs"`
+}
+
 // List is what needs attention, the worst first.
 type List struct {
-	Items []Item
-	// Counts are of stragglers, of GPUs that are lost or sick, of missing nodes, and of
-	// faults of groups, in the selected clusters and groups.
-	Counts map[Kind]int
-	// Nodes is how many nodes were looked at.
-	Nodes int
+	Items  []Item
+	Counts Counts
 	// Waiting says what is not judged yet, and why, a sentence each.
 	Waiting []string
 }
@@ -116,8 +121,8 @@ type List struct {
 // the many that are slow with it.
 func Of(s *fleetstate.Store, f *Filter, now time.Time) *List {
 	c := collector{
-		store: s, list: &List{Counts: map[Kind]int{}},
-		slow: map[fleetstate.Key]fleetstate.View{}, missing: map[fleetstate.Key]fleetstate.View{},
+		store: s, list: &List{},
+		hardware: map[fleetstate.Key][]int{}, slow: map[fleetstate.Key]fleetstate.View{}, missing: map[fleetstate.Key]fleetstate.View{},
 		unjudged: map[fleetstate.GroupKey]*[unjudged.Count]int{},
 	}
 	c.views(f, now)
@@ -125,10 +130,15 @@ func Of(s *fleetstate.Store, f *Filter, now time.Time) *List {
 	c.silent()
 	c.wait()
 	items := slices.DeleteFunc(c.list.Items, func(i Item) bool {
-		return len(f.Kinds) > 0 && !slices.Contains(f.Kinds, i.Kind) || len(f.Nodes) > 0 && !i.names(f.Nodes)
+		asked := len(f.Kinds) == 0 || slices.Contains(f.Kinds, i.Kind) || i.Straggler && slices.Contains(f.Kinds, Straggler)
+		return !asked || len(f.Nodes) > 0 && !i.names(f.Nodes)
 	})
 	for i := range items {
-		items[i].Nodes = items[i].Nodes[:min(len(items[i].Nodes), MaxNodes)]
+		item := &items[i]
+		item.Nodes = item.Nodes[:min(len(item.Nodes), MaxNodes)]
+		if item.Since, item.Updated = item.Since.UTC(), item.Updated.UTC(); !item.Since.IsZero() {
+			item.Duration = max(0, now.Sub(item.Since).Seconds())
+		}
 	}
 	slices.SortFunc(items, worse)
 	c.list.Items = items
@@ -142,7 +152,7 @@ func (i *Item) names(nodes []string) bool {
 // worse orders by severity, then by cost, then by age.
 func worse(a, b Item) int {
 	return cmp.Or(
-		cmp.Compare(b.severity, a.severity), cmp.Compare(of(b.CostPerHour), of(a.CostPerHour)), older(a.Since, b.Since),
+		cmp.Compare(b.Severity, a.Severity), cmp.Compare(of(b.CostPerHour), of(a.CostPerHour)), older(a.Since, b.Since),
 		cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID),
 	)
 }
@@ -168,21 +178,22 @@ type collector struct {
 	list  *List
 	// slow and missing are the nodes that no item tells of yet.
 	slow, missing map[fleetstate.Key]fleetstate.View
-	silences      []*fleetstate.Episode // open, of missing nodes
+	hardware      map[fleetstate.Key][]int // the items of a node's lost and sick GPUs
+	silences      []*episode.Episode       // open, of missing nodes
 	unjudged      map[fleetstate.GroupKey]*[unjudged.Count]int
 }
 
-func (c *collector) add(severity int, i *Item) {
-	i.severity, i.Severity = severity, severities[severity]
+func (c *collector) add(severity episode.Severity, i *Item) {
+	i.Severity = severity
 	c.list.Items = append(c.list.Items, *i)
 }
 
 // views looks at each node's view.
 func (c *collector) views(f *Filter, now time.Time) {
 	c.store.Each(&fleetstate.Filter{Clusters: f.Clusters, Groups: f.Groups}, now, func(v fleetstate.View) bool {
-		c.list.Nodes++
+		c.list.Counts.Nodes++
 		if v.State == gpusemconv.StateMissing {
-			c.list.Counts[MissingNode]++
+			c.list.Counts.Missing++
 			c.missing[v.Key] = v // nothing else is known of it
 			return true
 		}
@@ -218,34 +229,65 @@ func (c *collector) gpus(v fleetstate.View) {
 	if n := v.Values.Get(reading.GPUsLost); n != nil {
 		count = max(count, int(*n)) // some may be gone without a trace
 	}
-	c.list.Counts[LostGPU] += count
+	c.list.Counts.LostGPUs += count
 	if count > 0 {
-		i, cost := about(&v, LostGPU), float64(count)
-		i.GPUs, i.CostPerHour = lost, &cost
-		i.Part = gpuNames(lost)
+		i := c.hurt(&v, LostGPU, lost, (*fleetstate.GPU).Lost)
+		i.CostPerHour = new(float64(count))
 		if len(lost) < count {
-			i.Part = countOf(count, "GPU")
+			i.Part = words.Count(count, "GPU")
 		}
-		i.Since, i.SinceBefore = began(v.Node, (*fleetstate.GPU).Lost)
 		i.sayLost(v.Node, count)
-		c.add(critical, i)
+		c.add(episode.SeverityCritical, i)
 	}
 	sick := gpusOf(v.Node, (*fleetstate.GPU).Sick)
-	c.list.Counts[SickGPU] += len(sick)
+	c.list.Counts.SickGPUs += len(sick)
 	if len(sick) > 0 {
-		i := about(&v, SickGPU)
-		i.GPUs, i.Part = sick, gpuNames(sick)
-		i.Since, i.SinceBefore = began(v.Node, (*fleetstate.GPU).Sick)
+		i := c.hurt(&v, SickGPU, sick, (*fleetstate.GPU).Sick)
 		health := i.saySick(v.Node)
 		switch {
 		case health == fleetstate.Unhealthy:
-			c.add(critical, i)
+			c.add(episode.SeverityCritical, i)
 		case i.Action == string(gpuhealth.ActionNone):
-			c.add(minor, i)
+			c.add(episode.SeverityMinor, i)
 		default:
-			c.add(major, i)
+			c.add(episode.SeverityMajor, i)
 		}
 	}
+}
+
+// hurt is an item of bad GPUs of a node.
+func (c *collector) hurt(v *fleetstate.View, k Kind, gpus []Device, bad func(*fleetstate.GPU) bool) *Item {
+	i := about(v, k)
+	i.GPUs, i.Part = gpus, gpuNames(gpus)
+	i.Since, i.SinceBefore = began(v.Node, bad)
+	c.hardware[v.Key] = append(c.hardware[v.Key], len(c.list.Items))
+	return i
+}
+
+// cause returns the item of the GPU that makes a node slow, nil for none: the episode points at
+// that GPU, or a GPU is lost.
+func (c *collector) cause(e *episode.Episode) *Item {
+	for _, at := range c.hardware[fleetstate.Key{Cluster: e.Cluster, Node: e.Node}] {
+		i := &c.list.Items[at]
+		if e.Reason != "" && e.Reason == i.Reason || slices.ContainsFunc(i.GPUs, func(d Device) bool { return d.UUID == e.GPU || d.UUID == e.Culprit.GPU }) {
+			return i
+		}
+	}
+	return nil
+}
+
+// join adds what the node's slowness says to the item of the GPU that causes it: one cause is
+// one item, with one cost.
+func (i *Item) join(slow *Item) {
+	i.Straggler, i.Severity = true, max(i.Severity, slow.Severity)
+	i.Episode, i.Confidence, i.Updated = slow.Episode, slow.Confidence, slow.Updated
+	if of(slow.CostPerHour) > of(i.CostPerHour) {
+		i.CostPerHour = slow.CostPerHour
+	}
+	if strings.HasPrefix(slow.Part, "rank ") && len(i.GPUs) == 1 {
+		i.Part = slow.Part
+	}
+	i.What += " The node: " + strings.ToLower(slow.What[:1]) + slow.What[1:]
 }
 
 // silent makes the items of missing nodes, those of an episode of many first.
@@ -270,7 +312,7 @@ func (c *collector) silent() {
 			item.Since, item.Episode = list[i].Seen, told[list[i].Key]
 			item.bound(list[i : i+1])
 			item.saySilent(len(list[i].GPUs))
-			c.add(major, item)
+			c.add(episode.SeverityMajor, item)
 		}
 	}
 }
@@ -286,15 +328,15 @@ func (c *collector) silentMany(i *Item, list []fleetstate.View) {
 		i.Nodes = append(i.Nodes, v.Key.Node)
 	}
 	i.bound(list)
-	i.saySilentMany()
-	c.add(critical, i)
+	i.saySilent(0)
+	c.add(episode.SeverityCritical, i)
 }
 
 // bound says what silent nodes may cost at most: their GPUs, if none of them works.
 func (i *Item) bound(list []fleetstate.View) {
 	gpus := 0.0
 	for _, v := range list {
-		gpus += float64(len(gpusOf(v.Node, func(g *fleetstate.GPU) bool { return g.Parent == "" })))
+		gpus += float64(len(gpusOf(v.Node, (*fleetstate.GPU).Board)))
 	}
 	if gpus > 0 {
 		i.CostPerHour, i.AtMost = &gpus, true
@@ -312,13 +354,19 @@ func began(n *fleetstate.Node, bad func(*fleetstate.GPU) bool) (since time.Time,
 	return since, before
 }
 
-// gpusOf are a node's GPUs of a kind, by index.
-func gpusOf(n *fleetstate.Node, is func(*fleetstate.GPU) bool) (list []GPU) {
+// gpusOf are a node's GPUs of a kind, by index: of a GPU and its slices it is the GPU.
+func gpusOf(n *fleetstate.Node, is func(*fleetstate.GPU) bool) (list []Device) {
 	for j := range n.GPUs {
 		if g := &n.GPUs[j]; is(g) {
-			list = append(list, GPU{g.UUID, g.Index})
+			d := Device{UUID: cmp.Or(g.Parent, g.UUID)}
+			if g.Index >= 0 {
+				d.Index = &g.Index
+			}
+			list = append(list, d)
 		}
 	}
-	slices.SortFunc(list, func(a, b GPU) int { return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.UUID, b.UUID)) })
+	slices.SortStableFunc(list, func(a, b Device) int { return cmp.Compare(a.UUID, b.UUID) })
+	list = slices.CompactFunc(list, func(a, b Device) bool { return a.UUID == b.UUID })
+	slices.SortStableFunc(list, func(a, b Device) int { return cmp.Compare(a.index(), b.index()) })
 	return list
 }

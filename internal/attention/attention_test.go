@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -64,29 +65,29 @@ func TestWorstFirst(t *testing.T) {
 	put(s, "lost", t0, func(u *fleetstate.Update) { u.SetGPU(u.GPU("GPU-3"), reading.Power, 1) })
 	put(s, "sick", t0, func(u *fleetstate.Update) {
 		j := gpu(u, 2, fleetstate.Degraded, 1)
-		u.SetReason(j, fleetstate.Reason{Reason: "remap_pending", Action: "reset_gpu"}, true)
-		u.SetReason(j, fleetstate.Reason{Reason: "pcie_replays", Action: "none"}, true)
-		u.SetReason(j, fleetstate.Reason{Reason: "nvlink_crc", Action: "reset_gpu"}, true)
+		u.SetReason(j, fleetstate.HealthReason{Reason: "remap_pending", Action: "reset_gpu"}, true)
+		u.SetReason(j, fleetstate.HealthReason{Reason: "pcie_replays", Action: "none"}, true)
+		u.SetReason(j, fleetstate.HealthReason{Reason: "nvlink_crc", Action: "reset_gpu"}, true)
 	})
 	put(s, "slow", t0, func(u *fleetstate.Update) { gpu(u, 5, fleetstate.Healthy, 1); slow(u) })
 	put(s, "early", t0, slow) // the record is on its way
-	s.PutEpisode(&fleetstate.Episode{
-		ID: "e1", Subject: fleetstate.SubjectNode, Cluster: "c", Group: "g", Node: "slow", Severity: "major", Signal: "throughput",
-		Since: t0.Add(-time.Hour), Updated: t0, Gap: new(0.129), LostGPUHoursPerHour: new(12.0), Reason: "hw_thermal", Action: "check_cooling",
+	s.PutEpisode(&episode.Episode{
+		ID: "e1", Subject: episode.SubjectNode, Cluster: "c", Group: "g", Node: "slow", Severity: episode.SeverityMajor, Signal: "throughput",
+		Since: t0.Add(-time.Hour), Updated: t0, Gap: new(0.129), Cost: new(12.0), Reason: "hw_thermal", Action: "check_cooling",
 		Culprit: nodesignal.Subject{GPU: "GPU-5", Rank: nodesignal.OrdinalOf(11)}, GPU: "GPU-5",
-		Evidence: []fleetstate.Evidence{{Fact: "hw_thermal", Value: new(1.0), Peers: new(0.0)}, {Fact: "hw_thermal_time", Value: new(9.0)}, {Fact: "temperature", Value: new(94.0), Peers: new(61.0)}},
+		Evidence: []episode.Evidence{{Fact: "hw_thermal", Value: new(1.0), Peers: new(0.0)}, {Fact: "hw_thermal_time", Value: new(9.0)}, {Fact: "temperature", Value: new(94.0), Peers: new(61.0)}},
 	})
-	s.PutEpisode(&fleetstate.Episode{ID: "e2", Subject: fleetstate.SubjectMissing, Cluster: "c", Node: "gone", Since: at, Updated: t0})
+	s.PutEpisode(&episode.Episode{ID: "e2", Subject: episode.SubjectMissing, Cluster: "c", Node: "gone", Since: at, Updated: t0})
 	l := Of(s, &Filter{}, t0)
 	assert.Equal(t, []string{
-		"critical lost_gpu lost|GPU 3|The GPU does not answer.|The driver reported Xid 79.|Drain the node and reboot it; have the GPU serviced if it is lost again.",
+		"critical lost_gpu lost|GPU 3|The GPU does not answer.|The driver reported Xid 79.|Drain the node and reboot it.",
 		"major straggler slow|rank 11 (GPU 5)|12.9 % behind its peers in throughput.|The hardware held the clocks down because of heat; temperature of the GPU: 94 °C, peers 61 °C.|" +
-			"Check fans, airflow and coolant of the node: the GPU is too hot and its hardware slows it down.",
+			"Check fans, airflow and coolant of the node.",
 		"major missing_node gone||Nothing is heard of the node; its 1 GPU may still work.||Look whether the node is up, whether its agent runs, and whether it reaches the gateway.",
 		"major sick_gpu sick|GPU 2|The health of the GPU is degraded.|A row remapping waits for a GPU reset; and 2 more.|Drain the node and reset the GPU.",
 		"major straggler early||Slower than its peers.||Look at what the job does on the node.",
 	}, lines(l))
-	assert.Equal(t, map[Kind]int{Straggler: 2, LostGPU: 1, SickGPU: 1, MissingNode: 1}, l.Counts)
+	assert.Equal(t, Counts{Nodes: 6, Stragglers: 2, LostGPUs: 1, SickGPUs: 1, Missing: 1}, l.Counts)
 	lost, gone, sick := l.Items[0], l.Items[2], l.Items[3]
 	assert.Equal(t, t0.Add(-6*time.Minute), lost.Since.UTC(), "lost, not sick")
 	assert.False(t, lost.SinceBefore)
@@ -105,23 +106,23 @@ func TestWhatNCCLNames(t *testing.T) {
 	put(s, "n1", t0, func(u *fleetstate.Update) { gpu(u, 5, fleetstate.Healthy, 1) })
 	put(s, "n2", t0, func(u *fleetstate.Update) { gpu(u, 5, fleetstate.Healthy, 1); u.Set(reading.NodeStraggler, 0) })
 	rank := nodesignal.Subject{GPU: "GPU-5", Rank: nodesignal.OrdinalOf(3)}
-	ep := func(id, subject string, f func(*fleetstate.Episode)) {
-		e := &fleetstate.Episode{ID: id, Subject: subject, Cluster: "c", Group: "train", Job: "train", Severity: "major", Since: t0, Updated: t0}
+	ep := func(id string, subject episode.Subject, f func(*episode.Episode)) {
+		e := &episode.Episode{ID: id, Subject: subject, Cluster: "c", Group: "train", Job: "train", Severity: episode.SeverityMajor, Since: t0, Updated: t0}
 		f(e)
 		s.PutEpisode(e)
 	}
-	ep("r", fleetstate.SubjectNode, func(e *fleetstate.Episode) {
+	ep("r", episode.SubjectNode, func(e *episode.Episode) {
 		e.Node, e.Signal, e.Culprit, e.Gap, e.Median, e.Reason, e.Action = "n1", "communication", rank, new(0.3), new(0.4), "unexplained", "burn_in"
 	})
-	ep("l", fleetstate.SubjectLink, func(e *fleetstate.Episode) {
-		e.Communicator, e.Value, e.Median, e.Severity = "dp (0x1)", new(12e9), new(18e9), "minor"
+	ep("l", episode.SubjectLink, func(e *episode.Episode) {
+		e.Communicator, e.Value, e.Median, e.Severity = "dp", new(12e9), new(18e9), episode.SeverityMinor
 	})
-	ep("j", fleetstate.SubjectJob, func(e *fleetstate.Episode) { e.Severity = "critical" })
+	ep("j", episode.SubjectJob, func(e *episode.Episode) { e.Severity = episode.SeverityCritical })
 	const stalled = "critical group_fault "
 	assert.Equal(t, stalled+"||Job train stands still: no operation of its ranks ends.|Nobody is known to hold it up.|Look at what the ranks of the job do, such as their stacks.", lines(Of(s, &Filter{}, t0))[0])
 	// Later the job is known to wait for a rank.
-	ep("j", fleetstate.SubjectJob, func(e *fleetstate.Episode) {
-		e.Severity, e.Node, e.Culprit, e.GPU = "critical", "n2", nodesignal.Subject{Rank: rank.Rank}, rank.GPU
+	ep("j", episode.SubjectJob, func(e *episode.Episode) {
+		e.Severity, e.Node, e.Culprit, e.GPU = episode.SeverityCritical, "n2", nodesignal.Subject{Rank: rank.Rank}, rank.GPU
 	})
 	// That the node is no straggler is no news of the job.
 	cfg := fleetstate.DefaultConfig()
@@ -132,9 +133,9 @@ func TestWhatNCCLNames(t *testing.T) {
 		stalled + "n2|rank 3 (GPU 5)|Job train stands still: no operation of its ranks ends.|The other ranks wait for rank 3 (GPU 5) on n2.|Look at what that rank does, and at the node's kernel log.",
 		"major straggler n1|rank 3 (GPU 5)|Takes 50 % longer between collectives than its peers; the other ranks of job train wait 30 % of their time for it.|Nothing that was measured explains it.|" +
 			"Drain the node and run a burn-in.",
-		"minor group_fault ||Communicator dp (0x1) of job train is slow: 12 GB/s instead of 18 GB/s.|Its ranks arrive together, so that none of them is slow.|Look at the links between the nodes of the communicator.",
+		"minor group_fault ||Communicator dp of job train is slow: 12 GB/s instead of 18 GB/s.|Its ranks arrive together, so that none of them is slow.|Look at the links between the nodes of the communicator.",
 	}, lines(l))
-	assert.Equal(t, []GPU{{"GPU-5", 5}}, l.Items[1].GPUs)
+	assert.Equal(t, []Device{{"GPU-5", new(5)}}, l.Items[1].GPUs)
 }
 
 // TestManyAreOneItem: the slow of a group but for who has a reason of its own, and the
@@ -147,14 +148,14 @@ func TestManyAreOneItem(t *testing.T) {
 	for i := range 5 {
 		put(s, fmt.Sprintf("n%d", i), t0.Add(-time.Hour), func(u *fleetstate.Update) { gpu(u, i, fleetstate.Healthy, 1) })
 	}
-	own := fleetstate.Episode{Subject: fleetstate.SubjectNode, Cluster: "c", Group: "g", Severity: "major", Since: t0, Updated: t0, Reason: "unexplained"}
+	own := episode.Episode{Subject: episode.SubjectNode, Cluster: "c", Group: "g", Severity: episode.SeverityMajor, Since: t0, Updated: t0, Reason: "unexplained"}
 	hot, plain := own, own
 	hot.ID, hot.Node, hot.Reason = "hot", "a", "hw_thermal"
 	plain.ID, plain.Node = "plain", "b"
 	s.PutEpisode(&hot)
 	s.PutEpisode(&plain)
-	s.PutEpisode(&fleetstate.Episode{
-		ID: "rack", Subject: fleetstate.SubjectGroup, Cluster: "c", Group: "g", Severity: "major", Since: t0, Updated: t0, Gap: new(0.2), Signal: "throughput",
+	s.PutEpisode(&episode.Episode{
+		ID: "rack", Subject: episode.SubjectGroup, Cluster: "c", Group: "g", Severity: episode.SeverityMajor, Since: t0, Updated: t0, Gap: new(0.2), Signal: "throughput",
 		Nodes: []string{"a", "b", "d"}, NodeCount: 3, Reason: "unexplained", Action: "check_shared",
 	})
 	l := Of(s, &Filter{}, t0)
@@ -164,7 +165,7 @@ func TestManyAreOneItem(t *testing.T) {
 	assert.Equal(t, "a", l.Items[2].Node)
 	assert.Equal(t, "3 nodes slow at once, 20 % behind their peers in throughput.", l.Items[1].What)
 	assert.Equal(t, []string{"b", "d", "e"}, l.Items[1].Nodes, "e fell behind after the record")
-	assert.Equal(t, map[Kind]int{Straggler: 4, GroupFault: 1, MissingNode: 5, LostGPU: 0, SickGPU: 0}, l.Counts)
+	assert.Equal(t, Counts{Nodes: 9, Stragglers: 4, GroupFaults: 1, Missing: 5}, l.Counts)
 }
 
 // TestIDs: they stay when the record of a straggler comes, and no two items share one.
@@ -172,22 +173,12 @@ func TestIDs(t *testing.T) {
 	s := fleetstate.New(fleetstate.DefaultConfig())
 	put(s, "n", t0, slow)
 	before := Of(s, &Filter{}, t0).Items
-	s.PutEpisode(&fleetstate.Episode{ID: "e1", Subject: fleetstate.SubjectNode, Cluster: "c", Group: "g", Node: "n", Since: t0, Updated: t0})
+	s.PutEpisode(&episode.Episode{ID: "e1", Subject: episode.SubjectNode, Cluster: "c", Group: "g", Node: "n", Since: t0, Updated: t0})
 	after := Of(s, &Filter{}, t0).Items
 	require.Len(t, before, 1)
 	require.Len(t, after, 1)
 	assert.Equal(t, before[0].ID, after[0].ID)
 	assert.NotEqual(t, idOf(LostGPU, "a", "b/c", ""), idOf(LostGPU, "a/b", "c", ""))
-}
-
-// TestPanicIsTold: so many nodes are slow at once that the threshold itself is suspect.
-func TestPanicIsTold(t *testing.T) {
-	s := fleetstate.New(fleetstate.DefaultConfig())
-	put(s, "n", t0, nil)
-	s.UpdateGroup(fleetstate.GroupKey{Cluster: "c", Group: "g"}, t0, func(g *fleetstate.GroupUpdate) { g.Set(reading.GroupPanic, 1) })
-	items := Of(s, &Filter{}, t0).Items
-	require.Len(t, items, 1)
-	assert.Equal(t, "Many nodes slow at once.", items[0].What)
 }
 
 func TestWhatIsNotJudged(t *testing.T) {
@@ -196,15 +187,15 @@ func TestWhatIsNotJudged(t *testing.T) {
 	for _, n := range []string{"n", "m"} {
 		put(s, n, t0, func(u *fleetstate.Update) { u.Set(reading.NodeUnjudged, float64(unjudged.FewPeers)) })
 	}
-	assert.Equal(t, []string{"2 nodes of g are not judged: Too few peers tell the same signal (min_peers, quorum)."}, Of(s, &Filter{}, t0).Waiting)
+	assert.Equal(t, []string{"2 nodes of g are not judged: Fewer peers than `min_peers` send the same signal. Compare more nodes with `group_by`."}, Of(s, &Filter{}, t0).Waiting)
 	u, ok := s.Begin(fleetstate.Key{Cluster: "other", Node: "n"}, t0)
 	require.True(t, ok)
 	u.Commit(t0)
-	assert.Equal(t, []string{"2 nodes of g in c are not judged: Too few peers tell the same signal (min_peers, quorum)."}, Of(s, &Filter{}, t0).Waiting)
+	assert.Equal(t, []string{"2 nodes of g in c are not judged: Fewer peers than `min_peers` send the same signal. Compare more nodes with `group_by`."}, Of(s, &Filter{}, t0).Waiting)
 }
 
 func TestGPUsAreNamedByIndexOrUUID(t *testing.T) {
-	for want, list := range map[string][]GPU{"GPU 3": {{"GPU-a", 3}}, "GPUs 1, 3": {{"GPU-a", 1}, {"GPU-b", 3}}, "GPU-a": {{"GPU-a", -1}}, "GPU-a, GPU-b": {{"GPU-a", -1}, {"GPU-b", -1}}} {
+	for want, list := range map[string][]Device{"GPU 3": {{"GPU-a", new(3)}}, "GPUs 1, 3": {{"GPU-a", new(1)}, {"GPU-b", new(3)}}, "2 GPUs": {{UUID: "GPU-a"}, {UUID: "GPU-b"}}} {
 		assert.Equal(t, want, gpuNames(list))
 	}
 }
@@ -250,9 +241,10 @@ func TestEachTroubleIsInOneItem(t *testing.T) {
 				}
 			})
 			if straggles && rapid.Bool().Draw(t, "episode") {
-				s.PutEpisode(&fleetstate.Episode{
-					ID: name, Subject: fleetstate.SubjectNode, Cluster: "c", Group: "g", Node: name, Since: t0, Updated: t0,
-					Severity: rapid.SampledFrom(severities[:]).Draw(t, "severity"), Reason: rapid.SampledFrom([]string{"", "unexplained", "hw_thermal"}).Draw(t, "reason"),
+				s.PutEpisode(&episode.Episode{
+					ID: name, Subject: episode.SubjectNode, Cluster: "c", Group: "g", Node: name, Since: t0, Updated: t0,
+					Severity: episode.Severity(rapid.IntRange(1, 3).Draw(t, "severity")), Reason: rapid.SampledFrom([]string{"", "unexplained", "hw_thermal", "gpu_lost"}).Draw(t, "reason"),
+					GPU: rapid.SampledFrom([]string{"", "GPU-0"}).Draw(t, "gpu"),
 				})
 			}
 			if straggles && rapid.Bool().Draw(t, "in") {
@@ -260,12 +252,12 @@ func TestEachTroubleIsInOneItem(t *testing.T) {
 			}
 		}
 		if rapid.Bool().Draw(t, "incident") {
-			s.PutEpisode(&fleetstate.Episode{
-				ID: "rack", Subject: fleetstate.SubjectGroup, Cluster: "c", Group: "g", Severity: "major", Since: t0, Updated: t0, Nodes: incident, NodeCount: int64(len(incident)),
+			s.PutEpisode(&episode.Episode{
+				ID: "rack", Subject: episode.SubjectGroup, Cluster: "c", Group: "g", Severity: episode.SeverityMajor, Since: t0, Updated: t0, Nodes: incident, NodeCount: int64(len(incident)),
 			})
 		}
 		if rapid.Bool().Draw(t, "silence") {
-			s.PutEpisode(&fleetstate.Episode{ID: "away", Subject: fleetstate.SubjectMissing, Cluster: "c", Since: t0, Updated: t0, Nodes: names, NodeCount: int64(len(names))})
+			s.PutEpisode(&episode.Episode{ID: "away", Subject: episode.SubjectMissing, Cluster: "c", Since: t0, Updated: t0, Nodes: names, NodeCount: int64(len(names))})
 		}
 		l := Of(s, &Filter{}, t0)
 		got := map[string]int{}
@@ -277,6 +269,9 @@ func TestEachTroubleIsInOneItem(t *testing.T) {
 			if item.Kind == LostGPU || item.Kind == SickGPU {
 				for _, g := range item.GPUs {
 					got[kind+item.Node+" "+g.UUID]++
+				}
+				if item.Straggler {
+					got["slow "+item.Node]++
 				}
 				continue
 			}
@@ -295,4 +290,65 @@ func TestEachTroubleIsInOneItem(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestOneCauseIsOneItem: a lost GPU, or a sick one that a node's verdict points at, is one item
+// with the slowness that it causes, with one cost. It answers for stragglers too.
+func TestOneCauseIsOneItem(t *testing.T) {
+	s := fleetstate.New(fleetstate.DefaultConfig())
+	put(s, "a", t0, func(u *fleetstate.Update) { gpu(u, 3, fleetstate.Degraded, 0); slow(u) })
+	put(s, "b", t0, func(u *fleetstate.Update) { gpu(u, 1, fleetstate.Degraded, 1); slow(u) })
+	put(s, "c", t0, func(u *fleetstate.Update) { gpu(u, 3, fleetstate.Degraded, 0); slow(u) })
+	put(s, "other", t0, func(u *fleetstate.Update) { gpu(u, 1, fleetstate.Degraded, 1); slow(u) })
+	for node, f := range map[string]func(*episode.Episode){
+		"a": func(e *episode.Episode) { e.Reason, e.Cost = "gpu_lost", new(23.9) },
+		"b": func(e *episode.Episode) {
+			e.GPU, e.Culprit = "mlx5_0", nodesignal.Subject{GPU: "GPU-1", Rank: nodesignal.OrdinalOf(4)}
+		},
+		"c":     func(e *episode.Episode) { e.Reason, e.Severity = "gpu_lost", episode.SeverityMinor },
+		"other": func(e *episode.Episode) { e.GPU, e.Severity = "GPU-2", episode.SeverityMinor },
+	} {
+		e := &episode.Episode{
+			ID: node, Subject: episode.SubjectNode, Cluster: "c", Group: "g", Node: node, Signal: "throughput", Gap: new(0.37), Since: t0, Updated: t0,
+			Severity: episode.SeverityCritical,
+		}
+		f(e)
+		s.PutEpisode(e)
+	}
+	l := Of(s, &Filter{Kinds: []Kind{Straggler, LostGPU}}, t0)
+	var got []string
+	for _, i := range l.Items {
+		got = append(got, fmt.Sprintf("%s %s %s|%s|%s %v %s", i.Severity, i.Kind, i.Node, i.Part, i.What, of(i.CostPerHour), i.Episode))
+	}
+	assert.Equal(t, []string{
+		"critical lost_gpu a|GPU 3|The GPU does not answer. The node: 37 % behind its peers in throughput. 23.9 a",
+		"critical lost_gpu c|GPU 3|The GPU does not answer. The node: 37 % behind its peers in throughput. 1 c",
+		"critical sick_gpu b|rank 4 (GPU 1)|The health of the GPU is degraded. The node: 37 % behind its peers in throughput. 0 b",
+		"minor straggler other||37 % behind its peers in throughput. 0 other",
+	}, got)
+	assert.Equal(t, 4, l.Counts.Stragglers)
+}
+
+// A board whose slices are lost or sick with it is one GPU, and costs one.
+func TestSlicesAreNoGPUs(t *testing.T) {
+	s := fleetstate.New(fleetstate.DefaultConfig())
+	for node, up := range map[string]float64{"lost": 0, "sick": 1} {
+		put(s, node, t0, func(u *fleetstate.Update) {
+			gpu(u, 2, fleetstate.Unhealthy, up)
+			for i := range 7 {
+				m := u.GPU(fmt.Sprint("MIG-", i))
+				u.SetInfo(m, fleetstate.Info{Index: 2})
+				u.SetParent(m, "GPU-2")
+				u.SetHealth(m, fleetstate.Unhealthy, true)
+				u.SetUp(m, up, "lost")
+			}
+		})
+	}
+	l := Of(s, &Filter{}, t0)
+	assert.Equal(t, []int{1, 1}, []int{l.Counts.LostGPUs, l.Counts.SickGPUs})
+	for _, i := range l.Items {
+		assert.Equal(t, []Device{{"GPU-2", new(2)}}, i.GPUs)
+		assert.Equal(t, "GPU 2", i.Part)
+	}
+	assert.InDelta(t, 1, *l.Items[0].CostPerHour, 0)
 }

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/episode/words"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 )
@@ -16,17 +18,16 @@ import (
 // episodes makes the items of open episodes, of groups that report many slow nodes, and of
 // slow nodes without a record.
 func (c *collector) episodes(f *Filter, now time.Time) {
-	open := true
-	own := map[fleetstate.Key]*fleetstate.Episode{}
-	faults := map[fleetstate.GroupKey]*fleetstate.Episode{}
+	own := map[fleetstate.Key]*episode.Episode{}
+	faults := map[fleetstate.GroupKey]*episode.Episode{}
 	stragglers := len(c.slow)
-	for _, e := range c.store.Episodes(&fleetstate.EpisodeFilter{Clusters: f.Clusters, Open: &open}) {
+	for _, e := range c.store.Episodes(&fleetstate.EpisodeFilter{Clusters: f.Clusters, Open: new(true)}) {
 		if len(f.Groups) > 0 && !slices.Contains(f.Groups, e.Group) {
 			continue
 		}
 		k := fleetstate.Key{Cluster: e.Cluster, Node: e.Node}
 		switch e.Subject {
-		case fleetstate.SubjectNode:
+		case episode.SubjectNode:
 			if _, away := c.missing[k]; away {
 				continue // its silence says more than what it was before
 			}
@@ -34,19 +35,19 @@ func (c *collector) episodes(f *Filter, now time.Time) {
 				stragglers++ // about to be well, or known from the record alone
 			}
 			own[k] = e
-		case fleetstate.SubjectGroup:
+		case episode.SubjectGroup:
 			faults[fleetstate.GroupKey{Cluster: e.Cluster, Group: e.Group}] = e
-		case fleetstate.SubjectMissing:
+		case episode.SubjectMissing:
 			c.silences = append(c.silences, e)
 		default:
 			c.job(e, now)
 		}
 	}
-	c.list.Counts[Straggler] = stragglers
+	c.list.Counts.Stragglers = stragglers
 	for _, g := range c.store.Groups() {
 		selected := (len(f.Clusters) == 0 || slices.Contains(f.Clusters, g.Cluster)) && (len(f.Groups) == 0 || slices.Contains(f.Groups, g.Group))
-		if selected && faults[g.GroupKey] == nil && (g.Flag(reading.GroupIncident) || g.Flag(reading.GroupPanic)) {
-			faults[g.GroupKey] = &fleetstate.Episode{Cluster: g.Cluster, Group: g.Group}
+		if selected && faults[g.GroupKey] == nil && g.Flag(reading.GroupIncident) {
+			faults[g.GroupKey] = &episode.Episode{Cluster: g.Cluster, Group: g.Group}
 		}
 	}
 	for k, e := range faults {
@@ -58,53 +59,52 @@ func (c *collector) episodes(f *Filter, now time.Time) {
 	}
 	for _, v := range c.slow {
 		i := about(&v, Straggler)
-		i.Part, i.GPUs = partOf(v.Culprit, v.Node)
-		i.saySlow(&fleetstate.Episode{})
-		c.add(major, i)
+		c.of(i, &episode.Episode{Subject: episode.SubjectNode, Cluster: v.Cluster, Node: v.Key.Node, Culprit: v.Culprit}, now)
+		i.Action = string(gpuhealth.ActionInspectJob)
+		c.add(episode.SeverityMajor, i)
 	}
 }
 
 // item is what all episodes say alike.
-func item(e *fleetstate.Episode, k Kind) *Item {
+func item(e *episode.Episode, k Kind) *Item {
 	i := &Item{
 		ID: idOf(k, e.Cluster, e.Node, e.ID), Kind: k, Cluster: e.Cluster, Group: e.Group, Node: e.Node, Episode: e.ID,
-		Reason: e.Reason, Action: e.Action, Since: e.Since, SinceBefore: e.SinceBefore, CostPerHour: e.LostGPUHoursPerHour,
+		Reason: e.Reason, Action: e.Action, Since: e.Since, SinceBefore: e.SinceBefore, CostPerHour: e.Cost,
 		Confidence: e.Confidence, Updated: e.Updated,
 	}
 	return i
 }
 
-func severityOf(e *fleetstate.Episode) int {
-	if at := slices.Index(severities[:], e.Severity); at >= 0 {
-		return at
-	}
-	return major
+func severityOf(e *episode.Episode) episode.Severity {
+	return cmp.Or(e.Severity, episode.SeverityMajor)
 }
 
 // straggler is a slow node.
-func (c *collector) straggler(e *fleetstate.Episode, now time.Time) {
+func (c *collector) straggler(e *episode.Episode, now time.Time) {
 	i := item(e, Straggler)
 	i.ID = idOf(Straggler, e.Cluster, e.Node, "")
-	v, _ := c.store.Node(fleetstate.Key{Cluster: e.Cluster, Node: e.Node}, now)
-	i.Part, i.GPUs = partOf(whom(e), v.Node)
-	i.saySlow(e)
-	if e.GPU != "" && e.GPU != whom(e).GPU {
-		which, _ := partOf(nodesignal.Subject{GPU: e.GPU}, v.Node)
-		i.Why = which + ": " + i.Why
+	c.of(i, e, now)
+	if at := c.cause(e); at != nil {
+		i.Severity = severityOf(e)
+		at.join(i)
+		return
 	}
 	c.add(severityOf(e), i)
 }
 
-// whom is the rank or GPU at fault. A record may name the GPU beside the rank.
-func whom(e *fleetstate.Episode) nodesignal.Subject {
-	of := e.Culprit
-	of.GPU = cmp.Or(of.GPU, e.GPU)
-	return of
+// of says what an episode is about, by the GPUs of its node.
+func (c *collector) of(i *Item, e *episode.Episode, now time.Time) {
+	v, _ := c.store.Node(fleetstate.Key{Cluster: e.Cluster, Node: e.Node}, now)
+	names := v.GPUName
+	if uuid := cmp.Or(e.Culprit.GPU, e.GPU); uuid != "" && v.Node != nil {
+		i.GPUs = gpusOf(v.Node, func(g *fleetstate.GPU) bool { return g.UUID == uuid })
+	}
+	i.Part, i.What, i.Why, i.Next = words.Part(e, names), words.What(e), words.Why(e, names), words.Next(e)
 }
 
 // fault tells of many nodes that are slow at once. A node that is worse, or slow for another
 // reason, keeps its own item.
-func (c *collector) fault(k fleetstate.GroupKey, e *fleetstate.Episode, own map[fleetstate.Key]*fleetstate.Episode) {
+func (c *collector) fault(k fleetstate.GroupKey, e *episode.Episode, own map[fleetstate.Key]*episode.Episode) {
 	i := item(e, GroupFault)
 	i.ID, i.NodeCount = idOf(GroupFault, k.Cluster, "", k.Group), e.NodeCount
 	for _, name := range e.Nodes {
@@ -126,35 +126,36 @@ func (c *collector) fault(k fleetstate.GroupKey, e *fleetstate.Episode, own map[
 	}
 	slices.Sort(i.Nodes)
 	i.NodeCount = max(i.NodeCount, int64(len(i.Nodes)))
-	i.sayFault(e)
-	c.list.Counts[GroupFault]++
+	all := *e
+	all.Subject, all.NodeCount = episode.SubjectGroup, max(e.NodeCount, i.NodeCount) // those with an item of their own too
+	i.What, i.Why, i.Next = words.What(&all), words.Why(&all, words.NoGPUs), words.Next(&all)
+	i.Action = cmp.Or(i.Action, string(gpuhealth.ActionCheckShared))
+	c.list.Counts.GroupFaults++
 	c.add(severityOf(e), i)
 }
 
-func tellsItself(mine, all *fleetstate.Episode) bool {
+func tellsItself(mine, all *episode.Episode) bool {
 	explained := mine.Reason != "" && mine.Reason != string(reason.Unexplained)
 	return explained && mine.Reason != all.Reason || severityOf(mine) > severityOf(all)
 }
 
 // job is a communicator that is slow, or a job that stands still.
-func (c *collector) job(e *fleetstate.Episode, now time.Time) {
+func (c *collector) job(e *episode.Episode, now time.Time) {
 	i := item(e, GroupFault)
 	if e.Node == "" {
 		i.Nodes, i.NodeCount = slices.Clone(e.Nodes), max(e.NodeCount, int64(len(e.Nodes)))
 	}
-	v, _ := c.store.Node(fleetstate.Key{Cluster: e.Cluster, Node: e.Node}, now)
-	i.Part, i.GPUs = partOf(whom(e), v.Node)
-	if e.Subject == fleetstate.SubjectJob {
-		i.sayStalled(e)
-	} else {
-		i.sayLink(e)
+	c.of(i, e, now)
+	i.Action = string(gpuhealth.ActionInspectJob)
+	if e.Subject == episode.SubjectLink {
+		i.Action = string(gpuhealth.ActionCheckNetwork)
 	}
-	c.list.Counts[GroupFault]++
+	c.list.Counts.GroupFaults++
 	c.add(severityOf(e), i)
 }
 
 // away is an episode of missing nodes: those of it that are still missing.
-func (c *collector) away(e *fleetstate.Episode) {
+func (c *collector) away(e *episode.Episode) {
 	var gone []fleetstate.View
 	for _, name := range e.Nodes {
 		if v, away := c.missing[fleetstate.Key{Cluster: e.Cluster, Node: name}]; away {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
-	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
@@ -117,7 +116,7 @@ func (g *GPUs) Findings() []Finding {
 		return Unread(count.Text + " " + g.Said)
 	}
 	if g.Found < g.Expected {
-		count.Status, count.Text, count.Next = Fail, count.Text+" "+g.Said, reason.Advice("gpu_lost", "")
+		count.Status, count.Text, count.Next = Fail, count.Text+" "+g.Said, gpuhealth.ActionReboot.Advice()
 	}
 	all := []Finding{{"driver", OK, "NVIDIA's driver " + g.Driver + " answers.", ""}, count}
 	const named = 5

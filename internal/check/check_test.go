@@ -106,7 +106,7 @@ func TestWhatIsWrong(t *testing.T) {
 		{"behind a shard", func(f *facts) { f.Standing = nil }, 3, "peers", Unknown, "a shard", "/api/v1/nodes/n1"},
 		{"not known", func(f *facts) { f.Standing = &threshold.Standing{} }, 0, "peers", Warn, "does not know a node n1 of cluster c", "Start the agent"},
 		{"two of three", func(f *facts) { f.Standing.Active = 2 }, 0, "peers", Warn, "2 of 3 peers", "group_by"},
-		{"silent for a reason", func(f *facts) { f.Standing.Why = unjudged.Lockstep }, 0, "verdict", Warn, "There is no verdict: lockstep. All wait", "`lockstep`"},
+		{"silent for a reason", func(f *facts) { f.Standing.Why = unjudged.Lockstep }, 0, "verdict", Warn, "There is no verdict: lockstep. All ranks wait", "`lockstep`"},
 		{"silent for now", func(f *facts) { f.Standing.Why = unjudged.Idle }, 0, "verdict", OK, "There is no verdict: idle.", ""},
 		{"a straggler", func(f *facts) {
 			f.Threshold.Verdicts = threshold.NewVerdicts("g", 1, []threshold.Verdict{{Node: "n1", Loss: 0.123, Signal: nodesignal.Throughput}})

@@ -21,8 +21,14 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
-// ErrTooMany says that a cluster has no room for more ranks and communicators.
-var ErrTooMany = errors.New("too many ranks and communicators")
+var (
+	// ErrTooMany says that a cluster has no room for more ranks and communicators.
+	ErrTooMany = errors.New("too many ranks and communicators")
+	// ErrTooManyClasses says that a communicator has no room for another class of operations.
+	ErrTooManyClasses = errors.New("too many classes of operations")
+	// ErrTooManyRanks says that of a node no more ranks are compared.
+	ErrTooManyRanks = errors.New("more ranks than a node can have")
+)
 
 // Rank is who tells something: a rank of a communicator, in a process of a node.
 type Rank struct {
@@ -99,12 +105,14 @@ type Book struct {
 	// says that their ranks are others.
 	all, parts part
 	moved      bool
-	// Refused counts ranks that the bounds have no room for, since the last tick.
-	Refused int64
+	// Refused counts the ranks that the last tick did not compare, by ErrTooManyRanks or an
+	// error of straggler.Engine.Observe.
+	Refused map[error]int64
 
-	ticked time.Time
-	dt     float64 // seconds
-	events []episode.Event
+	ticked       time.Time
+	restored     time.Time
+	dt           float64 // seconds
+	events, open []*episode.Episode
 }
 
 // key is a name within a cluster.
@@ -120,22 +128,13 @@ type node struct {
 	of    int // ranks that are compared
 }
 
-// rankGap is the smallest loss of own time that counts. A report is a mean of many steps, so
-// that twice as much, as of a rank that is 10 % slower, is told after three.
-const rankGap = 0.04
-
-// New returns a book. cfg is that of the nodes' engine: of its signals Communication and
-// Throughput count. Healthy ranks differ in both by what their GPUs do.
+// New returns a book. cfg is that of the nodes' engine.
 func New(cfg straggler.Config) *Book {
-	for s := range cfg.Signals {
-		spec := &cfg.Signals[s]
-		spec.Means = nodesignal.Signal(s) == nodesignal.Communication || nodesignal.Signal(s) == nodesignal.Throughput
-		spec.Decides = spec.Decides && spec.Means
-	}
-	cfg.Signals[nodesignal.Throughput].MinGap = min(cfg.Signals[nodesignal.Throughput].MinGap, rankGap)
+	cfg = cfg.OfRanks()
 	return &Book{
 		cfg: cfg, engine: straggler.New(cfg), nodes: make(map[key]*node), links: make(map[key]*link),
 		jobs: make(map[key]*job), left: make(map[key]int), laggards: make(map[laggard]*lagging), held: make(map[string]int),
+		Refused: make(map[error]int64),
 	}
 }
 
@@ -168,15 +167,16 @@ func (b *Book) Alive(cluster, name string, gpus int, now time.Time) {
 	}
 }
 
-// Tick compares the ranks, tells the nodes' engine what they say of each node, and
-// returns what is told of communicators and jobs. The events are good until the next tick.
-func (b *Book) Tick(to *straggler.Engine, now time.Time) []episode.Event {
+// Tick compares the ranks and gives the nodes' engine what they say of each node. It returns
+// the episodes of communicators and jobs that began, changed or ended, and those that are
+// open. They are good until the next tick.
+func (b *Book) Tick(to *straggler.Engine, now time.Time) (events, open []*episode.Episode) {
 	b.dt = 0
 	if !b.ticked.IsZero() {
 		b.dt = min(now.Sub(b.ticked), b.cfg.TTL).Seconds()
 	}
-	b.ticked, b.events = now, b.events[:0]
-	b.Refused = 0
+	b.ticked, b.events, b.open = now, b.events[:0], b.open[:0]
+	clear(b.Refused)
 	if b.moved {
 		b.arrange()
 		b.moved = false
@@ -184,19 +184,15 @@ func (b *Book) Tick(to *straggler.Engine, now time.Time) []episode.Event {
 	b.compare(to, now)
 	b.follow(now)
 	b.stand(now)
-	slices.SortStableFunc(b.events, func(x, y episode.Event) int {
-		return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Group, y.Group), cmp.Compare(x.Detail, y.Detail))
+	slices.SortStableFunc(b.events, func(x, y *episode.Episode) int {
+		return cmp.Or(cmp.Compare(x.Cluster, y.Cluster), cmp.Compare(x.Group, y.Group), cmp.Compare(x.CommunicatorID, y.CommunicatorID))
 	})
-	return b.events
+	return b.events, b.open
 }
 
-// tell adds an event, whose Since names it.
-func (b *Book) tell(ev *episode.Event, kind episode.EventKind, cause string) {
-	ev.Kind, ev.At, ev.Cause = kind, b.ticked, cause
-	link := ""
-	if ev.Subject == episode.SubjectLink {
-		link = ev.Detail
-	}
-	ev.ID = episode.ID(ev.Subject, ev.Cluster, ev.Group, link, ev.Since)
-	b.events = append(b.events, *ev)
+// record notes that the phase of an episode is to be told. Its Since names it.
+func (b *Book) record(e *episode.Episode, phase episode.Phase) {
+	e.Phase, e.Updated = phase, b.ticked
+	e.ID = episode.ID(e.Subject, e.Cluster, e.Group, e.CommunicatorID, e.Since)
+	b.events = append(b.events, e)
 }

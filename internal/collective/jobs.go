@@ -4,8 +4,6 @@ package collective
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/episode"
@@ -14,7 +12,7 @@ import (
 
 // job is what is told of a job that stands still.
 type job struct {
-	event episode.Event
+	episode.Episode
 	// named says that it is known whom it waits for, updated that it was told.
 	named, updated bool
 }
@@ -105,12 +103,18 @@ func (b *Book) stand(now time.Time) {
 		}
 	}
 	for k, j := range b.jobs {
-		if s := states[k]; s.ranks == 0 {
-			b.tell(&j.event, episode.EventEnd, episode.CauseIdle)
-			delete(b.jobs, k)
-		} else if s.stalled < s.ranks {
-			b.tell(&j.event, episode.EventEnd, episode.CauseRecovered)
-			delete(b.jobs, k)
+		switch s := states[k]; {
+		case !j.Open(): // kept, since its ranks may repeat since when they stand still
+			if now.Sub(j.Ended) > b.cfg.Retention || len(b.jobs) > b.cfg.MaxGroups {
+				delete(b.jobs, k)
+			}
+		case s.ranks == 0 && b.fresh(b.restored, now): // they have yet to report
+		case s.ranks == 0:
+			b.record(&j.Episode, episode.PhaseEnd)
+			j.End(now, episode.CauseIdle)
+		case s.stalled < s.ranks:
+			b.record(&j.Episode, episode.PhaseEnd)
+			j.End(now, episode.CauseRecovered)
 		}
 	}
 	for k := range b.left {
@@ -122,21 +126,25 @@ func (b *Book) stand(now time.Time) {
 		if s.stalled < s.ranks || b.left[k] > s.processes { // the last ones of a job that ends
 			continue
 		}
-		j, kind := b.jobs[k], episode.EventUpdate
-		if j == nil {
-			j, kind = &job{event: episode.Event{
+		j, phase := b.jobs[k], episode.PhaseUpdate
+		if j == nil || !j.Open() {
+			if j != nil {
+				s.since = later(s.since, j.Ended)
+			}
+			j, phase = &job{Episode: episode.Episode{
 				Subject: episode.SubjectJob, Cluster: k.cluster, Group: k.name, Job: s.job, Severity: episode.SeverityCritical,
-				Since: s.since, Confidence: 1, Ranks: s.ranks,
-			}}, episode.EventOnset
+				Since: s.since, Ranks: int64(s.ranks),
+			}}, episode.PhaseOnset
 			b.jobs[k] = j
 		}
 		if !j.named {
-			j.named = b.name(&j.event, k, now)
+			j.named = b.name(&j.Episode, k, now)
 		}
-		if kind == episode.EventOnset || j.named && !j.updated {
-			b.tell(&j.event, kind, "")
+		if phase == episode.PhaseOnset || j.named && !j.updated {
+			b.record(&j.Episode, phase)
 		}
-		j.updated = j.named
+		j.updated, j.Updated = j.named, now
+		b.open = append(b.open, &j.Episode)
 	}
 }
 
@@ -158,9 +166,9 @@ func (b *Book) silent(node key, job string, now time.Time) bool {
 	return !moves
 }
 
-// name adds those whom a job waits for to its event, and reports whether there are any.
-func (b *Book) name(ev *episode.Event, k key, now time.Time) bool {
-	var lines []string
+// name adds those whom a job waits for to its episode, and reports whether there are any.
+func (b *Book) name(e *episode.Episode, k key, now time.Time) bool {
+	n := 0
 	for at, lag := range b.laggards {
 		if at.cluster != k.cluster || b.jobOf(&lag.Rank) != k.name {
 			continue
@@ -169,26 +177,19 @@ func (b *Book) name(ev *episode.Event, k key, now time.Time) bool {
 		if !b.silent(key{k.cluster, node}, k.name, now) {
 			continue
 		}
-		ev.Node, ev.Culprit = node, whom
-		lines = append(lines, "rank "+strconv.FormatInt(lag.Place, 10)+" of "+lag.Label()+" on "+node)
-		if !slices.Contains(ev.Nodes, node) {
-			ev.Nodes = append(ev.Nodes, node)
+		n++
+		e.Node, e.Culprit = node, whom
+		if !slices.Contains(e.Nodes, node) {
+			e.Nodes = append(e.Nodes, node)
 		}
 	}
-	slices.Sort(lines)
-	slices.Sort(ev.Nodes)
-	if len(lines) > 1 {
-		ev.Node, ev.Culprit = "", nodesignal.Subject{}
+	if slices.Sort(e.Nodes); n > 1 {
+		e.Node, e.Culprit = "", nodesignal.Subject{}
 	}
-	if ev.NodeCount = len(ev.Nodes); len(lines) > maxNamed {
-		lines = append(lines[:maxNamed], "and others")
-	}
-	ev.Detail = strings.Join(lines, ", ")
-	return len(lines) > 0
+	e.NodeCount = int64(len(e.Nodes))
+	e.Nodes = e.Nodes[:min(len(e.Nodes), episode.MaxNodes)]
+	return n > 0
 }
-
-// maxNamed laggards are named in a sentence.
-const maxNamed = 8
 
 // locate finds the node of a laggard among those that told of its communicator, and who
 // it is there. RAS knows an address alone.
@@ -203,9 +204,9 @@ func (b *Book) locate(lag *Rank) (node string, whom nodesignal.Subject) {
 	if l := b.links[key{lag.Cluster, lag.ID}]; l != nil {
 		for m := range l.members {
 			if m.place == lag.Place {
-				return m.node, nodesignal.Subject{}
+				return m.node, lag.who()
 			}
 		}
 	}
-	return lag.Node, nodesignal.Subject{}
+	return lag.Node, lag.who()
 }

@@ -15,8 +15,9 @@ type link struct {
 	of      Rank // the last that told
 	members map[member]time.Time
 	flows   map[Class]*flow
-	event   *episode.Event // of its being slow, nil for none
-	calm    float64        // seconds that it has not been
+	slow    *episode.Episode // nil for none
+	calm    float64          // seconds that it has not been
+	ended   time.Time        // the last episode
 }
 
 type member struct {
@@ -32,15 +33,17 @@ type Class struct {
 
 // flow is the bandwidth of one class: the greatest of all ranks, since who enters an
 // operation last waits for nobody.
+// The exported fields last over a restart.
 type flow struct {
 	now    float64    // of this tick, By/s
-	last   [3]float64 // ticks: pushes of all nodes fall into no single one
-	usual  float64    // logarithm, 1 h mean
-	spread float64    // mean of what it differs by
-	age    float64    // seconds
+	Last   [3]float64 // ticks: pushes of all nodes fall into no single one
+	Usual  float64    // logarithm, 1 h mean
+	Spread float64    // mean of what it differs by
+	Age    float64    // seconds
 	fall   float64    // below usual, logarithm
-	over   int        // ticks running that it is too low
-	well   time.Time  // the last tick that was not too low by itself
+	Over   int        // ticks running that it is too low
+	Well   time.Time  // the last tick that was not too low by itself
+	Told   time.Time  // the last report of it
 }
 
 const (
@@ -48,7 +51,8 @@ const (
 	// times as far as it is used to.
 	leastFall, spreads, overTicks = 1.15, 6, 3
 	linkYoung, linkHour           = 300, 3600
-	maxFlows                      = 8
+	// FSDP has three operations, and the nccl receiver five sizes of each.
+	maxFlows = 16
 	// calmAfter seconds without a fall end it.
 	calmAfter = 180
 )
@@ -73,15 +77,32 @@ func (b *Book) Bandwidth(of *Rank, class Class, bandwidth float64, now time.Time
 	l.members[m] = now
 	f := l.flows[class]
 	if f == nil {
-		if len(l.flows) == maxFlows {
-			return nil
+		if len(l.flows) == maxFlows && !b.evict(l, now) {
+			return ErrTooManyClasses
 		}
 		f = &flow{}
 		l.flows[Class{string([]byte(class.Operation)), class.Size}] = f
 		b.moved = true // what it is for decides whose part it is
 	}
-	f.now = max(f.now, bandwidth)
+	f.now, f.Told = max(f.now, bandwidth), now
 	return nil
+}
+
+// evict forgets the class that was reported longest ago, and false where none is idle. Until
+// then an idle class keeps its usual bandwidth: an evaluation or a long step may come back.
+func (b *Book) evict(l *link, now time.Time) bool {
+	var oldest Class
+	told := now
+	for c, f := range l.flows {
+		if f.Told.Before(told) {
+			oldest, told = c, f.Told
+		}
+	}
+	if b.fresh(told, now) {
+		return false
+	}
+	delete(l.flows, oldest)
+	return true
 }
 
 // pipe reports whether ranks only send messages to one another.
@@ -112,7 +133,7 @@ func (b *Book) follow(now time.Time) {
 				b.moved = true
 			}
 		}
-		if len(l.members) == 0 {
+		if len(l.members) == 0 && !b.fresh(b.restored, now) {
 			b.end(l, episode.CauseIdle)
 			delete(b.links, k)
 			continue
@@ -126,36 +147,72 @@ func (b *Book) follow(now time.Time) {
 	}
 	for k, l := range b.links {
 		l.calm += b.dt
+		cause, worst := episode.CauseRecovered, (*flow)(nil)
 		for c, f := range l.flows {
 			// Of the others the median: the whole fabric is no fault of one communicator.
 			others := falls[kind{k.cluster, c, l.of.Size, l.of.Nodes}]
 			if slices.Sort(others); len(others) > 2 && others[(len(others)-1)/2] > math.Log(leastFall) {
-				f.over = 0
+				f.Over = 0
 			}
 			// A rank that nobody reports may be the last in each operation.
-			if f.over < overTicks || int64(len(l.members)) < l.of.Size || b.blamed(l) {
+			if f.Over >= overTicks && !b.fresh(f.Told, now) {
+				cause = episode.CauseIdle // nobody knows whether it would be slow
+				continue
+			}
+			if f.Over < overTicks || int64(len(l.members)) < l.of.Size || b.blamed(l) {
 				continue
 			}
 			l.calm = 0
-			if l.event == nil {
-				l.event = &episode.Event{
-					Subject: episode.SubjectLink, Cluster: k.cluster, Group: b.jobOf(&l.of), Job: l.of.Job, Detail: l.of.Label(),
-					Severity: episode.SeverityOf(-math.Expm1(-f.fall)), Since: f.well, Confidence: 1,
-					Gap: -math.Expm1(-f.fall), Value: math.Exp(f.usual - f.fall), Median: math.Exp(f.usual), Ranks: int(l.of.Size),
-				}
-				b.tell(l.event, episode.EventOnset, "")
+			if worst == nil || f.fall > worst.fall {
+				worst = f
 			}
 		}
-		if l.event != nil && l.calm > calmAfter {
-			b.end(l, episode.CauseRecovered)
+		switch {
+		case worst != nil && l.slow == nil:
+			l.slow = &episode.Episode{
+				Subject: episode.SubjectLink, Cluster: k.cluster, Group: b.jobOf(&l.of), Job: l.of.Job, Since: later(worst.Well, l.ended),
+				Communicator: l.of.Name, CommunicatorID: l.of.ID, Ranks: l.of.Size,
+			}
+			worst.figures(l.slow)
+			b.record(l.slow, episode.PhaseOnset)
+		case worst != nil:
+			if was := l.slow.Severity; worst.figures(l.slow) > was {
+				b.record(l.slow, episode.PhaseSeverity)
+			}
+		case l.slow != nil && l.calm > calmAfter:
+			b.end(l, cause)
+		}
+		if l.slow != nil {
+			l.slow.Updated, l.slow.Recovering = now, worst == nil
+			b.open = append(b.open, l.slow)
 		}
 	}
 }
 
+func later(x, y time.Time) time.Time {
+	if x.Before(y) {
+		return y
+	}
+	return x
+}
+
+// figures writes how slow the class is, and returns the severity, which does not fall.
+func (f *flow) figures(e *episode.Episode) episode.Severity {
+	gap, value, usual := -math.Expm1(-f.fall), math.Exp(f.Usual-f.fall), math.Exp(f.Usual)
+	e.Gap, e.Value, e.Median, e.Severity = &gap, &value, &usual, max(e.Severity, episode.SeverityOf(gap))
+	return e.Severity
+}
+
+// end ends the episode of a communicator. What is still too low begins anew.
 func (b *Book) end(l *link, cause string) {
-	if l.event != nil {
-		b.tell(l.event, episode.EventEnd, cause)
-		l.event = nil
+	if l.slow == nil {
+		return
+	}
+	b.record(l.slow, episode.PhaseEnd)
+	l.slow.End(b.ticked, cause)
+	l.slow, l.ended = nil, b.ticked
+	for _, f := range l.flows {
+		f.Over = 0
 	}
 }
 
@@ -174,25 +231,25 @@ func (f *flow) tick(dt float64, now time.Time) bool {
 	if f.now == 0 {
 		return false
 	}
-	copy(f.last[1:], f.last[:])
-	f.last[0], f.now = f.now, 0
-	x := math.Log(max(f.last[0], f.last[1], f.last[2]))
-	if f.age == 0 {
-		f.usual = x
+	copy(f.Last[1:], f.Last[:])
+	f.Last[0], f.now = f.now, 0
+	x := math.Log(max(f.Last[0], f.Last[1], f.Last[2]))
+	if f.Age == 0 {
+		f.Usual = x
 	}
-	f.age += max(dt, 1)
-	f.fall = f.usual - x
-	limit := max(math.Log(leastFall), spreads*f.spread)
-	if f.usual-math.Log(f.last[0]) <= limit {
-		f.well = now
+	f.Age += max(dt, 1)
+	f.fall = f.Usual - x
+	limit := max(math.Log(leastFall), spreads*f.Spread)
+	if f.Usual-math.Log(f.Last[0]) <= limit {
+		f.Well = now
 	}
-	if f.age > linkYoung && f.fall > limit {
-		f.over++
+	if f.Age > linkYoung && f.fall > limit {
+		f.Over++
 		return true
 	}
-	f.over = 0
-	weight := dt / min(f.age, linkHour)
-	f.usual += weight * (x - f.usual)
-	f.spread += weight * (math.Abs(f.fall) - f.spread)
+	f.Over = 0
+	weight := dt / min(f.Age, linkHour)
+	f.Usual += weight * (x - f.Usual)
+	f.Spread += weight * (math.Abs(f.fall) - f.Spread)
 	return true
 }

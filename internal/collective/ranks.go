@@ -4,13 +4,11 @@ package collective
 
 import (
 	"cmp"
-	"io"
 	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
 // rank is what is kept of one.
@@ -211,14 +209,14 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 			o := straggler.Observation{
 				Cluster: r.Cluster, Node: r.key, Peers: r.among.peers[:], State: nodesignal.StateActive, HasState: true, Values: r.values,
 			}
-			if b.engine.Observe(&o, r.told) != nil {
-				b.Refused++
+			if err := b.engine.Observe(&o, r.told); err != nil {
+				b.Refused[err]++
 			}
 		}
 		for _, r := range n.ranks {
 			if r.news {
 				r.news = false
-				b.Refused++
+				b.Refused[ErrTooManyRanks]++
 			}
 			r.values.Known = [nodesignal.Count]bool{}
 		}
@@ -228,7 +226,7 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 	}
 	report := b.engine.Tick(now)
 	judged := func(row *straggler.NodeReport) (*node, *rank) {
-		if n := b.nodes[key{row.Cluster, nodeOf(row.Node)}]; n != nil && row.Unjudged == unjudged.Judged {
+		if n := b.nodes[key{row.Cluster, nodeOf(row.Node)}]; n != nil && row.Unjudged.Compared() {
 			return n, n.ranks[row.Node]
 		}
 		return nil, nil
@@ -273,18 +271,19 @@ func (n *node) hear(row *straggler.NodeReport, r *rank, g *straggler.GroupReport
 		n.slow++
 	}
 	w := &n.word
+	for i, s := range straggler.RankSignals {
+		v, l := r.values.V[s], &w.Levels[i]
+		if m := g.Signals[s].Median; g.Signals[s].N > 0 && v > 0 && (l.Median == 0 || v/m < l.Value/l.Median) {
+			*l = straggler.RankLevel{Value: v, Median: m}
+		}
+	}
 	if w.Judged && (w.Slow && !row.Straggler || w.Slow == row.Straggler && w.Gap >= row.Gap) {
 		return
 	}
 	*w = straggler.RankWord{
-		Judged: true, Slow: row.Straggler, Signal: row.Signal, Job: r.Job, Culprit: r.who(), Since: row.Since, Gap: row.Gap, Suspicion: row.Suspicion,
+		Judged: true, Slow: row.Straggler, Why: row.Unjudged, Signal: row.Signal, Job: r.Job, Culprit: r.who(), Since: row.Since, Gap: row.Gap, Suspicion: row.Suspicion,
 		Behind: spec.Loss(spec.Level(median)-spec.Level(value)) > row.Gap/2, Value: value, Median: median,
-		Ranks: g.Counts[nodesignal.StateActive], // also those that told nothing at this tick
+		Ranks:  g.Counts[nodesignal.StateActive], // also those that told nothing at this tick
+		Levels: w.Levels,
 	}
 }
-
-// Save writes what was learnt of ranks, Restore reads it.
-func (b *Book) Save(w io.Writer) error { return b.engine.Save(w) }
-
-// Restore reads into a new book what another one saved.
-func (b *Book) Restore(r io.Reader, now time.Time) error { return b.engine.Restore(r, now) }

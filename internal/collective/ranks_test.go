@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
@@ -28,22 +29,26 @@ type rig struct {
 	engine *straggler.Engine
 	now    time.Time
 	step   time.Duration
-	events []episode.Event
+	events []episode.Episode
 	report *straggler.Report
 }
 
 func newRig(t *testing.T, step time.Duration) *rig {
 	cfg := straggler.DefaultConfig()
 	cfg.TTL = 5 * step
-	return &rig{t: t, book: New(cfg), engine: straggler.New(cfg), now: noon, step: step}
+	engine := straggler.New(cfg)
+	cfg.Signals[nodesignal.Throughput].MinGap = 0.3 // of nodes: that of ranks is their own
+	return &rig{t: t, book: New(cfg), engine: engine, now: noon, step: step}
 }
 
 // tick lets an interval pass.
 func (r *rig) tick() {
 	r.now = r.now.Add(r.step)
-	r.events = append(r.events, r.book.Tick(r.engine, r.now)...)
+	events, _ := r.book.Tick(r.engine, r.now)
 	r.report = r.engine.Tick(r.now)
-	r.events = append(r.events, r.report.Events...)
+	for _, e := range append(events, r.report.Events...) {
+		r.events = append(r.events, *e)
+	}
 }
 
 // node lets a node report.
@@ -111,13 +116,13 @@ func TestSlowRankIsNamed(t *testing.T) {
 			r.play(tt.within, 8, tt.gpus, rng, third)
 			require.Len(t, r.events, 1, "one record, of one rank")
 			ev := r.events[0]
-			assert.Equal(t, episode.EventOnset, ev.Kind)
+			assert.Equal(t, episode.PhaseOnset, ev.Phase)
 			assert.Equal(t, of(3, tt.gpus, 8).Node, ev.Node)
 			assert.Equal(t, of(3, tt.gpus, 8).Subject, ev.Culprit)
-			assert.Equal(t, nodesignal.Communication, ev.Signal)
-			assert.Equal(t, 8, ev.Ranks)
-			assert.InDelta(t, slower, ev.Gap, 0.01)
-			assert.InDelta(t, share, ev.Median, 0.005)
+			assert.Equal(t, nodesignal.Communication.String(), ev.Signal)
+			assert.EqualValues(t, 8, ev.Ranks)
+			assert.InDelta(t, slower, *ev.Gap, 0.01)
+			assert.InDelta(t, share, *ev.Median, 0.005)
 			if tt.since {
 				assert.WithinDuration(t, began, ev.Since, 2*tt.step)
 			}
@@ -158,7 +163,7 @@ func TestAllRanksOfAJobCount(t *testing.T) {
 		r.tick()
 	}
 	require.NotEmpty(t, r.events)
-	assert.Equal(t, 8, r.events[0].Ranks)
+	assert.EqualValues(t, 8, r.events[0].Ranks)
 }
 
 // Nodes whose clocks and wall times are alike are judged by their ranks.
@@ -188,13 +193,29 @@ func TestRanksDecideInLockstep(t *testing.T) {
 	}
 }
 
+// A rank that is behind by as much as its peers differ is not slow, and its node says why.
+func TestARankBehindItsPeersNoise(t *testing.T) {
+	r := newRig(t, 10*time.Second)
+	calls := 0
+	r.play(170, 16, 1, rand.New(rand.NewPCG(1, 2)), func(i int64) float64 {
+		tick := calls / 16
+		if calls++; i == 3 && tick >= 60 {
+			return 0.05
+		}
+		return 0.04 * math.Sin(float64(tick)/10+2*math.Pi*float64(i)/16)
+	})
+	require.Empty(t, r.events)
+	assert.Equal(t, unjudged.Noise, r.report.Nodes[3].Unjudged)
+	assert.Equal(t, unjudged.Judged, r.report.Nodes[0].Unjudged)
+}
+
 // A restart forgets nothing, and an ended process is not compared.
 func TestRanksOverARestart(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	r := newRig(t, 10*time.Second)
 	r.play(30, 8, 8, rng, third)
 	var saved bytes.Buffer
-	require.NoError(t, r.book.Save(&saved))
+	require.NoError(t, r.book.Save().Write(&saved))
 	again := newRig(t, r.step)
 	again.now = r.now
 	require.NoError(t, again.book.Restore(&saved, r.now))
@@ -206,7 +227,7 @@ func TestRanksOverARestart(t *testing.T) {
 	again.events = nil
 	again.tick()
 	require.Len(t, again.events, 1)
-	assert.Equal(t, episode.EventEnd, again.events[0].Kind)
+	assert.Equal(t, episode.PhaseEnd, again.events[0].Phase)
 	assert.Empty(t, again.book.held)
 }
 
@@ -276,7 +297,7 @@ func TestBounds(t *testing.T) {
 	require.ErrorIs(t, err, ErrTooMany)
 	r.node("node-00")
 	r.tick()
-	assert.Positive(t, r.book.Refused)
+	assert.Equal(t, map[error]int64{fairshare.ErrClusterNodes: 14}, r.book.Refused)
 
 	// A rank that says nothing for the retention is none, however alive its node is.
 	for range 400 {
@@ -367,7 +388,7 @@ func TestWhoWaits(t *testing.T) {
 			continue
 		}
 		require.Len(t, r.events, 1)
-		assert.Equal(t, 8, r.events[0].Ranks)
+		assert.EqualValues(t, 8, r.events[0].Ranks)
 		assert.Equal(t, of(3, 8, 8).Subject, r.events[0].Culprit)
 	}
 }
@@ -412,10 +433,10 @@ func TestOwnTimeNamesTheRankOfALoneNode(t *testing.T) {
 			ev := r.events[0]
 			whom, _ := step(2)
 			assert.Equal(t, whom.Subject, ev.Culprit)
-			assert.Equal(t, nodesignal.Throughput, ev.Signal)
-			assert.Equal(t, 4, ev.Ranks)
-			assert.InDelta(t, 0.09, ev.Gap, 0.02)
-			assert.InDelta(t, 2, ev.Median, 0.05, "steps a second")
+			assert.Equal(t, nodesignal.Throughput.String(), ev.Signal)
+			assert.EqualValues(t, 4, ev.Ranks)
+			assert.InDelta(t, 0.09, *ev.Gap, 0.02)
+			assert.InDelta(t, 2, *ev.Median, 0.05, "steps a second")
 			assert.WithinDuration(t, r.now.Add(-time.Minute), ev.Since, 20*time.Second)
 			slow = 1
 			r.own(60, rng, step)
@@ -528,6 +549,6 @@ func TestANodeSpeaksForItselfOnly(t *testing.T) {
 			}
 		}
 		counted := min(map[int]int64{0: 64, 8: 8, 1000: 64}[gpus], max(honest*per/2, per))
-		assert.Equal(t, max(0, made-counted), r.book.Refused, "what does not count is counted")
+		assert.Equal(t, max(0, made-counted), r.book.Refused[ErrTooManyRanks], "what does not count is counted")
 	}
 }

@@ -4,8 +4,6 @@ package episode
 
 import (
 	"cmp"
-	"fmt"
-	"hash/fnv"
 	"math"
 	"slices"
 	"time"
@@ -25,43 +23,42 @@ const (
 	// More stragglers than manyNodes and than manyShare of the group are one incident. It
 	// ends after calmTicks without, and tells of more nodes each updateAfter.
 	manyNodes, manyShare, calmTicks, updateAfter = 2, 0.15, 18, 10 * time.Minute
-	// maxListed bounds the nodes that an event lists.
-	maxListed = 100
 )
 
-// Book follows the episodes of nodes and groups from tick to tick, and makes events of
-// them. It is pure. MaxOnsets nodes per cluster are told of at a tick.
+// Book follows the episodes of nodes and groups from tick to tick. At most MaxOnsets
+// episodes of nodes begin in a cluster at a tick.
 type Book struct {
 	MaxOnsets int
-	Incidents bool // many slow nodes of a group are one event
-	// Rest is for how many ticks nobody new is told of: after a restart the facts that
-	// explain it are on their way.
+	// Rest is for how many ticks no episode begins: after a restart the facts that explain
+	// it are on their way.
 	Rest int
 	// Flapping counts episodes that were held open, Folded the onsets in an incident.
 	Flapping, Folded int64
 
-	now     time.Time
-	events  []Event
-	onsets  []*spell
-	changes int // of severity told in this cluster
+	now          time.Time
+	events, open []*Episode
+	onsets       []*spell
+	changes      int // of severity, in this cluster
 }
 
 // Node is what a Book keeps of a node. The zero value has no episode.
 type Node struct {
 	slow, silence *spell
 	listed        *spell // the incident that named it
-	// When the newest episodes were told.
-	onsets, silences []time.Time
+	// When the newest episodes began, and when the last ones ended.
+	onsets, silences        []time.Time
+	slowEnded, silenceEnded time.Time
 }
 
 // Group are the nodes that are told of together while many are slow.
 type Group struct {
 	Cluster, Name string
-	Peers         []string
+	Labels        []string // values of the `group_by` attributes
 	Active        int
 	Comparer
 
 	incident *spell
+	ended    time.Time // when the last incident did
 }
 
 // Comparer knows how the nodes of a group compare.
@@ -89,67 +86,76 @@ type Finding struct {
 	Job            string // theirs
 }
 
-// spell is a time in which a node is slow or silent, or many nodes are. Its Event is what
-// was last known of it.
+// spell is an Episode and what the Book decides by. An episode has an ID once it began. The
+// exported fields last over a restart.
 type spell struct {
-	Event
+	Episode
+	Compared nodesignal.Signal
+	Loss     float64
+	Sure     float64 // confidence
+	Worst    float64 // the greatest confidence
+	Behind   bool    // at the last value
+	Last     time.Time
+	Held     bool // flapping
+	Joined   bool // a node is in it that no record has named
+	Recorded time.Time
+
 	of      *Node
 	group   *Group
 	slot    int
-	told    bool    // its onset is out; only then it gets an end
-	in      *spell  // the silence of many that tells of it
-	live    int     // nodes still in it
-	worst   float64 // confidence
-	differs int     // ticks in a row with another severity
-	waited  int     // ticks
-	last    time.Time
-	held    bool // flapping
-	counted bool // in a counter
-	joined  bool // a node is in it that no event has named
-	updated time.Time
+	in      *spell // the silence of many that it is part of
+	live    int    // nodes still in it
+	differs int    // ticks in a row with another severity
+	waited  int    // ticks
+	counted bool   // in a counter
 }
 
 // Begin begins a tick, or what comes between two ticks.
-func (b *Book) Begin(now time.Time) { b.now = now }
+func (b *Book) Begin(now time.Time) { b.now, b.open = now, b.open[:0] }
 
-// Take returns the events since it was last called. They are valid until it is called
-// again.
-func (b *Book) Take(room []Event) []Event {
-	slices.SortStableFunc(b.events, func(a, b Event) int {
-		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Node, b.Node), a.At.Compare(b.At))
+// Take returns the episodes that began, changed or ended since it was last called, and those
+// that are open at this tick. The lists are valid until the next tick, and the episodes
+// until they change.
+func (b *Book) Take(room []*Episode) (events, open []*Episode) {
+	slices.SortStableFunc(b.events, func(a, b *Episode) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Group, b.Group), cmp.Compare(a.Node, b.Node), a.Updated.Compare(b.Updated))
 	})
 	clear(room)
-	events := b.events
+	events = b.events
 	b.events = room[:0]
-	return events
+	return events, b.open
 }
 
-// ID names an episode.
-func ID(s Subject, cluster, group, node string, at time.Time) string {
-	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%d\x00%s\x00%s\x00%s\x00%d", s, cluster, group, node, at.UnixMilli()) // never fails
-	return fmt.Sprintf("%016x", h.Sum64())
-}
-
-// begin begins a spell. Its id is the same at every gateway that sees the same; of one
-// without a beginning only the tick tells it from another.
-func (b *Book) begin(s Subject, cluster, group, node string, since time.Time) *spell {
-	at := since
-	if at.Unix() <= 0 {
-		at = b.now
+// begin makes a spell of what is so since then, the Unix epoch where nobody saw it begin. It
+// begins after the last one of the same ended, which makes their IDs differ.
+func (b *Book) begin(s Subject, g *Group, node string, since, ended time.Time) *spell {
+	sp := &spell{Episode: Episode{Subject: s, Cluster: g.Cluster, Group: g.Name, Node: node, GroupLabels: g.Labels, Since: since}}
+	if since.Unix() <= 0 {
+		sp.Since, sp.SinceBefore = b.now, true
 	}
-	return &spell{Event: Event{
-		Subject: s, ID: ID(s, cluster, group, node, at), Cluster: cluster, Group: group, Node: node,
-		Since: since, Confidence: 1, NodeCount: 1,
-	}}
+	if sp.Since.Before(ended) {
+		sp.Since, sp.SinceBefore = ended, false
+	}
+	return sp
 }
 
-func (b *Book) tell(sp *spell, kind EventKind, cause string) {
-	ev := sp.Event
-	ev.Kind, ev.At, ev.Cause = kind, b.now, cmp.Or(cause, ev.Cause)
-	sp.told, sp.differs = true, 0
-	b.events = append(b.events, ev)
+// record notes that the phase of an episode is to be told.
+func (b *Book) record(sp *spell, phase Phase) {
+	if sp.ID == "" {
+		sp.ID = ID(sp.Subject, sp.Cluster, sp.Group, sp.Node, sp.Since)
+	}
+	sp.Phase, sp.Updated, sp.differs = phase, b.now, 0
+	b.events = append(b.events, &sp.Episode)
 }
+
+// end ends an episode that began.
+func (b *Book) end(sp *spell, cause string) {
+	b.record(sp, PhaseEnd)
+	sp.End(b.now, cause)
+}
+
+// told reports whether the episode has begun. Only then it gets an end.
+func (sp *spell) told() bool { return sp.ID != "" }
 
 // settles reports whether another severity has been so for long enough.
 func (sp *spell) settles(differs bool) bool {
@@ -169,13 +175,11 @@ func (g *Group) Incident() bool { return g.incident != nil }
 func (b *Book) Slow(g *Group, slow []Finding, rising int) {
 	for i := range slow {
 		if f := &slow[i]; f.slow == nil {
-			f.slow = b.begin(SubjectNode, g.Cluster, g.Name, f.Name, f.Since)
-			f.slow.of, f.slow.Peers = f.Node, g.Peers
+			f.slow = b.begin(SubjectNode, g, f.Name, f.Since, f.slowEnded)
+			f.slow.of = f.Node
 		}
 	}
-	if b.Incidents {
-		b.watch(g, slow)
-	}
+	b.watch(g, slow)
 	for i := range slow {
 		b.follow(g, &slow[i], rising)
 	}
@@ -184,9 +188,9 @@ func (b *Book) Slow(g *Group, slow []Finding, rising int) {
 // follow moves the spell of a slow node along.
 func (b *Book) follow(g *Group, f *Finding, rising int) {
 	n, sp := f.Node, f.slow
-	sp.group, sp.slot, sp.last = g, f.Slot, b.now
-	sp.Signal, sp.Gap, sp.Confidence, sp.Ranks, sp.Job = f.Signal, f.Gap, 1-math.Exp(-f.Suspicion), f.Ranks, f.Job
-	sp.worst = max(sp.worst, sp.Confidence)
+	sp.group, sp.slot, sp.Last, sp.Behind = g, f.Slot, b.now, f.Behind
+	sp.Compared, sp.Loss, sp.Sure, sp.Ranks, sp.Job = f.Signal, f.Gap, 1-math.Exp(-f.Suspicion), int64(f.Ranks), f.Job
+	sp.Worst = max(sp.Worst, sp.Sure)
 	if f.Culprit != (nodesignal.Subject{}) {
 		sp.Culprit = f.Culprit
 	}
@@ -200,19 +204,21 @@ func (b *Book) follow(g *Group, f *Finding, rising int) {
 		}
 	}
 	switch in := g.incident; {
-	case sp.told:
+	case sp.told():
+		b.figures(sp)
 		if sp.settles(severity != sp.Severity) && b.changes < b.MaxOnsets { // else at the next tick
 			b.changes++
 			sp.Severity = severity
-			b.compare(sp)
-			b.tell(sp, EventSeverity, "")
+			b.rank(sp)
+			b.record(sp, PhaseSeverity)
 		}
+		b.open = append(b.open, &sp.Episode)
 	case f.Suspicion < 1 || !f.Behind: // it is about to be well
 	case in != nil:
 		sp.count(&b.Folded)
-		in.joined = in.joined || n.listed != in
+		in.Joined = in.Joined || n.listed != in
 		// One that lies clearly beyond the others gets its own onset.
-		if sp.settles(SeverityOf(0.8*f.Gap) > in.Severity && f.Gap > 1.5*in.Gap) && !b.flaps(n.onsets) {
+		if sp.settles(SeverityOf(0.8*f.Gap) > in.Severity && f.Gap > 1.5*in.Loss) && !b.flaps(n.onsets) {
 			b.onsets = append(b.onsets, sp)
 		}
 	case b.Rest > 0:
@@ -242,11 +248,17 @@ func (b *Book) lately(told []time.Time) []time.Time {
 	return append(told[max(0, len(told)+1-flapEpisodes):], b.now)
 }
 
-func (b *Book) compare(sp *spell) {
-	g := sp.group
-	sp.Active, sp.Rank = g.Active, g.Rank(sp.slot)
-	sp.Value, sp.Median, sp.Compared = g.Compare(sp.slot, sp.Signal)
+// figures takes what is known of an episode at this tick.
+func (b *Book) figures(sp *spell) {
+	sp.Updated, sp.Signal, sp.Recovering = b.now, sp.Compared.String(), !sp.Behind
+	sp.Gap, sp.Confidence, sp.Active = new(sp.Loss), new(sp.Sure), new(int64(sp.group.Active))
+	sp.Value, sp.Median = nil, nil
+	if value, median, known := sp.group.Compare(sp.slot, sp.Compared); known {
+		sp.Value, sp.Median = &value, &median
+	}
 }
+
+func (b *Book) rank(sp *spell) { sp.Rank = new(int64(sp.group.Rank(sp.slot))) }
 
 // Calm ends a node's episode of slowness, and reports whether it has none any more: one
 // that flaps is held. Gap is what is left of the loss, slot the node's in its group.
@@ -255,33 +267,39 @@ func (b *Book) Calm(n *Node, slot int, gap float64, cause string) bool {
 	if sp == nil {
 		return true
 	}
+	sp.slot, sp.Loss, sp.Behind = slot, gap, false
 	if cause != CauseMoved && cause != CauseForgotten {
-		if sp.told && !sp.held && b.flaps(n.onsets) {
-			sp.held = true
+		if sp.told() && !sp.Held && b.flaps(n.onsets) {
+			sp.Held = true
 			b.Flapping++
 		}
-		if sp.held && b.now.Sub(sp.last) < flapWindow {
+		if sp.Held && b.now.Sub(sp.Last) < flapWindow {
+			b.figures(sp)
+			b.open = append(b.open, &sp.Episode)
 			return false
 		}
 	}
-	if sp.told {
-		sp.slot = slot
-		b.compare(sp)
-		sp.Confidence, sp.Gap, sp.Rank = sp.worst, gap, 0
-		b.tell(sp, EventEnd, cause)
+	if sp.told() {
+		sp.Sure = sp.Worst
+		b.figures(sp)
+		sp.Rank = nil
+		b.end(sp, cause)
+		n.slowEnded = b.now
 	}
 	n.slow = nil
 	return true
 }
 
-// Cluster ends a cluster's part of a tick: it tells of the new episodes, the worst ones
-// first. The rest waits for the next tick.
+// Cluster ends a cluster's part of a tick: its new episodes begin, the worst ones first. The
+// rest waits for the next tick.
 func (b *Book) Cluster() {
-	slices.SortStableFunc(b.onsets, func(x, y *spell) int { return cmp.Compare(y.Confidence, x.Confidence) })
+	slices.SortStableFunc(b.onsets, func(x, y *spell) int { return cmp.Compare(y.Sure, x.Sure) })
 	for _, sp := range b.onsets[:min(len(b.onsets), b.MaxOnsets)] {
-		sp.Severity, sp.of.onsets = SeverityOf(sp.Gap), b.lately(sp.of.onsets)
-		b.compare(sp)
-		b.tell(sp, EventOnset, "")
+		sp.Severity, sp.of.onsets = SeverityOf(sp.Loss), b.lately(sp.of.onsets)
+		b.figures(sp)
+		b.rank(sp)
+		b.record(sp, PhaseOnset)
+		b.open = append(b.open, &sp.Episode)
 	}
 	b.onsets, b.changes = b.onsets[:0], 0
 }
@@ -297,22 +315,37 @@ type Silence struct {
 // Silent reports whether a silence of the node is known.
 func (n *Node) Silent() bool { return n.silence != nil }
 
-// Silent takes the nodes of a cluster that fell silent together. Many are one event:
-// their group's when all are of one, else the cluster's.
-func (b *Book) Silent(silent []Silence) {
+// Away goes on with the silence of a node at this tick.
+func (b *Book) Away(n *Node) {
+	sp := n.silence
+	if sp != nil && sp.in != nil {
+		sp = sp.in
+	}
+	if sp != nil && sp.told() && !sp.Updated.Equal(b.now) {
+		sp.Updated = b.now
+		b.open = append(b.open, &sp.Episode)
+	}
+}
+
+// SlowEnded is when the last episode of the node's slowness ended, zero for none.
+func (n *Node) SlowEnded() time.Time { return n.slowEnded }
+
+// Fell takes the nodes of a cluster that fell silent together. Many are one episode: their
+// group's when all are of one, else the cluster's.
+func (b *Book) Fell(silent []Silence) {
 	var f *spell // for many
 	if len(silent) > manyNodes {
 		slices.SortFunc(silent, func(x, y Silence) int { return cmp.Compare(x.Name, y.Name) })
-		group := silent[0].Group.Name
-		if slices.ContainsFunc(silent, func(s Silence) bool { return s.Group.Name != group }) {
-			group = ""
+		group := Group{Cluster: silent[0].Cluster, Name: silent[0].Group.Name}
+		if slices.ContainsFunc(silent, func(s Silence) bool { return s.Group.Name != group.Name }) {
+			group.Name = ""
 		}
-		f = b.begin(SubjectMissing, silent[0].Cluster, group, silent[0].Name, b.now)
-		f.Severity, f.Node, f.NodeCount, f.live = SeverityCritical, "", len(silent), len(silent)
+		f = b.begin(SubjectMissing, &group, "", b.now, time.Time{})
+		f.Severity, f.NodeCount, f.live = SeverityCritical, int64(len(silent)), len(silent)
 	}
 	for _, s := range silent {
-		sp := b.begin(SubjectMissing, s.Cluster, s.Group.Name, s.Name, s.Since)
-		sp.Peers, sp.Severity, sp.Active, sp.in, s.silence = s.Peers, SeverityMajor, s.Active, f, sp
+		sp := b.begin(SubjectMissing, s.Group, s.Name, s.Since, s.silenceEnded)
+		sp.Severity, sp.in, s.silence = SeverityMajor, f, sp
 		switch {
 		case f != nil:
 			if sp.Since.Before(f.Since) {
@@ -323,17 +356,19 @@ func (b *Book) Silent(silent []Silence) {
 			b.Flapping++
 		default:
 			s.silences = b.lately(s.silences)
-			b.tell(sp, EventOnset, "")
+			b.record(sp, PhaseOnset)
 		}
 	}
 	if f != nil {
-		b.tell(f, EventOnset, "")
+		// Its name tells it from another of the same group and time.
+		f.ID = ID(f.Subject, f.Cluster, f.Group, silent[0].Name, f.Since)
+		b.record(f, PhaseOnset)
 	}
 }
 
 // list adds a node to those of an episode of many.
 func (sp *spell) list(name string) {
-	if len(sp.Nodes) < maxListed {
+	if len(sp.Nodes) < MaxNodes {
 		sp.Nodes = append(sp.Nodes, name)
 	}
 }
@@ -344,12 +379,13 @@ func (b *Book) Heard(n *Node, cause string) {
 	if sp == nil {
 		return
 	}
-	if n.silence = nil; sp.told {
-		b.tell(sp, EventEnd, cause)
+	n.silence, n.silenceEnded = nil, b.now
+	if sp.told() {
+		b.end(sp, cause)
 	}
 	if f := sp.in; f != nil {
 		if f.live--; f.live == 0 {
-			b.tell(f, EventEnd, cause)
+			b.end(f, cause)
 		}
 	}
 }
@@ -390,10 +426,9 @@ func (b *Book) watch(g *Group, slow []Finding) {
 	}
 	switch {
 	case in == nil && n > g.many() && b.Rest == 0:
-		in = b.begin(SubjectGroup, g.Cluster, g.Name, "", b.now)
-		in.Since, in.Peers, in.Cause, g.incident = since, g.Peers, CauseStragglers, in
-		in.Severity = gravity(&sizes)
-		b.tellIncident(g, slow, EventOnset)
+		in = b.begin(SubjectGroup, g, "", since, g.ended)
+		in.Cause, in.Severity, g.incident = CauseStragglers, gravity(&sizes), in
+		b.recordIncident(g, slow, PhaseOnset)
 	case in == nil:
 	case g.Active == 0:
 		b.EndIncident(g, CauseIdle)
@@ -409,49 +444,63 @@ func (b *Book) watch(g *Group, slow []Finding) {
 		}
 		if in.settles(severity != in.Severity && behind > g.many()) {
 			in.Severity = severity
-			b.tellIncident(g, slow, EventSeverity)
-		} else if in.joined && b.now.Sub(in.updated) >= updateAfter {
-			b.tellIncident(g, slow, EventUpdate)
+			b.recordIncident(g, slow, PhaseSeverity)
+		} else if in.Joined && b.now.Sub(in.Recorded) >= updateAfter {
+			b.recordIncident(g, slow, PhaseUpdate)
 		}
+	}
+	if in := g.incident; in != nil {
+		in.incidentFigures(g, slow, b.now)
+		b.open = append(b.open, &in.Episode)
 	}
 }
 
-// tellIncident tells of an incident and who is in it. The numbers are those of the
-// signal that most of them are slow in.
-func (b *Book) tellIncident(g *Group, slow []Finding, kind EventKind) {
+// recordIncident tells of an incident and who is in it.
+func (b *Book) recordIncident(g *Group, slow []Finding, phase Phase) {
 	in := g.incident
-	var count [nodesignal.Count]int
-	in.Nodes, in.NodeCount, in.Active, in.Signal = nil, 0, g.Active, nodesignal.Score
+	in.Nodes, in.NodeCount = nil, 0
 	for i := range slow {
 		if f := &slow[i]; f.Suspicion > 0 {
-			if count[f.Signal]++; count[f.Signal] > count[in.Signal] {
-				in.Signal = f.Signal
+			f.listed = in
+			in.NodeCount++
+			in.list(f.Name)
+		}
+	}
+	in.Recorded, in.Joined = b.now, false
+	b.record(in, phase)
+}
+
+// incidentFigures takes the numbers of an incident at this tick: those of the signal that most of
+// its nodes are slow sp.
+func (sp *spell) incidentFigures(g *Group, slow []Finding, now time.Time) {
+	var count [nodesignal.Count]int
+	most := nodesignal.Score
+	for i := range slow {
+		if f := &slow[i]; f.Suspicion > 0 {
+			if count[f.Signal]++; count[f.Signal] > count[most] {
+				most = f.Signal
 			}
 		}
 	}
-	gaps, values := 0.0, 0.0
+	if sp.Updated = now; count[most] == 0 {
+		return // the last figures stand until it ends
+	}
+	gap, value, median := 0.0, 0.0, 0.0
 	for i := range slow {
-		f := &slow[i]
-		if f.Suspicion == 0 {
-			continue
-		}
-		f.listed = in
-		in.NodeCount++
-		in.list(f.Name)
-		if f.Signal == in.Signal {
-			value, median, _ := g.Compare(f.Slot, in.Signal)
-			gaps, values, in.Median = gaps+f.Gap, values+value, median
+		if f := &slow[i]; f.Suspicion > 0 && f.Signal == most {
+			v, m, _ := g.Compare(f.Slot, most)
+			gap, value, median = gap+f.Gap, value+v, m
 		}
 	}
-	n := float64(count[in.Signal])
-	in.Gap, in.Value, in.updated, in.joined = gaps/n, values/n, b.now, false
-	b.tell(in, kind, "")
+	n, active := float64(count[most]), int64(g.Active)
+	gap, value = gap/n, value/n
+	sp.Loss, sp.Signal, sp.Gap, sp.Value, sp.Median, sp.Active = gap, most.String(), &gap, &value, &median, &active
 }
 
 // EndIncident ends a group's incident, if there is one.
 func (b *Book) EndIncident(g *Group, cause string) {
 	if g.incident != nil {
-		b.tell(g.incident, EventEnd, cause)
-		g.incident = nil
+		b.end(g.incident, cause)
+		g.incident, g.ended = nil, b.now
 	}
 }

@@ -11,24 +11,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestLimit(t *testing.T) {
-	for _, tt := range []struct {
-		share          float64
-		places, others int
-		want           int
-	}{
-		{Half, 10, 0, 5},
-		{Half, 10, 5, 3},
-		{Half, 10, 9, 1},
-		{Half, 10, 10, 0},
-		{Half, 1, 0, 1},
-		{1, 10, 4, 6},
-		{0.25, 100, 20, 20},
-	} {
-		assert.Equal(t, tt.want, Limit(tt.share, tt.places, tt.others), "%+v", tt)
-	}
-}
-
 func TestLedgerForgetsWhoHoldsNothing(t *testing.T) {
 	l := New[string](10, Half)
 	assert.Equal(t, 5, l.Take("a", 7))
@@ -200,52 +182,6 @@ func TestLendingProperties(t *testing.T) {
 	})
 }
 
-// TestWhoeverIsRefusedFindsRoom: greedy owners took all that there is. Once they have given
-// back what is over their share, it finds the room that the theory leaves, however they try.
-func TestWhoeverIsRefusedFindsRoom(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		places, owners := rapid.IntRange(1000, 10_000).Draw(t, "places"), rapid.IntRange(1, 5).Draw(t, "owners")
-		l := NewLending[int](places, Half, time.Now)
-		for left, i := places, 1; i < owners; i++ {
-			left -= l.Take(i, rapid.IntRange(0, left).Draw(t, "takes"))
-		}
-		l.Take(owners, places)
-		assert.True(t, l.Full(), "who is alone, or not refused, may have all")
-		assert.False(t, l.TakeAll(0, 1))
-		for i := range owners {
-			l.Give(i+1, l.Excess(i+1))
-		}
-		for i := range owners {
-			l.Take(i+1, places)
-		}
-		left := places - l.Taken()
-		assert.GreaterOrEqual(t, left, places>>owners-owners)
-		assert.GreaterOrEqual(t, l.Take(0, places), (left+1)/2)
-	})
-}
-
-// TestALedgerLends all to an owner while nobody else wants, and again a minute after the
-// last try of whoever did.
-func TestALedgerLends(t *testing.T) {
-	now := time.Unix(0, 0)
-	l := NewLending[string](10, Half, func() time.Time { return now })
-	assert.Equal(t, 5, l.Most())
-	assert.Equal(t, 10, l.Take("a", 99))
-	assert.Zero(t, l.Take("a", 1), "its own wish binds nobody")
-	assert.Zero(t, l.Excess("a"))
-	assert.Zero(t, l.Take("b", 1))
-	assert.Equal(t, 5, l.Excess("a"))
-	l.Give("a", 6)
-	assert.Equal(t, 1, l.Take("a", 99), "up to its share")
-	assert.Equal(t, 2, l.Take("b", 2))
-	now = now.Add(wantFor - time.Second)
-	assert.Zero(t, l.Take("a", 1))
-	assert.True(t, l.TakeAll("b", 0), "to want nothing is no try")
-	now = now.Add(time.Second)
-	assert.Equal(t, 3, l.Take("a", 99))
-	assert.Equal(t, 5, New[string](10, Half).Take("a", 99), "one that does not lend")
-}
-
 // TestSoManyWantThatAllAreBound: the memory of who wants is bounded.
 func TestSoManyWantThatAllAreBound(t *testing.T) {
 	l := NewLending[int](10, Half, time.Now)
@@ -256,12 +192,4 @@ func TestSoManyWantThatAllAreBound(t *testing.T) {
 	assert.Len(t, l.wants, maxWanting)
 	l.Give(-1, 10)
 	assert.Equal(t, 5, l.Take(-1, 10))
-}
-
-// TestNobodyWants: a ledger that lends asks no clock then, and takes no memory.
-func TestNobodyWants(t *testing.T) {
-	l := NewLending[string](10, Half, nil)
-	l.now = func() time.Time { panic("asked the clock") }
-	l.Take("a", 1)
-	assert.Zero(t, testing.AllocsPerRun(10, func() { l.Give("a", l.Take("a", 9)) }))
 }

@@ -3,8 +3,6 @@
 package fairshare
 
 import (
-	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
@@ -51,22 +49,6 @@ func TestPlaces(t *testing.T) {
 	assert.Zero(t, p.nodes)
 	assert.Zero(t, p.groups)
 	assert.Empty(t, p.clusters)
-}
-
-// TestOneTenantDoesNotTakeItAll, whatever names it makes up.
-func TestOneTenantDoesNotTakeItAll(t *testing.T) {
-	p := Places{MaxClusters: 10, MaxGroups: 100, MaxNodes: 1000}
-	now := time.Unix(1_000_000, 0)
-	for i := range 5000 {
-		_ = p.Enter("forger", strconv.Itoa(i%200), now)
-	}
-	assert.LessOrEqual(t, p.nodes, 500)
-	assert.LessOrEqual(t, p.groups, 50)
-	for c := range 5 {
-		for range 30 {
-			require.NoError(t, p.Enter(fmt.Sprint("c", c), "job", now))
-		}
-	}
 }
 
 // TestSilent: of those silent for the TTL the one with the shortest life makes room. An

@@ -121,10 +121,8 @@ func (a *API) unknownCluster(ctx huma.Context, clusters []string) error {
 		return nil
 	}
 	known := a.o.Store.Clusters()
-	for _, c := range clusters {
-		if !slices.Contains(known, c) {
-			return noCluster(c, known)
-		}
+	if i := slices.IndexFunc(clusters, func(c string) bool { return !slices.Contains(known, c) }); i >= 0 {
+		return noCluster(clusters[i], known)
 	}
 	return nil
 }
@@ -148,14 +146,9 @@ const maxTold = 20
 // someCluster is the error of a question about the past whose answer is empty because its
 // cluster is unknown.
 func (a *API) someCluster(clusters []string, found int) error {
-	if found > 0 || len(clusters) == 0 {
-		return nil
-	}
 	known := a.o.Store.Clusters()
-	for _, c := range clusters {
-		if slices.Contains(known, c) {
-			return nil
-		}
+	if found > 0 || len(clusters) == 0 || slices.ContainsFunc(clusters, func(c string) bool { return slices.Contains(known, c) }) {
+		return nil
 	}
 	return noCluster(clusters[0], known)
 }

@@ -68,7 +68,7 @@ func New(o Options) *API {
 	if o.History == nil {
 		o.History = fleethistory.None{}
 	}
-	o.Stream.setDefaults()
+	o.Stream = o.Stream.WithDefaults()
 	a := &API{
 		o: o, mux: http.NewServeMux(), started: o.Now(), done: make(chan struct{}),
 		views: newTurns(o.Stream.ReaderShare), past: newTurns(o.Stream.ReaderShare),
@@ -162,6 +162,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch {
+	case pattern == "GET "+observePath && r.Method == http.MethodHead: // a stream without a body would never end
+		streamHeader(h)
 	case pattern == "GET "+observePath:
 		a.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), readerKey{}, a.reader(r))))
 	case !api || pattern == "GET "+healthPath:

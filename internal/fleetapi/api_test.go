@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -68,9 +69,12 @@ func fleet(a *API) {
 		}
 		u.SetHealth(0, fleetstate.Unhealthy, true)
 		u.SetUp(0, 0, "lost")
-		u.SetReason(0, fleetstate.Reason{Reason: "lost", Action: "reboot"}, true)
+		u.SetReason(0, fleetstate.HealthReason{Reason: "lost", Action: "reboot"}, true)
 		u.SetXid(0, fleetstate.Xid{Code: 79, Class: "fatal", Count: 1})
-		u.SetThrottle(0, "hw_thermal", true)
+		u.SetThrottle(1, "hw_thermal", true)
+		for i, f := range []reading.Field{reading.RankShare, reading.RankShareMedian, reading.RankRate, reading.RankRateMedian} {
+			u.Set(f, float64(i+1))
+		}
 	})
 	put(a, "c1", "n2", t0.Add(-time.Second), func(u *fleetstate.Update) {
 		u.SetGroup("g")
@@ -89,11 +93,11 @@ func fleet(a *API) {
 		u.SetNodes("active", 2)
 	})
 	gap := 0.6
-	a.o.Store.PutEpisode(&fleetstate.Episode{
+	a.o.Store.PutEpisode(&episode.Episode{
 		ID: "e1", Subject: "node", Cluster: "c1", Group: "g", Node: "n1", Since: t0.Add(-time.Minute), Updated: t0.Add(-time.Minute),
-		Gap: &gap, Evidence: []fleetstate.Evidence{{Fact: "hot"}},
+		Gap: &gap, Evidence: []episode.Evidence{{Fact: "hot"}},
 	})
-	a.o.Store.PutEpisode(&fleetstate.Episode{
+	a.o.Store.PutEpisode(&episode.Episode{
 		ID: "e0", Subject: "node", Cluster: "c1", Node: "n2", Since: t0.Add(-time.Hour), Updated: t0.Add(-50 * time.Minute), Ended: t0.Add(-50 * time.Minute),
 	})
 }
@@ -118,17 +122,17 @@ func TestJobs(t *testing.T) {
 	gpus := get200[GPUPage](t, a, "/api/v1/gpus?job=12").GPUs
 	require.Len(t, gpus, 1)
 	assert.Equal(t, "unhealthy", gpus[0].Health)
-	held := []Allocation{{Pod: "p", Namespace: "ns", Container: "main"}, {Job: "12"}}
+	held := []reading.Holder{{Pod: "p", Namespace: "ns", Container: "main"}, {Job: "12"}}
 	assert.Equal(t, held, gpus[0].Allocations)
 
 	e1 := get200[Episode](t, a, "/api/v1/episodes/e1")
-	assert.Empty(t, e1.Allocations)
-	record := &fleetstate.Episode{ID: "e1", Subject: "node", Cluster: "c1", Node: "n1", Since: t0.Add(-time.Minute), Updated: t0, Holders: []reading.Holder{{Job: "12"}}}
+	assert.Empty(t, e1.Holders)
+	record := &episode.Episode{ID: "e1", Subject: "node", Cluster: "c1", Node: "n1", Since: t0.Add(-time.Minute), Updated: t0, Holders: []reading.Holder{{Job: "12"}}}
 	a.o.Store.PutEpisode(record)
 	over := *record
 	over.Ended, over.Holders = t0, nil
 	a.o.Store.PutEpisode(&over)
-	assert.Equal(t, held[1:], get200[Episode](t, a, "/api/v1/episodes/e1").Allocations, "the end repeats the onset's")
+	assert.Equal(t, held[1:], get200[Episode](t, a, "/api/v1/episodes/e1").Holders, "the end repeats the onset's")
 }
 
 // TestWhyThereIsNoVerdict: a node and a group say it in words, and a node until when.
@@ -202,8 +206,8 @@ func TestNodes(t *testing.T) {
 		"?straggler=true":             "c1/n1 of 1",
 		"?straggler=false":            "c1/n2 c2/n1 of 2",
 		"?state=missing":              "c2/n1 of 1",
-		"?state=active&min_usage=0.7": "c1/n1 of 1",
-		"?min_usage=0.71":             "of 0",
+		"?state=active&min_usage=0.9": "c1/n1 of 1",
+		"?min_usage=0.91":             "of 0",
 		"?group=g":                    "c1/n1 c1/n2 of 2",
 		"?cluster=":                   "c1/n1 c1/n2 c2/n1 of 3",
 	} {
@@ -251,7 +255,8 @@ func TestNode(t *testing.T) {
 	assert.Equal(t, t0.Add(-2*time.Second), n.LastSeen)
 	assert.Equal(t, []string{"g", "active", "unhealthy"}, []string{n.Group, n.State, n.Health})
 	assert.True(t, n.Straggler)
-	require.Len(t, n.Signals, 1)
+	require.Len(t, n.Signals, 3)
+	assert.Equal(t, []Signal{{Signal: "communication", Value: 1, Median: new(2.0)}, {Signal: "own_time", Value: 1.0 / 3, Median: new(1.0 / 4)}}, n.Signals[1:], "of ranks")
 	assert.InDelta(t, 0.05, *n.Signals[0].Median, 0)
 	assert.InDelta(t, 0.04, *n.Signals[0].Threshold, 0)
 	require.Len(t, n.GPUs, 2)
@@ -259,9 +264,9 @@ func TestNode(t *testing.T) {
 	g := n.GPUs[1]
 	assert.False(t, *g.Up)
 	assert.Equal(t, "lost", g.UpReason)
-	assert.Equal(t, []HealthReason{{"lost", "reboot"}}, g.Reasons)
-	assert.Equal(t, []Xid{{79, "fatal", 1}}, g.Xids)
-	assert.Equal(t, []string{"hw_thermal"}, g.Throttles)
+	assert.Equal(t, []fleetstate.HealthReason{{Reason: "lost", Action: "reboot"}}, g.Reasons)
+	assert.Equal(t, []fleetstate.Xid{{Code: 79, Class: "fatal", Count: 1}}, g.Xids)
+	assert.Equal(t, []string{"hw_thermal"}, n.GPUs[0].Throttles)
 	assert.Nil(t, g.Temperature)
 	assert.Equal(t, t0, g.LastReported)
 	a.o.Now = func() time.Time { return t0.Add(time.Minute) }
@@ -308,8 +313,8 @@ func TestOpenEpisodeOfANode(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)
 	assert.Nil(t, get200[Node](t, a, "/api/v1/nodes/n2").Episode, "the one it had is over")
-	a.o.Store.PutEpisode(&fleetstate.Episode{
-		ID: "many", Subject: fleetstate.SubjectGroup, Cluster: "c1", Group: "g", Nodes: []string{"n1", "n2"}, Since: t0.Add(-time.Hour), Updated: t0,
+	a.o.Store.PutEpisode(&episode.Episode{
+		ID: "many", Subject: episode.SubjectGroup, Cluster: "c1", Group: "g", Nodes: []string{"n1", "n2"}, Since: t0.Add(-time.Hour), Updated: t0,
 	})
 	for node, want := range map[string]string{"n1?cluster=c1": "e1", "n2": "many"} {
 		n := get200[Node](t, a, "/api/v1/nodes/"+node)
@@ -331,18 +336,17 @@ func TestCulprit(t *testing.T) {
 	fleet(a)
 	of := nodesignal.Subject{GPU: "GPU-a", Rank: nodesignal.OrdinalOf(0), LocalRank: nodesignal.OrdinalOf(7)}
 	put(a, "c1", "n1", t0, func(u *fleetstate.Update) { u.SetCulprit(of, true) })
-	a.o.Store.PutEpisode(&fleetstate.Episode{
-		ID: "e1", Subject: fleetstate.SubjectNode, Cluster: "c1", Group: "g", Node: "n1", Since: t0.Add(-time.Hour), Updated: t0, Culprit: of,
+	a.o.Store.PutEpisode(&episode.Episode{
+		ID: "e1", Subject: episode.SubjectNode, Cluster: "c1", Group: "g", Node: "n1", Since: t0.Add(-time.Hour), Updated: t0, Culprit: of,
 	})
-	want := &Culprit{Rank: new(int64(0)), LocalRank: new(int64(7)), GPU: "GPU-a"}
 	n := get200[Node](t, a, "/api/v1/nodes/n1?cluster=c1")
-	assert.Equal(t, want, n.Culprit)
+	assert.Equal(t, of, n.Culprit)
 	require.NotNil(t, n.Episode)
-	assert.Equal(t, want, n.Episode.Culprit)
+	assert.Equal(t, of, n.Episode.Culprit)
 	first := get200[StragglerList](t, a, "/api/v1/stragglers?limit=1").Stragglers[0]
 	assert.Equal(t, "n1", first.Node.Node)
-	assert.Equal(t, want, first.Culprit)
-	assert.Nil(t, get200[Node](t, a, "/api/v1/nodes/n2").Culprit)
+	assert.Equal(t, of, first.Culprit)
+	assert.Empty(t, get200[Node](t, a, "/api/v1/nodes/n2").Culprit)
 }
 
 func TestFleet(t *testing.T) {
@@ -364,7 +368,7 @@ func TestFleet(t *testing.T) {
 	list := get200[EpisodePage](t, a, "/api/v1/episodes").Episodes
 	assert.InDelta(t, 60, list[0].Duration, 1e-9)
 	assert.InDelta(t, 600, list[1].Duration, 1e-9)
-	assert.Equal(t, []Evidence{{Fact: "hot"}}, list[0].Evidence)
+	assert.Equal(t, []episode.Evidence{{Fact: "hot"}}, list[0].Evidence)
 
 	groups := get200[GroupPage](t, a, "/api/v1/groups").Groups
 	require.Len(t, groups, 1)
@@ -381,10 +385,15 @@ func TestFleet(t *testing.T) {
 		u.SetHealth(g, fleetstate.Unhealthy, true)
 		u.SetUp(g, 0, "lost")
 	})
+	put(a, "c1", "n2", t0, func(u *fleetstate.Update) {
+		g := u.GPU("MIG-a")
+		u.SetParent(g, "GPU-a")
+		u.SetUp(g, 0, "lost")
+	})
 	assert.False(t, get200[Node](t, a, "/api/v1/nodes/n1?cluster=c2").Straggler)
 	assert.Equal(t, 1, get200[NodePage](t, a, "/api/v1/nodes?straggler=true").Total)
 	sum := get200[Summary](t, a, "/api/v1/stats/summary")
-	usage, watts := 0.7, 300.0
+	usage, watts := 0.9, 300.0
 	assert.Equal(t, Summary{
 		At: t0, Clusters: 2, Groups: 1, Nodes: 3, GPUs: 3, NodesByState: map[string]int{"active": 2, "missing": 1},
 		GPUsByHealth: map[string]int{"unknown": 1, "healthy": 1, "degraded": 0, "unhealthy": 1}, GPUsDown: 1,
@@ -529,7 +538,7 @@ func TestTelemetry(t *testing.T) {
 	assert.Equal(t, []Sample{{At: t0, Cluster: "c", Host: "n", GPU: "g", Metric: "m", Attributes: map[string]string{"a": "1", "b": "2"}, Value: 3}}, out.Samples)
 
 	sums := get200[AggregationList](t, a, "/api/v1/telemetry/aggregations").Aggregations
-	assert.Equal(t, []Aggregation{{Metric: "m", Count: 2, Min: -1.7e308, Max: 1.7e308, Sum: math.MaxFloat64}}, sums, "JSON has no infinity")
+	assert.Equal(t, []Aggregation{{Aggregation: fleethistory.Aggregation{Metric: "m", Count: 2, Min: -1.7e308, Max: 1.7e308, Sum: math.MaxFloat64}}}, sums, "JSON has no infinity")
 
 	h.err = errors.New("disk is full")
 	w := ask(a, "/api/v1/telemetry")
@@ -550,4 +559,31 @@ func TestPagesLoadNothingFromElsewhere(t *testing.T) {
 		assert.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'self'")
 		assert.NotContains(t, w.Header().Get("Content-Security-Policy"), "unsafe")
 	}
+}
+
+// A GPU that does not answer has no reading of before as one of now, in its node's figures
+// neither: its limits, and when it last answered.
+func TestALostGPUHasNoReadings(t *testing.T) {
+	a := newAPI(nil)
+	report := func(at time.Time, up float64) {
+		put(a, "c", "n", at, func(u *fleetstate.Update) {
+			g := u.GPU("GPU-0")
+			for _, f := range fleetstate.GPUNumbers {
+				u.SetGPU(g, f, 50)
+			}
+			u.SetThrottle(g, "power_cap", true)
+			u.SetUp(g, up, "lost")
+		})
+	}
+	report(t0.Add(-time.Minute), 1)
+	report(t0.Add(-time.Second), 0)
+	n := get200[Node](t, a, "/api/v1/nodes/n")
+	got, limit := n.GPUs[0], new(50.0)
+	assert.Equal(t, []*float64{nil, nil, nil}, []*float64{n.Usage, n.MaxTemperature, n.Power})
+	want := GPU{
+		UUID: "GPU-0", Up: new(false), UpReason: "lost", DownSince: new(t0), Health: "unknown",
+		LastReported: got.LastReported, Reasons: []fleetstate.HealthReason{}, Throttles: []string{}, Xids: []fleetstate.Xid{},
+		HealthScore: limit, TemperatureLimit: limit, PowerLimit: limit, SMClockLimit: limit, MemoryLimit: limit, PCIeWidthMax: limit,
+	}
+	assert.Equal(t, want, got)
 }

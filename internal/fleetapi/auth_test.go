@@ -89,28 +89,3 @@ func TestWithToken(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, w.Code)
 	assert.Empty(t, w.Header().Get("WWW-Authenticate"), "or a browser would ask for the password again")
 }
-
-// TestDocumentTellsOfRefusals: whoever generates a client from it knows of them.
-func TestDocumentTellsOfRefusals(t *testing.T) {
-	doc := document(t, newAPI(nil))
-	assert.Contains(t, doc.Components.SecuritySchemes, "bearer")
-	assert.Contains(t, doc.Components.SecuritySchemes, "basic")
-	assert.Len(t, doc.Security, 3, "either, or none")
-	for _, op := range operations(doc) {
-		has := func(status string) bool { return op.Responses.Value(status) != nil }
-		assert.NotEmpty(t, op.Summary, op.path)
-		for _, p := range op.Parameters {
-			assert.NotEmpty(t, p.Value.Description, "%s: %s", op.path, p.Value.Name)
-		}
-		assert.True(t, has("401"), op.path)
-		assert.True(t, has("422"), op.path)
-		assert.Equal(t, op.OperationID != "get-health", has("404"), op.path)
-		assert.Equal(t, op.OperationID != "get-health" && op.OperationID != "observe", has("503"), op.path)
-		assert.Equal(t, op.OperationID == "observe", has("429"), op.path)
-		for _, status := range []string{"429", "503"} {
-			if has(status) {
-				assert.Contains(t, op.Responses.Value(status).Value.Headers, "Retry-After")
-			}
-		}
-	}
-}

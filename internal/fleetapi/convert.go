@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -35,7 +36,7 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 	n := v.Node
 	group := c.peers(n)
 	out := Node{
-		Cluster: n.Cluster, Node: n.Node, Sighting: c.sighting(v.Seen),
+		Key: n.Key, Sighting: c.sighting(v.Seen),
 		Group: n.Group, JobID: n.JobID, JobRole: n.JobRole, HostID: n.HostID,
 		State: v.State, Health: n.Health.String(),
 		Straggler: v.Straggler(),
@@ -46,7 +47,7 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 		GroupMedian: group.Get(reading.GroupMedian),
 		CPUPressure: n.Values.Get(reading.CPUPressure),
 		Usage:       known(&n.Usage), MaxTemperature: known(&n.MaxCelsius), Power: known(&n.Watts),
-		Signals: signals(n, group), Culprit: culprit(n.Culprit),
+		Signals: signals(n, group), Culprit: n.Culprit,
 		GPUCount: GPUCount{
 			Known: len(n.GPUs), Expected: n.Values.Get(reading.GPUsExpected),
 			Found: n.Values.Get(reading.GPUsFound), Lost: n.Values.Get(reading.GPUsLost),
@@ -84,17 +85,20 @@ func signals(n *fleetstate.Node, g *fleetstate.Group) []Signal {
 		}
 		list = append(list, Signal{Signal: s.String(), Value: n.Signals.V[s], Median: signal(&g.Medians, s), Scale: signal(&g.Scales, s), Threshold: signal(&g.Thresholds, s)})
 	}
+	if share := n.Values.Get(reading.RankShare); share != nil {
+		list = append(list, Signal{Signal: nodesignal.Communication.String(), Value: *share, Median: n.Values.Get(reading.RankShareMedian)})
+	}
+	if rate := n.Values.Get(reading.RankRate); rate != nil && *rate > 0 {
+		own := Signal{Signal: ownTimeName, Value: 1 / *rate}
+		if m := n.Values.Get(reading.RankRateMedian); m != nil && *m > 0 {
+			own.Median = new(1 / *m)
+		}
+		list = append(list, own)
+	}
 	return list
 }
 
 // culprit returns nil for none.
-func culprit(of nodesignal.Subject) *Culprit {
-	if of == (nodesignal.Subject{}) {
-		return nil
-	}
-	return &Culprit{Rank: of.Rank.Int(), LocalRank: of.LocalRank.Int(), GPU: of.GPU}
-}
-
 func signal(values *nodesignal.Values, s nodesignal.Signal) *float64 {
 	if !values.Known[s] {
 		return nil
@@ -138,55 +142,49 @@ func (c *converter) gpu(n *fleetstate.Node, i int) GPU {
 	g := &n.GPUs[i]
 	out := GPU{
 		LastReported: g.Reported().UTC(), ReportedAgeSeconds: c.age(g.Reported()),
-		Allocations: allocations(n.Held.Of(g.UUID)),
+		Allocations: n.Held.Of(g.UUID),
 		UUID:        g.UUID, Parent: g.Parent, Model: g.Model, Serial: g.Serial, Driver: g.Driver, BusID: g.BusID,
-		Up: flag(g.Get(reading.Up)), UpReason: g.UpReason,
-		Health: g.Health.String(), HealthScore: g.Get(reading.Health), Action: g.Action,
-		Reasons: make([]HealthReason, len(g.Reasons)), Xids: make([]Xid, len(g.Xids)),
-		Throttles:         append([]string{}, g.Throttles...),
-		Temperature:       g.Get(reading.Temperature),
-		TemperatureLimit:  g.Get(reading.TemperatureLimit),
-		TemperatureMargin: g.Get(reading.TemperatureMargin),
-		MemoryTemperature: g.Get(reading.MemoryTemperature),
-		Power:             g.Get(reading.Power), PowerLimit: g.Get(reading.PowerLimit),
-		Utilization:    g.Get(reading.Utilization),
-		TensorActivity: g.Get(reading.TensorActivity), SMActivity: g.Get(reading.SMActivity),
-		SMClock: g.Get(reading.SMClock), SMClockLimit: g.Get(reading.SMClockLimit),
-		MemoryUsed: g.Get(reading.MemoryUsed), MemoryLimit: g.Get(reading.MemoryLimit),
+		Up: flag(g.Live(reading.Up)), UpReason: g.UpReason,
+		Health: g.Health.String(), HealthScore: g.Live(reading.Health), Action: g.Action,
+		Reasons:           append([]fleetstate.HealthReason{}, g.Reasons()...),
+		Xids:              append([]fleetstate.Xid{}, g.Xids...),
+		Throttles:         append([]string{}, g.Throttles()...),
+		Temperature:       g.Live(reading.Temperature),
+		TemperatureLimit:  g.Live(reading.TemperatureLimit),
+		TemperatureMargin: g.Live(reading.TemperatureMargin),
+		MemoryTemperature: g.Live(reading.MemoryTemperature),
+		Power:             g.Live(reading.Power), PowerLimit: g.Live(reading.PowerLimit),
+		Utilization:    g.Live(reading.Utilization),
+		TensorActivity: g.Live(reading.TensorActivity), SMActivity: g.Live(reading.SMActivity),
+		SMClock: g.Live(reading.SMClock), SMClockLimit: g.Live(reading.SMClockLimit),
+		MemoryUsed: g.Live(reading.MemoryUsed), MemoryLimit: g.Live(reading.MemoryLimit),
 		ECC: ECC{
-			Corrected: g.Get(reading.ECCCorrected), Uncorrected: g.Get(reading.ECCUncorrected),
-			CorrectedTotal: g.Get(reading.ECCCorrectedTotal), UncorrectedTotal: g.Get(reading.ECCUncorrectedTotal),
+			Corrected: g.Live(reading.ECCCorrected), Uncorrected: g.Live(reading.ECCUncorrected),
+			CorrectedTotal: g.Live(reading.ECCCorrectedTotal), UncorrectedTotal: g.Live(reading.ECCUncorrectedTotal),
 		},
-		RemappedRows: Rows{Corrected: g.Get(reading.RemappedCorrected), Uncorrected: g.Get(reading.RemappedUncorrected)},
-		PCIeWidth:    g.Get(reading.PCIeWidth), PCIeWidthMax: g.Get(reading.PCIeWidthLimit),
-		PCIeReplays: g.Get(reading.PCIeReplays),
+		RemappedRows: Rows{Corrected: g.Live(reading.RemappedCorrected), Uncorrected: g.Live(reading.RemappedUncorrected)},
+		PCIeWidth:    g.Live(reading.PCIeWidth), PCIeWidthMax: g.Live(reading.PCIeWidthLimit),
+		PCIeReplays: g.Live(reading.PCIeReplays),
+	}
+	if g.Lost() {
+		out.Throttles = []string{}
+		if !g.BadBefore {
+			out.DownSince = new(time.Unix(int64(g.BadSince), 0).UTC())
+		}
 	}
 	if g.Index >= 0 {
 		out.Index = &g.Index
 	}
-	for i, r := range g.Reasons {
-		out.Reasons[i] = HealthReason(r)
-	}
-	for i, x := range g.Xids {
-		out.Xids[i] = Xid(x)
-	}
 	return out
-}
-
-func allocations(holders []reading.Holder) (list []Allocation) {
-	for _, h := range holders {
-		list = append(list, Allocation{Job: h.Job, Pod: h.Pod, Namespace: h.Namespace, Container: h.Container})
-	}
-	return list
 }
 
 func (c *converter) groupView(g *fleetstate.Group) Group {
 	out := Group{
-		Cluster: g.Cluster, Group: g.Group, Sighting: c.sighting(g.Seen), Nodes: g.Nodes,
+		GroupKey: g.GroupKey, Sighting: c.sighting(g.Seen), Nodes: g.Nodes,
 		Threshold: g.Get(reading.GroupThreshold), Median: g.Get(reading.GroupMedian), MAD: g.Get(reading.GroupMAD),
 		QuorumMet: g.Flag(reading.GroupQuorum), CoverageLow: g.Flag(reading.GroupCoverageLow),
-		PanicMode: g.Flag(reading.GroupPanic), Incident: g.Flag(reading.GroupIncident),
-		Signals: []GroupSignal{}, Unjudged: map[string]int64{},
+		Incident: g.Flag(reading.GroupIncident),
+		Signals:  []GroupSignal{}, Unjudged: map[string]int64{},
 	}
 	if out.Nodes == nil {
 		out.Nodes = map[string]int64{}
@@ -216,21 +214,11 @@ func (c *converter) groupView(g *fleetstate.Group) Group {
 	return out
 }
 
-func (c *converter) episode(e *fleetstate.Episode) Episode {
-	out := Episode{
-		ID: e.ID, Subject: e.Subject, Cluster: e.Cluster, Group: e.Group, Node: e.Node,
-		Open: e.Open(), Since: e.Since.UTC(), SinceBefore: e.SinceBefore, Updated: e.Updated.UTC(), AgeSeconds: c.age(e.Updated), Duration: c.age(e.Since),
-		Signal: e.Signal, Severity: e.Severity, Confidence: e.Confidence, Gap: e.Gap, Value: e.Value, Median: e.Median,
-		Rank: e.Rank, Active: e.Active, LostGPUHours: e.LostGPUHoursPerHour, Nodes: e.Nodes, NodeCount: e.NodeCount,
-		Cause: e.Cause, Reason: e.Reason, Action: e.Action, Observation: e.Observation, GPU: e.GPU, Text: e.Text, Job: e.Job, Communicator: e.Communicator, Culprit: culprit(e.Culprit),
-	}
-	if !e.Open() {
-		ended := e.Ended.UTC()
-		out.Ended, out.Duration = &ended, max(0, e.Ended.Sub(e.Since).Seconds())
-	}
-	out.Allocations = allocations(e.Holders)
-	for _, ev := range e.Evidence {
-		out.Evidence = append(out.Evidence, Evidence(ev))
+func (c *converter) episode(e *episode.Episode) Episode {
+	out := Episode{Episode: *e, Open: e.Open(), AgeSeconds: c.age(e.Updated), Duration: c.age(e.Since)}
+	out.Since, out.Updated, out.Ended = e.Since.UTC(), e.Updated.UTC(), e.Ended.UTC()
+	if !out.Open {
+		out.Duration = e.Duration().Seconds()
 	}
 	return out
 }
@@ -239,8 +227,7 @@ func flag(v *float64) *bool {
 	if v == nil {
 		return nil
 	}
-	b := *v != 0
-	return &b
+	return new(*v != 0)
 }
 
 func known(v *float64) *float64 {

@@ -31,8 +31,7 @@ type GPUPage struct {
 
 // NodeGPUs holds the GPUs of a node.
 type NodeGPUs struct {
-	Cluster string `json:"cluster"`
-	Node    string `json:"node"`
+	fleetstate.Key
 	Sighting
 	GPUs []GPU `json:"gpus"`
 }
@@ -137,7 +136,7 @@ func (a *API) getNodeGPUs(_ context.Context, in *NodeParam) (*NodeGPUs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &NodeGPUs{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPUs: c.gpuList(v.Node)}, nil
+	return &NodeGPUs{Key: v.Key, Sighting: c.sighting(v.Seen), GPUs: c.gpuList(v.Node)}, nil
 }
 
 type listGPUsInput struct {
@@ -169,11 +168,11 @@ func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 			if len(in.Health) > 0 && !health[g.Health] || len(in.Job) > 0 && !v.Runs(in.Job, g.UUID) {
 				continue
 			}
-			if u := g.Get(reading.Utilization); in.MinUsage > 0 && (u == nil || *u < in.MinUsage) {
+			if u := g.Live(reading.Utilization); in.MinUsage > 0 && (u == nil || *u < in.MinUsage) {
 				continue
 			}
 			if total >= in.offset() && len(out.GPUs) < in.Limit {
-				out.GPUs = append(out.GPUs, NodeGPU{Cluster: v.Cluster, Node: v.Key.Node, Sighting: c.sighting(v.Seen), GPU: c.gpu(v.Node, i)})
+				out.GPUs = append(out.GPUs, NodeGPU{Key: v.Key, Sighting: c.sighting(v.Seen), GPU: c.gpu(v.Node, i)})
 			}
 			total++
 		}
@@ -205,8 +204,7 @@ func (a *API) listStragglers(_ context.Context, in *listStragglersInput) (*Strag
 // openEpisodes returns the open episode of each node: its own, or else one of
 // many nodes that names it.
 func (c *converter) openEpisodes(f *fleetstate.EpisodeFilter) map[fleetstate.Key]*Episode {
-	isOpen := true
-	f.Open = &isOpen
+	f.Open = new(true)
 	open := map[fleetstate.Key]*Episode{}
 	own := map[fleetstate.Key]bool{}
 	for _, e := range c.store.Episodes(f) {
@@ -317,7 +315,6 @@ func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, erro
 			// Its last state says nothing about the fleet.
 			return true
 		}
-		out.GPUs += len(v.GPUs)
 		if v.Straggler() {
 			out.Stragglers++
 		}
@@ -330,8 +327,13 @@ func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, erro
 			powered++
 		}
 		for i := range v.GPUs {
-			health[v.GPUs[i].Health]++
-			if up := v.GPUs[i].Get(reading.Up); up != nil && *up == 0 {
+			g := &v.GPUs[i]
+			if !g.Board() {
+				continue
+			}
+			out.GPUs++
+			health[g.Health]++
+			if g.Lost() {
 				out.GPUsDown++
 			}
 		}
@@ -341,8 +343,7 @@ func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, erro
 		out.GPUsByHealth[fleetstate.Health(h).String()] = n
 	}
 	if users > 0 {
-		usage /= float64(users)
-		out.Usage = &usage
+		out.Usage = new(usage / float64(users))
 	}
 	if powered > 0 {
 		out.Power = &watts
@@ -353,8 +354,7 @@ func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, erro
 			out.Groups++
 		}
 	}
-	open := true
-	out.OpenEpisodes = len(a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster, Open: &open}))
+	out.OpenEpisodes = len(a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster, Open: new(true)}))
 	return out, nil
 }
 
@@ -370,8 +370,7 @@ func (a *API) getHealth(context.Context, *struct{}) (*Health, error) {
 		out.Status, out.History.Error = "degraded", h.Err.Error()
 	}
 	if !h.Oldest.IsZero() {
-		oldest := h.Oldest.UTC()
-		out.History.Oldest = &oldest
+		out.History.Oldest = new(h.Oldest.UTC())
 	}
 	return out, nil
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/attention"
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
@@ -150,9 +152,9 @@ func TestEpisodeByID(t *testing.T) {
 	a := newAPI(nil)
 	put(a, "c1", "n1", t0, func(*fleetstate.Update) {})
 	for _, c := range []string{"c1", "c2"} {
-		a.o.Store.PutEpisode(&fleetstate.Episode{ID: "both", Subject: fleetstate.SubjectNode, Cluster: c, Node: "n1", Since: t0, Updated: t0})
+		a.o.Store.PutEpisode(&episode.Episode{ID: "both", Subject: episode.SubjectNode, Cluster: c, Node: "n1", Since: t0, Updated: t0})
 	}
-	a.o.Store.PutEpisode(&fleetstate.Episode{ID: "e/1", Subject: fleetstate.SubjectGroup, Cluster: "c1", Group: "g", Since: t0, Updated: t0, Text: "slow"})
+	a.o.Store.PutEpisode(&episode.Episode{ID: "e/1", Subject: episode.SubjectGroup, Cluster: "c1", Group: "g", Since: t0, Updated: t0, Text: "slow"})
 	assert.Equal(t, "slow", get200[Episode](t, a, "/api/v1/episodes/e%2F1").Text)
 	assert.Equal(t, "c2", get200[Episode](t, a, "/api/v1/episodes/both?cluster=c2").Cluster)
 	assert.Contains(t, ask(a, "/api/v1/episodes/both").Body.String(), "must be one of")
@@ -172,12 +174,12 @@ func TestAttention(t *testing.T) {
 	out := get200[AttentionList](t, a, "/api/v1/attention")
 	require.Len(t, out.Items, 1)
 	i := out.Items[0]
-	assert.Equal(t, []any{"lost_gpu", "critical", "n1", "GPU 3", "The GPU does not answer.", "The driver's answer: lost.", true}, []any{i.Kind, i.Severity, i.Node, i.Part, i.What, i.Why, i.SinceBefore})
+	assert.Equal(t, []any{attention.LostGPU, episode.SeverityCritical, "n1", "GPU 3", "The GPU does not answer.", "The driver's answer: lost.", true}, []any{i.Kind, i.Severity, i.Node, i.Part, i.What, i.Why, i.SinceBefore})
 	assert.Equal(t, 3, *i.GPUs[0].Index)
 	assert.Equal(t, AttentionCounts{Nodes: 1, LostGPUs: 1}, out.Counts)
 	assert.Empty(t, get200[AttentionList](t, a, "/api/v1/attention?kind=straggler").Items)
 	assert.Equal(t, 1, get200[AttentionList](t, a, "/api/v1/attention?kind=straggler").Counts.LostGPUs)
-	a.o.Store.PutEpisode(&fleetstate.Episode{ID: "e", Subject: fleetstate.SubjectNode, Cluster: "c1", Node: "n1", Since: t0, Updated: t0, Confidence: new(0.7)})
+	a.o.Store.PutEpisode(&episode.Episode{ID: "e", Subject: episode.SubjectNode, Cluster: "c1", Node: "n1", Since: t0, Updated: t0, Confidence: new(0.7)})
 	slow := get200[AttentionList](t, a, "/api/v1/attention?kind=straggler").Items[0]
 	assert.InDelta(t, 0.7, *slow.Confidence, 0)
 	assert.Equal(t, t0.UTC(), slow.Updated.UTC())

@@ -3,6 +3,7 @@
 package fleetapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,28 +23,21 @@ import (
 // StreamOptions bound the live stream.
 type StreamOptions struct {
 	// WriteTimeout is how long a client may take for one event; then it is cut off.
-	WriteTimeout time.Duration
+	WriteTimeout time.Duration `mapstructure:"write_timeout"`
 	// KeepAlive is the longest silence of the stream.
-	KeepAlive time.Duration
+	KeepAlive time.Duration `mapstructure:"-"`
 	// NodesPerEvent bounds an event, and with it what a client holds in memory.
-	NodesPerEvent int
+	NodesPerEvent int `mapstructure:"nodes_per_event"`
 	// ReaderShare is the part of the streams that others leave which one reader may
 	// have; 0 is half.
-	ReaderShare float64
+	ReaderShare float64 `mapstructure:"reader_share"`
 }
 
-func (o *StreamOptions) setDefaults() {
-	if o.WriteTimeout == 0 {
-		o.WriteTimeout = 10 * time.Second
-	}
-	if o.KeepAlive == 0 {
-		o.KeepAlive = 15 * time.Second
-	}
-	if o.NodesPerEvent == 0 {
-		o.NodesPerEvent = 250
-	}
-	if o.ReaderShare == 0 {
-		o.ReaderShare = fairshare.Half
+// WithDefaults returns the options with a default in place of each 0.
+func (o StreamOptions) WithDefaults() StreamOptions {
+	return StreamOptions{
+		WriteTimeout: cmp.Or(o.WriteTimeout, 10*time.Second), KeepAlive: cmp.Or(o.KeepAlive, 15*time.Second),
+		NodesPerEvent: cmp.Or(o.NodesPerEvent, 250), ReaderShare: cmp.Or(o.ReaderShare, fairshare.Half),
 	}
 }
 
@@ -111,16 +105,19 @@ func (a *API) observe(ctx context.Context, in *observeInput) (*huma.StreamRespon
 			a: a, w: w, gpus: in.GPUs, clusters: in.Cluster,
 			control: http.NewResponseController(writer), writer: writer, gone: r.Context().Done(),
 		}
-		h := writer.Header()
-		h.Set("Content-Type", "text/event-stream")
-		h.Set("Cache-Control", "no-store")
-		// nginx would hold events back.
-		h.Set("X-Accel-Buffering", "no")
+		streamHeader(writer.Header())
 		writer.WriteHeader(http.StatusOK)
 		if err := s.run(); err != nil && !errors.Is(err, errGone) {
 			a.cut.Add(1)
 		}
 	}}, nil
+}
+
+func streamHeader(h http.Header) {
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	// nginx would hold events back.
+	h.Set("X-Accel-Buffering", "no")
 }
 
 // unwatch ends a watch, and with the last one what all of them share.
@@ -261,7 +258,7 @@ func (s *stream) changes() error {
 			text, err = sh.node(c, formSeen, &ch.View)
 		case fleetstate.Removed:
 			list = &p.removed
-			text, err = json.Marshal(Key(ch.Key))
+			text, err = json.Marshal(ch.Key)
 		}
 		if err != nil {
 			return false
@@ -325,8 +322,7 @@ func appendHead(b []byte, event string, at time.Time) []byte {
 func (s *stream) sendEpisodes() error {
 	sh, c := s.share()
 	encode := func() ([]byte, error) {
-		open := true
-		list := s.a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: s.clusters, Open: &open})
+		list := s.a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: s.clusters, Open: new(true)})
 		out := EpisodeList{At: sh.at.UTC(), Episodes: []Episode{}}
 		for _, e := range list[:min(len(list), maxOpenEpisodes)] {
 			out.Episodes = append(out.Episodes, c.episode(e))

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
@@ -103,8 +104,8 @@ func TestObserve(t *testing.T) {
 	assert.False(t, d.Changed[0].Straggler)
 	assert.InDelta(t, 1, d.Changed[0].AgeSeconds, 1e-9)
 	require.Len(t, d.Seen, 1)
-	assert.Equal(t, Seen{Key{"c1", "n2"}, Sighting{t0, 0}, "active"}, d.Seen[0])
-	a.o.Store.PutEpisode(&fleetstate.Episode{ID: "e1", Subject: "node", Cluster: "c1", Node: "n1", Since: t0, Updated: t0, Ended: t0})
+	assert.Equal(t, Seen{fleetstate.Key{Cluster: "c1", Node: "n2"}, Sighting{t0, 0}, "active"}, d.Seen[0])
+	a.o.Store.PutEpisode(&episode.Episode{ID: "e1", Subject: "node", Cluster: "c1", Node: "n1", Since: t0, Updated: t0, Ended: t0})
 	a.o.Feed.Advance(t0)
 	w.next(EventEpisodes, &e)
 	assert.Empty(t, e.Episodes)
@@ -129,7 +130,7 @@ func TestObserveSelection(t *testing.T) {
 	a.o.Feed.Advance(t0)
 	var d Diff
 	w.next(EventDiff, &d)
-	assert.Equal(t, []Key{{"c1", "n1"}}, d.Removed)
+	assert.Equal(t, []fleetstate.Key{{Cluster: "c1", Node: "n1"}}, d.Removed)
 	require.Len(t, d.Changed, 1)
 	assert.Equal(t, "n2", d.Changed[0].Node)
 }
@@ -144,6 +145,11 @@ func TestTooManyClients(t *testing.T) {
 	assert.Equal(t, "10", w.Header().Get("Retry-After"))
 	assert.Contains(t, w.Body.String(), "come back later")
 	assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+
+	w = httptest.NewRecorder()
+	a.ServeHTTP(w, httptest.NewRequest(http.MethodHead, observePath, http.NoBody))
+	assert.Equal(t, http.StatusOK, w.Code, "HEAD takes no stream")
+	assert.Equal(t, "text/event-stream", w.Header().Get("Content-Type"))
 }
 
 // TestOneReaderLeavesStreamsToOthers: by name, or by address where there is none.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
@@ -24,13 +25,16 @@ const (
 	maxPastGroups = 8
 )
 
-// scoreName is the score among the signals of a Past.
-const scoreName = "score"
+const (
+	// scoreName is the score among the signals of a Past.
+	scoreName = "score"
+	// ownTimeName is what a step takes a rank without the wait for others, in seconds.
+	ownTimeName = "own_time"
+)
 
 // Past is what a node said over a time, and what its peers were then.
 type Past struct {
-	Cluster string       `json:"cluster"`
-	Node    string       `json:"node"`
+	fleetstate.Key
 	Start   time.Time    `json:"since"`
 	End     time.Time    `json:"until"`
 	Step    float64      `json:"step_seconds" doc:"Time between two points; each is the last value that was told before it, at most 5 to 30 minutes old"`
@@ -41,7 +45,7 @@ type Past struct {
 // PastSignal is the past of the score or of a signal. The peers are those of the group
 // that the node was in at the time.
 type PastSignal struct {
-	Signal    string     `json:"signal" doc:"A signal, or score"`
+	Signal    string     `json:"signal" doc:"A signal, score, or of the rank that is furthest behind communication and own_time"`
 	Unit      string     `json:"unit,omitempty" doc:"Of value, median and threshold, in UCUM; absent where only the job knows it"`
 	Value     []*float64 `json:"value" doc:"What the node said"`
 	Median    []*float64 `json:"median" doc:"Of its peers"`
@@ -58,7 +62,7 @@ type getNodePastInput struct {
 }
 
 func (a *API) getNodePast(ctx context.Context, in *getNodePastInput) (*Past, error) {
-	out := &Past{Cluster: in.Cluster, Node: in.Node}
+	out := &Past{Key: fleetstate.Key{Cluster: in.Cluster, Node: in.Node}}
 	// The history knows nodes that the view has forgotten.
 	switch v, err := a.find(&in.NodeParam, a.o.Now()); {
 	case err == nil:
@@ -105,6 +109,16 @@ func (a *API) nodePast(ctx context.Context, q *fleethistory.StepQuery, out *Past
 			t.set(scoreName, pastThreshold, row, s.Value)
 		case reading.NodeSignal:
 			t.set(attributes[gpusemconv.AttrSignal], pastValue, row, s.Value)
+		case reading.RankShare, reading.RankShareMedian:
+			list := pastValue
+			if pastMetrics[s.Metric] == reading.RankShareMedian {
+				list = pastMedian
+			}
+			if signal := attributes[gpusemconv.AttrSignal]; signal != nodesignal.Throughput.String() {
+				t.set(signal, list, row, s.Value)
+			} else if s.Value > 0 {
+				t.set(ownTimeName, list, row, 1/s.Value)
+			}
 		case reading.StepOwnDuration, reading.StepDuration, reading.StepRate:
 			t.steps = true
 		case reading.NodeSuspicion:
@@ -202,7 +216,7 @@ var pastMetrics = func() map[string]reading.Field {
 }()
 
 var (
-	ownPast   = []reading.Field{reading.NodeHealthScore, reading.NodeSignal, reading.AgentThreshold, reading.NodeSuspicion, reading.StepOwnDuration, reading.StepDuration, reading.StepRate}
+	ownPast   = []reading.Field{reading.NodeHealthScore, reading.NodeSignal, reading.AgentThreshold, reading.NodeSuspicion, reading.StepOwnDuration, reading.StepDuration, reading.StepRate, reading.RankShare, reading.RankShareMedian}
 	peersPast = slices.Sorted(maps.Keys(peerLists))
 )
 
@@ -238,6 +252,8 @@ func (t *pastTable) unit(signal string) string {
 			return "{step}/s"
 		}
 		return ""
+	case ownTimeName:
+		return "s"
 	case nodesignal.Power.String():
 		return "W"
 	default:

@@ -86,12 +86,18 @@ func TestNodePast(t *testing.T) {
 	}
 	h.add(minute(0), "n", gpusemconv.MetricAppStepOwnDuration, .5, gpusemconv.AttrJobRank+"=3")
 	h.add(minute(0), "n", gpusemconv.MetricAgentThreshold, .7)
+	for metric, v := range map[string]float64{gpusemconv.MetricStragglerRankValue: .2, gpusemconv.MetricStragglerRankMedian: .25} {
+		h.add(minute(1), "n", metric, v, gpusemconv.AttrSignal+"=communication", second)
+		h.add(minute(2), "n", metric, v, gpusemconv.AttrSignal+"=throughput", second)
+	}
 	a := newAPI(func(o *Options) { o.History = h })
 	out := get200[Past](t, a, "/api/v1/nodes/n/past?cluster=c&points=6&since=2025-12-31T23:55:00Z&until=2026-01-01T00:00:00Z")
 	assert.Equal(t, []any{"c", "n", 60.0, end.Add(-5 * time.Minute), end}, []any{out.Cluster, out.Node, out.Step, out.Start, out.End})
 	assert.Equal(t, []time.Time{minute(0), minute(1), minute(2), minute(3)}, out.At)
-	require.Len(t, out.Signals, 3)
-	power, score, throughput := out.Signals[0], out.Signals[1], out.Signals[2]
+	require.Len(t, out.Signals, 5)
+	share, own, power, score, throughput := out.Signals[0], out.Signals[1], out.Signals[2], out.Signals[3], out.Signals[4]
+	assert.Equal(t, []string{"communication", "1", "own_time", "s"}, []string{share.Signal, share.Unit, own.Signal, own.Unit})
+	assert.Equal(t, [][]any{{nil, .2, nil, nil}, {nil, .25, nil, nil}, {nil, nil, 5., nil}, {nil, nil, 4., nil}}, [][]any{values(share.Value), values(share.Median), values(own.Value), values(own.Median)})
 	assert.Equal(t, []string{"power", "W", "score", "1", "throughput", "{step}/s"}, []string{power.Signal, power.Unit, score.Signal, score.Unit, throughput.Signal, throughput.Unit})
 	assert.Equal(t, []any{700., 700., 700., 700.}, values(power.Value))
 	assert.Equal(t, []any{20., 20., 650., 650.}, values(power.Median), "of the group it was in")

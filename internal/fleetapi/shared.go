@@ -96,7 +96,7 @@ func (s *shared) node(c *converter, f form, v *fleetstate.View) ([]byte, error) 
 // encode returns a form of a node in JSON.
 func (c *converter) encode(f form, v *fleetstate.View) ([]byte, error) {
 	if f == formSeen {
-		return json.Marshal(Seen{Key(v.Key), c.sighting(v.Seen), v.State})
+		return json.Marshal(Seen{v.Key, c.sighting(v.Seen), v.State})
 	}
 	return json.Marshal(c.node(*v, f == formNodeWithGPUs))
 }

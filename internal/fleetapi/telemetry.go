@@ -38,53 +38,23 @@ type SamplePage struct {
 	Samples []Sample  `json:"samples"`
 }
 
-// Recorded says of what time there is history.
-type Recorded struct {
-	First   time.Time `json:"first"`
-	Last    time.Time `json:"last"`
-	Samples int64     `json:"samples"`
-}
-
-// RecordedHost is a node with history.
-type RecordedHost struct {
-	Cluster string `json:"cluster"`
-	Host    string `json:"host"`
-	Recorded
-}
-
 // HostPage is a page of nodes.
 type HostPage struct {
 	Page
-	Hosts []RecordedHost `json:"hosts"`
-}
-
-// RecordedGPU is a GPU with history.
-type RecordedGPU struct {
-	Cluster string `json:"cluster"`
-	Host    string `json:"host"`
-	GPU     string `json:"gpu"`
-	Recorded
+	Hosts []fleethistory.Recorded `json:"hosts"`
 }
 
 // RecordedGPUPage is a page of GPUs.
 type RecordedGPUPage struct {
 	Page
-	GPUs []RecordedGPU `json:"gpus"`
+	GPUs []fleethistory.Recorded `json:"gpus"`
 }
 
 // Aggregation are the figures of a metric and one set of its attributes, by what
 // it is grouped by.
 type Aggregation struct {
-	Cluster    string            `json:"cluster,omitempty"`
-	Host       string            `json:"host,omitempty"`
-	GPU        string            `json:"gpu,omitempty"`
-	Metric     string            `json:"metric"`
+	fleethistory.Aggregation
 	Attributes map[string]string `json:"attributes,omitempty" doc:"Of the samples: those of other attributes are another row"`
-	Count      int64             `json:"count"`
-	Min        float64           `json:"min"`
-	Max        float64           `json:"max"`
-	Mean       float64           `json:"mean"`
-	Sum        float64           `json:"sum"`
 }
 
 // AggregationList holds the figures of a time.
@@ -169,6 +139,15 @@ func (a *API) listTelemetry(ctx context.Context, in *listTelemetryInput) (*Sampl
 	return out, nil
 }
 
+// recorded returns a page of what has history, by name.
+func (a *API) recorded(ctx context.Context, q *fleethistory.Query, t *TimeParams, p *PageParams, gpus bool) ([]fleethistory.Recorded, Page, error) {
+	list, page, err := past(a, q, t, p, func() ([]fleethistory.Recorded, int, error) { return a.o.History.Recorded(ctx, q, gpus) })
+	for i := range list {
+		list[i].First, list[i].Last = list[i].First.UTC(), list[i].Last.UTC()
+	}
+	return append([]fleethistory.Recorded{}, list...), page, err
+}
+
 type listTelemetryHostsInput struct {
 	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
 	TimeParams
@@ -177,15 +156,11 @@ type listTelemetryHostsInput struct {
 
 func (a *API) listTelemetryHosts(ctx context.Context, in *listTelemetryHostsInput) (*HostPage, error) {
 	q := fleethistory.Query{Clusters: in.Cluster}
-	list, page, err := past(a, &q, &in.TimeParams, &in.PageParams, func() ([]fleethistory.Recorded, int, error) { return a.o.History.Recorded(ctx, &q, false) })
+	list, page, err := a.recorded(ctx, &q, &in.TimeParams, &in.PageParams, false)
 	if err != nil {
 		return nil, err
 	}
-	out := &HostPage{Page: page, Hosts: make([]RecordedHost, len(list))}
-	for i, h := range list {
-		out.Hosts[i] = RecordedHost{h.Cluster, h.Host, Recorded{h.First.UTC(), h.Last.UTC(), h.Samples}}
-	}
-	return out, nil
+	return &HostPage{Page: page, Hosts: list}, nil
 }
 
 type listTelemetryGPUsInput struct {
@@ -197,15 +172,11 @@ type listTelemetryGPUsInput struct {
 
 func (a *API) listTelemetryGPUs(ctx context.Context, in *listTelemetryGPUsInput) (*RecordedGPUPage, error) {
 	q := fleethistory.Query{Clusters: in.Cluster, Hosts: []string{in.Host}}
-	list, page, err := past(a, &q, &in.TimeParams, &in.PageParams, func() ([]fleethistory.Recorded, int, error) { return a.o.History.Recorded(ctx, &q, true) })
+	list, page, err := a.recorded(ctx, &q, &in.TimeParams, &in.PageParams, true)
 	if err != nil {
 		return nil, err
 	}
-	out := &RecordedGPUPage{Page: page, GPUs: make([]RecordedGPU, len(list))}
-	for i, g := range list {
-		out.GPUs[i] = RecordedGPU{g.Cluster, g.Host, g.GPU, Recorded{g.First.UTC(), g.Last.UTC(), g.Samples}}
-	}
-	return out, nil
+	return &RecordedGPUPage{Page: page, GPUs: list}, nil
 }
 
 type listAggregationsInput struct {
@@ -234,10 +205,8 @@ func (a *API) listAggregations(ctx context.Context, in *listAggregationsInput) (
 		return nil, err
 	}
 	for _, g := range list {
-		out.Aggregations = append(out.Aggregations, Aggregation{
-			Cluster: g.Cluster, Host: g.Host, GPU: g.GPU, Metric: g.Metric, Attributes: fleethistory.SplitAttributes(g.Attributes),
-			Count: g.Count, Min: finite(g.Min), Max: finite(g.Max), Mean: finite(g.Mean), Sum: finite(g.Sum),
-		})
+		g.Min, g.Max, g.Mean, g.Sum = finite(g.Min), finite(g.Max), finite(g.Mean), finite(g.Sum)
+		out.Aggregations = append(out.Aggregations, Aggregation{g, fleethistory.SplitAttributes(g.Attributes)})
 	}
 	return out, nil
 }

@@ -5,7 +5,14 @@
 // internal/fleethistory.
 package fleetapi // import "github.com/gpu-collector/gpu-collector/internal/fleetapi"
 
-import "time"
+import (
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+)
 
 // Page says which part of a list this is.
 type Page struct {
@@ -23,36 +30,35 @@ type Sighting struct {
 
 // Node is the latest view of a node.
 type Node struct {
-	Cluster string `json:"cluster"`
-	Node    string `json:"node"`
+	fleetstate.Key
 	Sighting
-	Group            string     `json:"group,omitempty" doc:"Peer group that the gateway compares the node in"`
-	JobID            string     `json:"job_id,omitempty"`
-	JobRole          string     `json:"job_role,omitempty"`
-	HostID           string     `json:"host_id,omitempty"`
-	State            string     `json:"state,omitempty" doc:"active, idle, calibrating, or missing when the node is silent; absent while unknown"`
-	Health           string     `json:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"The worst of its GPUs"`
-	Straggler        bool       `json:"straggler" doc:"The gateway's verdict; false of a missing node, which has none"`
-	Suspicion        *float64   `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
-	Unjudged         string     `json:"unjudged,omitempty" enum:"idle,missing,calibrating,contested,no_signal,too_few_peers,other_levels,lockstep" doc:"Why the gateway has no verdict on the node; absent where it has one"`
-	Silence          string     `json:"silence,omitempty" doc:"The same in a sentence"`
-	UnjudgedUntil    *time.Time `json:"unjudged_until,omitempty" doc:"When that ends, where it is known"`
-	Rank             *float64   `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
-	AgentStraggler   *bool      `json:"agent_straggler,omitempty" doc:"The node's own verdict"`
-	DetectionMode    string     `json:"detection_mode,omitempty" doc:"The parameters that the node judges itself by: fleet, cached, local or none"`
-	GatewayReachable *bool      `json:"gateway_reachable,omitempty"`
-	Score            *float64   `json:"score,omitempty" doc:"Health score of the node, 0 to 1"`
-	Threshold        *float64   `json:"threshold,omitempty" doc:"Score below which the node takes itself for a straggler"`
-	GroupMedian      *float64   `json:"group_median,omitempty" doc:"Median score of the peer group"`
-	CPUPressure      *float64   `json:"cpu_pressure,omitempty" doc:"Share of time in which some task waited for a CPU"`
-	Usage            *float64   `json:"usage,omitempty" doc:"Mean utilisation of the GPUs, 0 to 1"`
-	MaxTemperature   *float64   `json:"max_temperature_celsius,omitempty"`
-	Power            *float64   `json:"power_watts,omitempty" doc:"All GPUs together"`
-	Signals          []Signal   `json:"signals" doc:"The signals that the node is compared by"`
-	Culprit          *Culprit   `json:"culprit,omitempty" doc:"Rank or GPU whose throughput stands out from the node's others"`
-	GPUCount         GPUCount   `json:"gpu_count"`
-	GPUs             []GPU      `json:"gpus,omitempty" doc:"Only where asked for"`
-	Episode          *Episode   `json:"episode,omitempty" doc:"The open episode of the node, or the one of many that names it. Only of a single node and in the ranking"`
+	Group            string             `json:"group,omitempty" doc:"Peer group that the gateway compares the node in"`
+	JobID            string             `json:"job_id,omitempty"`
+	JobRole          string             `json:"job_role,omitempty"`
+	HostID           string             `json:"host_id,omitempty"`
+	State            string             `json:"state,omitempty" doc:"active, idle, calibrating, or missing when the node is silent; absent while unknown"`
+	Health           string             `json:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"The worst of its GPUs"`
+	Straggler        bool               `json:"straggler" doc:"The gateway's verdict; false of a missing node, which has none"`
+	Suspicion        *float64           `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
+	Unjudged         string             `json:"unjudged,omitempty" enum:"idle,missing,calibrating,contested,no_signal,too_few_peers,other_levels,lockstep" doc:"Why the gateway has no verdict on the node; absent where it has one"`
+	Silence          string             `json:"silence,omitempty" doc:"The same in a sentence"`
+	UnjudgedUntil    *time.Time         `json:"unjudged_until,omitempty" doc:"When that ends, where it is known"`
+	Rank             *float64           `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
+	AgentStraggler   *bool              `json:"agent_straggler,omitempty" doc:"The node's own verdict"`
+	DetectionMode    string             `json:"detection_mode,omitempty" doc:"The parameters that the node judges itself by: fleet, cached, local or none"`
+	GatewayReachable *bool              `json:"gateway_reachable,omitempty"`
+	Score            *float64           `json:"score,omitempty" doc:"Health score of the node, 0 to 1"`
+	Threshold        *float64           `json:"threshold,omitempty" doc:"Score below which the node takes itself for a straggler"`
+	GroupMedian      *float64           `json:"group_median,omitempty" doc:"Median score of the peer group"`
+	CPUPressure      *float64           `json:"cpu_pressure,omitempty" doc:"Share of time in which some task waited for a CPU"`
+	Usage            *float64           `json:"usage,omitempty" doc:"Mean utilisation of the GPUs, 0 to 1"`
+	MaxTemperature   *float64           `json:"max_temperature_celsius,omitempty"`
+	Power            *float64           `json:"power_watts,omitempty" doc:"All GPUs together"`
+	Signals          []Signal           `json:"signals" doc:"The signals that the node is compared by"`
+	Culprit          nodesignal.Subject `json:"culprit,omitzero" doc:"Rank or GPU whose throughput stands out from the node's others"`
+	GPUCount         GPUCount           `json:"gpu_count"`
+	GPUs             []GPU              `json:"gpus,omitempty" doc:"Only where asked for"`
+	Episode          *Episode           `json:"episode,omitempty" doc:"The open episode of the node, or the one of many that names it. Only of a single node and in the ranking"`
 }
 
 // Signal is one thing measured of a node.
@@ -63,13 +69,6 @@ type Signal struct {
 	Scale  *float64 `json:"scale,omitempty" doc:"Spread of the peer group, as a fraction of the signal's level"`
 	// Threshold is the group's; that of a score is Node.Threshold too.
 	Threshold *float64 `json:"threshold,omitempty" doc:"Value below which a node is a straggler within a minute, in the signal's own unit"`
-}
-
-// Culprit is the part of a node that holds it down.
-type Culprit struct {
-	Rank      *int64 `json:"rank,omitempty" doc:"Place of the process in its job, from 0"`
-	LocalRank *int64 `json:"local_rank,omitempty" doc:"Place of the process on the node, from 0"`
-	GPU       string `json:"gpu,omitempty"`
 }
 
 // GPUCount counts the GPUs of a node.
@@ -94,15 +93,16 @@ type GPU struct {
 	LastReported       time.Time `json:"last_reported" doc:"When a reading of this GPU last came; where only differences are sent, the last change or resync. Long before the node's last_seen, it may have been taken out"`
 	ReportedAgeSeconds float64   `json:"reported_age_seconds" doc:"How long ago that was when this was answered"`
 
-	Up          *bool          `json:"up,omitempty"`
-	UpReason    string         `json:"up_reason,omitempty" doc:"ok, or why the GPU does not answer"`
-	Health      string         `json:"health" enum:"unknown,healthy,degraded,unhealthy"`
-	HealthScore *float64       `json:"health_score,omitempty" doc:"0 to 100"`
-	Reasons     []HealthReason `json:"reasons" doc:"The reasons that hold the health score down"`
-	Action      string         `json:"recovery_action,omitempty" doc:"The action that the driver asks for"`
-	Throttles   []string       `json:"throttle_reasons" doc:"The reasons that hold the clocks down"`
-	Xids        []Xid          `json:"xids"`
-	Allocations []Allocation   `json:"allocations,omitempty" doc:"The containers and jobs that hold the GPU"`
+	Up          *bool                     `json:"up,omitempty" doc:"Whether the GPU answers. While it does not, it has no readings, only limits"`
+	DownSince   *time.Time                `json:"down_since,omitempty" doc:"When it last answered, where that is known and it does not"`
+	UpReason    string                    `json:"up_reason,omitempty" doc:"ok, or why the GPU does not answer"`
+	Health      string                    `json:"health" enum:"unknown,healthy,degraded,unhealthy"`
+	HealthScore *float64                  `json:"health_score,omitempty" doc:"0 to 100"`
+	Reasons     []fleetstate.HealthReason `json:"reasons" doc:"The reasons that hold the health score down"`
+	Action      string                    `json:"recovery_action,omitempty" doc:"The action that the driver asks for"`
+	Throttles   []string                  `json:"throttle_reasons" doc:"The reasons that hold the clocks down"`
+	Xids        []fleetstate.Xid          `json:"xids"`
+	Allocations []reading.Holder          `json:"allocations,omitempty" doc:"The containers and jobs that hold the GPU"`
 
 	Temperature       *float64 `json:"temperature_celsius,omitempty"`
 	TemperatureLimit  *float64 `json:"temperature_limit_celsius,omitempty" doc:"Where the hardware slows down"`
@@ -138,31 +138,9 @@ type Rows struct {
 	Uncorrected *float64 `json:"uncorrected,omitempty"`
 }
 
-// HealthReason is a rule that holds a health score down.
-type HealthReason struct {
-	Reason string `json:"reason"`
-	Action string `json:"action,omitempty" doc:"The action for an operator"`
-}
-
-// Xid is how often the driver reported an error.
-type Xid struct {
-	Code  int     `json:"code"`
-	Class string  `json:"class,omitempty"`
-	Count float64 `json:"count"`
-}
-
-// Allocation is a container or a job that holds a GPU.
-type Allocation struct {
-	Job       string `json:"job,omitempty" doc:"As its scheduler names it; absent for a container"`
-	Pod       string `json:"pod,omitempty"`
-	Namespace string `json:"namespace,omitempty"`
-	Container string `json:"container,omitempty"`
-}
-
 // NodeGPU is a GPU and where it is.
 type NodeGPU struct {
-	Cluster string `json:"cluster"`
-	Node    string `json:"node"`
+	fleetstate.Key
 	Sighting
 	GPU
 }
@@ -175,8 +153,7 @@ type Straggler struct {
 
 // Group is a peer group; the empty one is the whole cluster.
 type Group struct {
-	Cluster string `json:"cluster"`
-	Group   string `json:"group"`
+	fleetstate.GroupKey
 	Sighting
 	Nodes       map[string]int64 `json:"nodes" doc:"Nodes by state"`
 	Unjudged    map[string]int64 `json:"unjudged" doc:"Nodes without a verdict, by the reason"`
@@ -188,7 +165,6 @@ type Group struct {
 	MAD         *float64         `json:"mad,omitempty" doc:"Median absolute deviation of the scores"`
 	QuorumMet   bool             `json:"quorum_met"`
 	CoverageLow bool             `json:"coverage_low" doc:"Too many of the known nodes are missing"`
-	PanicMode   bool             `json:"panic_mode" doc:"So many nodes are below the threshold that it is held"`
 	Incident    bool             `json:"incident" doc:"The whole group stands out, not single nodes"`
 	Signals     []GroupSignal    `json:"signals" doc:"Medians of what nodes are compared by"`
 }
@@ -203,49 +179,10 @@ type GroupSignal struct {
 
 // Episode is a time in which a node or group stood out.
 type Episode struct {
-	ID           string       `json:"id" doc:"Of no other episode of the cluster"`
-	Subject      string       `json:"subject" doc:"node, group, missing, communicator or job"`
-	Cluster      string       `json:"cluster"`
-	Group        string       `json:"group,omitempty"`
-	Node         string       `json:"node,omitempty"`
-	Open         bool         `json:"open"`
-	Since        time.Time    `json:"since"`
-	SinceBefore  bool         `json:"since_before,omitempty" doc:"It began at that time or earlier"`
-	Updated      time.Time    `json:"updated"`
-	Ended        *time.Time   `json:"ended,omitempty"`
-	AgeSeconds   float64      `json:"age_seconds" doc:"Since its last record"`
-	Duration     float64      `json:"duration_seconds" doc:"So far, for an open one"`
-	Signal       string       `json:"signal,omitempty"`
-	Severity     string       `json:"severity,omitempty" doc:"minor, major or critical"`
-	Confidence   *float64     `json:"confidence,omitempty" doc:"0 to 1"`
-	Gap          *float64     `json:"gap,omitempty" doc:"Share of the peers' level that is lost"`
-	Value        *float64     `json:"value,omitempty" doc:"In the signal's unit"`
-	Median       *float64     `json:"median,omitempty" doc:"The peers'"`
-	Rank         *int64       `json:"rank,omitempty"`
-	Active       *int64       `json:"active,omitempty" doc:"Active peers"`
-	LostGPUHours *float64     `json:"gpu_hours_lost_per_hour,omitempty"`
-	Nodes        []string     `json:"nodes,omitempty" doc:"Affected nodes of a group, at most 100"`
-	NodeCount    int64        `json:"node_count,omitempty"`
-	Cause        string       `json:"cause,omitempty" doc:"Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well"`
-	Reason       string       `json:"reason,omitempty"`
-	Action       string       `json:"action,omitempty"`
-	Observation  bool         `json:"observation,omitempty" doc:"The reason has no contrast with the peers: no proof"`
-	Job          string       `json:"job_id,omitempty" doc:"Of the ranks or the communicator that are meant"`
-	Allocations  []Allocation `json:"allocations,omitempty" doc:"The containers and jobs that held the culprit's GPU at the onset, else those of the node, at most 16"`
-	Communicator string       `json:"communicator,omitempty" doc:"Of one that is slow"`
-	GPU          string       `json:"gpu,omitempty" doc:"That the reason points at, else the culprit's"`
-	Culprit      *Culprit     `json:"culprit,omitempty" doc:"Rank of the node that stood out from its others"`
-	Evidence     []Evidence   `json:"evidence,omitempty"`
-	Text         string       `json:"text,omitempty"`
-}
-
-// Evidence is a fact that speaks for an episode's reason.
-type Evidence struct {
-	Fact  string   `json:"fact"`
-	GPU   string   `json:"gpu,omitempty"`
-	Unit  string   `json:"unit,omitempty"`
-	Value *float64 `json:"value,omitempty"`
-	Peers *float64 `json:"peers,omitempty" doc:"The peers' median"`
+	episode.Episode
+	Open       bool    `json:"open"`
+	AgeSeconds float64 `json:"age_seconds" doc:"Since its figures were taken"`
+	Duration   float64 `json:"duration_seconds" doc:"So far, for an open one"`
 }
 
 // Summary counts the fleet.
@@ -254,7 +191,7 @@ type Summary struct {
 	Clusters     int            `json:"clusters"`
 	Groups       int            `json:"groups"`
 	Nodes        int            `json:"nodes"`
-	GPUs         int            `json:"gpus"`
+	GPUs         int            `json:"gpus" doc:"Without MIG slices, of nodes that are not missing"`
 	NodesByState map[string]int `json:"nodes_by_state" doc:"Under unknown those that say nothing of it"`
 	GPUsByHealth map[string]int `json:"gpus_by_health"`
 	GPUsDown     int            `json:"gpus_down" doc:"That do not answer"`
@@ -288,15 +225,9 @@ type HistoryHealth struct {
 	Bytes   int64      `json:"bytes,omitempty"`
 }
 
-// Key names a node.
-type Key struct {
-	Cluster string `json:"cluster"`
-	Node    string `json:"node"`
-}
-
 // Seen is a sign of life of a node whose view did not change.
 type Seen struct {
-	Key
+	fleetstate.Key
 	Sighting
 	State string `json:"state,omitempty" doc:"As of a node: after a sign of life it may no longer be missing"`
 }
@@ -311,10 +242,10 @@ type Snapshot struct {
 
 // Diff is what changed since the event before it.
 type Diff struct {
-	At      time.Time `json:"at"`
-	Changed []Node    `json:"changed,omitempty"`
-	Seen    []Seen    `json:"seen,omitempty"`
-	Removed []Key     `json:"removed,omitempty" doc:"Gone, or no longer selected"`
+	At      time.Time        `json:"at"`
+	Changed []Node           `json:"changed,omitempty"`
+	Seen    []Seen           `json:"seen,omitempty"`
+	Removed []fleetstate.Key `json:"removed,omitempty" doc:"Gone, or no longer selected"`
 }
 
 // EpisodeList holds all open episodes of the selected clusters.

@@ -96,10 +96,12 @@ func (q *StepQuery) Back() time.Duration { return min(max(q.Step, 5*time.Minute)
 
 // Recorded is a node, or a GPU of one, with the time of its history.
 type Recorded struct {
-	Cluster, Host string
-	GPU           string // empty where nodes are asked for
-	First, Last   time.Time
-	Samples       int64
+	Cluster string    `json:"cluster"`
+	Host    string    `json:"host"`
+	GPU     string    `json:"gpu,omitempty" doc:"Absent of a node"`
+	First   time.Time `json:"first"`
+	Last    time.Time `json:"last"`
+	Samples int64     `json:"samples"`
 }
 
 // GroupBy is what an aggregation makes one row of.
@@ -123,11 +125,17 @@ type AggregationQuery struct {
 // the temperatures of GPU and memory there is no mean. Metrics whose name ends
 // with `.info` are always 1; they are only looked at where they are named.
 type Aggregation struct {
-	Cluster, Host, GPU  string // empty beyond what is grouped by
-	Metric              string
-	Attributes          string // as of Sample
-	Count               int64
-	Min, Max, Mean, Sum float64
+	// The first three are empty beyond what is grouped by.
+	Cluster    string  `json:"cluster,omitempty"`
+	Host       string  `json:"host,omitempty"`
+	GPU        string  `json:"gpu,omitempty"`
+	Metric     string  `json:"metric"`
+	Attributes string  `json:"-"` // as of Sample
+	Count      int64   `json:"count"`
+	Min        float64 `json:"min"`
+	Max        float64 `json:"max"`
+	Mean       float64 `json:"mean"`
+	Sum        float64 `json:"sum"`
 }
 
 // Status says how the history is.

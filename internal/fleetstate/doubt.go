@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
@@ -16,14 +17,14 @@ import (
 func (s *Store) doubt(now time.Time) {
 	e := &s.episodes
 	e.mu.RLock()
-	open := make([]*Episode, 0, len(e.open))
+	open := make([]*episode.Episode, 0, len(e.open))
 	for _, k := range e.open {
 		open = append(open, k.Episode)
 	}
 	e.mu.RUnlock()
 	for _, ep := range open {
 		key, contradicted, account := ep.Key(), s.contradicts(ep, now), s.account(ep)
-		var over []*Episode
+		var over []*episode.Episode
 		e.mu.Lock()
 		switch since, doubted := e.doubted[key]; {
 		case e.open[key].Episode != ep || !contradicted:
@@ -31,7 +32,7 @@ func (s *Store) doubt(now time.Time) {
 		case !doubted:
 			e.doubted[key] = now
 		case now.Sub(since) >= s.cfg.EpisodeDoubt:
-			over = append(over, ep.untoldEnd(since, CauseUnconfirmed))
+			over = append(over, untoldEnd(ep, since, episode.CauseUnconfirmed))
 			e.end(over[0], account)
 		}
 		e.mu.Unlock()
@@ -40,11 +41,11 @@ func (s *Store) doubt(now time.Time) {
 }
 
 // contradicts reports whether all that the episode is about is known to be well.
-func (s *Store) contradicts(ep *Episode, now time.Time) bool {
+func (s *Store) contradicts(ep *episode.Episode, now time.Time) bool {
 	switch {
-	case ep.Subject == SubjectLink || ep.Subject == SubjectJob:
+	case ep.Subject == episode.SubjectLink || ep.Subject == episode.SubjectJob:
 		return s.outlived(ep, now) // no view says anything of them
-	case ep.Subject == SubjectGroup:
+	case ep.Subject == episode.SubjectGroup:
 		g, known := s.Group(GroupKey{ep.Cluster, ep.Group})
 		if !known {
 			return s.outlived(ep, now)
@@ -59,12 +60,12 @@ func (s *Store) contradicts(ep *Episode, now time.Time) bool {
 	}
 }
 
-func (s *Store) nodeContradicts(ep *Episode, node string, now time.Time) bool {
+func (s *Store) nodeContradicts(ep *episode.Episode, node string, now time.Time) bool {
 	v, known := s.Node(Key{ep.Cluster, node}, now)
 	switch {
 	case !known:
 		return s.outlived(ep, now)
-	case ep.Subject == SubjectMissing:
+	case ep.Subject == episode.SubjectMissing:
 		return v.State != gpusemconv.StateMissing && v.Seen.After(ep.Updated)
 	default:
 		// The gateway says nothing of a silent node.
@@ -74,6 +75,6 @@ func (s *Store) nodeContradicts(ep *Episode, node string, now time.Time) bool {
 
 // outlived reports whether the episode is so old that what it is about would
 // be forgotten.
-func (s *Store) outlived(ep *Episode, now time.Time) bool {
+func (s *Store) outlived(ep *episode.Episode, now time.Time) bool {
 	return now.Sub(ep.Updated) >= s.cfg.NodeExpiry
 }

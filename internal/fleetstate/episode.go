@@ -9,126 +9,54 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
-
-// Episode is a time in which a node, a group or its absence stood out.
-type Episode struct {
-	// ID is the same from onset to end, and of no other episode of the cluster.
-	// Another cluster may have one of the same ID.
-	ID string
-	// Subject is SubjectNode or one of its siblings.
-	Subject               string
-	Cluster, Group, Node  string
-	Signal, Severity      string
-	Since, Updated, Ended time.Time // Ended is zero while the episode is open
-	SinceBefore           bool      // it began at Since or earlier: no record says when
-	Confidence            *float64  // [0,1]
-	Gap                   *float64  // share of the peers' level that is lost
-	Value, Median         *float64  // in the signal's unit
-	Rank, Active          *int64
-	LostGPUHoursPerHour   *float64
-	// Nodes are those of a group's episode, at most 100; NodeCount counts all.
-	Nodes     []string
-	NodeCount int64
-	// Job is that of the ranks or of the communicator that are meant, where it has a name.
-	Job, Communicator string
-	// Holders are those of the culprit's GPU, else of the node, as of the onset.
-	Holders []reading.Holder
-	// Cause is why it ended, or what made a group's incident.
-	Cause          string
-	Reason, Action string
-	// Observation says that the reason has no contrast with the peers: no proof.
-	Observation bool
-	GPU         string // that the reason points at
-	// Culprit is the rank or GPU of the node that stands out from its others.
-	Culprit  nodesignal.Subject
-	Evidence []Evidence
-	Text     string // one sentence for people
-
-	// Untold says that nobody told the end; it is what the views conclude.
-	Untold bool
-}
-
-// The subjects of episodes.
-const (
-	SubjectNode    = "node"
-	SubjectGroup   = "group"
-	SubjectMissing = "missing"
-	SubjectLink    = "communicator"
-	SubjectJob     = "job"
-)
-
-// EpisodeKey names an episode. Everybody can read the IDs, so the cluster is part of
-// the key: a client that speaks for one cluster cannot touch another's episodes.
-type EpisodeKey struct{ Cluster, ID string }
-
-// Key returns what the episode is kept by.
-func (e *Episode) Key() EpisodeKey { return EpisodeKey{e.Cluster, e.ID} }
 
 // sameSubject reports whether both records are about the same thing, which no
 // episode changes. A node's peer group may change meanwhile, and whom a job waits for.
-func (e *Episode) sameSubject(other *Episode) bool {
+func sameSubject(e, other *episode.Episode) bool {
 	if e.Subject != other.Subject {
 		return false
 	}
 	switch e.Subject {
-	case SubjectGroup:
+	case episode.SubjectGroup:
 		return e.Group == other.Group && e.Node == other.Node
-	case SubjectJob:
+	case episode.SubjectJob:
 		return e.Group == other.Group
 	default:
-		return e.Node == other.Node && e.Communicator == other.Communicator
+		return e.Node == other.Node && e.CommunicatorID == other.CommunicatorID
 	}
 }
-
-// Open reports whether the episode goes on.
-func (e *Episode) Open() bool { return e.Ended.IsZero() }
-
-// Evidence is a fact that speaks for an episode's reason.
-type Evidence struct {
-	Fact, GPU, Unit string
-	Value, Peers    *float64 // Peers is their median, where there is one
-}
-
-// The causes of an end that nobody told: another episode of the same subject,
-// the views (see Config.EpisodeDoubt), and the end of the process.
-const (
-	CauseSuperseded  = "superseded"
-	CauseUnconfirmed = "unconfirmed"
-	CauseRestart     = "restart"
-)
 
 type episodes struct {
 	version atomic.Uint64
 	mu      sync.RWMutex
-	open    map[EpisodeKey]kept
-	past    map[EpisodeKey]kept
+	open    map[episode.Key]kept
+	past    map[episode.Key]kept
 	// ended are the keys of past by account, the oldest first.
-	ended map[string][]EpisodeKey
+	ended map[string][]episode.Key
 	// openRoom and pastRoom count kibibytes by account.
 	openRoom, pastRoom *fairshare.Ledger[string]
 	// subjects are the open episodes whose subject has one at a time.
-	subjects map[subject]EpisodeKey
+	subjects map[subject]episode.Key
 	// doubted is since when the views contradict what is open.
-	doubted map[EpisodeKey]time.Time
-	keep    func(*Episode)
+	doubted map[episode.Key]time.Time
+	keep    func(*episode.Episode)
 }
 
 // kept is an episode and the account that pays for it.
 type kept struct {
-	*Episode // never changed in place
-	account  string
-	size     int // KiB
+	*episode.Episode // never changed in place
+	account          string
+	size             int // KiB
 }
 
 // kibibytes is the memory of an episode, in whole KiB.
-func (e *Episode) kibibytes() int {
-	const fixed = 512 // the struct, its numbers, and its places in the maps
-	n := fixed + len(e.ID) + len(e.Cluster) + len(e.Group) + len(e.Node) + len(e.Signal) + len(e.Severity) +
-		len(e.Cause) + len(e.Reason) + len(e.Action) + len(e.GPU) + len(e.Text) + len(e.Culprit.GPU) + len(e.Job) + len(e.Communicator)
+func kibibytes(e *episode.Episode) int {
+	const fixed = 768 // the struct, its numbers, and its places in the maps
+	n := fixed + len(e.ID) + len(e.Cluster) + len(e.Group) + len(e.Node) + len(e.Signal) + len(e.Part) +
+		len(e.Cause) + len(e.Reason) + len(e.Action) + len(e.GPU) + len(e.Text) + len(e.Culprit.GPU) + len(e.Job) + len(e.Communicator) + len(e.CommunicatorID)
 	for _, name := range e.Nodes {
 		n += 16 + len(name)
 	}
@@ -144,7 +72,7 @@ func (e *Episode) kibibytes() int {
 
 // account returns who pays for an episode: its cluster, or, for a subject that has
 // never reported, the account of all invented subjects.
-func (s *Store) account(ep *Episode) string {
+func (s *Store) account(ep *episode.Episode) string {
 	if ep.Node == "" && s.nodes.Held(ep.Cluster) > 0 || ep.Node != "" && s.find(Key{ep.Cluster, ep.Node}) != nil {
 		return ep.Cluster
 	}
@@ -152,13 +80,16 @@ func (s *Store) account(ep *Episode) string {
 }
 
 // subject is what has one open episode at most.
-type subject struct{ kind, cluster, name string }
+type subject struct {
+	kind          episode.Subject
+	cluster, name string
+}
 
 // subject returns false for an episode of many nodes that has others of its
 // kind beside it.
-func (e *Episode) subject() (subject, bool) {
+func subjectOf(e *episode.Episode) (subject, bool) {
 	switch {
-	case e.Subject == SubjectGroup || e.Subject == SubjectJob:
+	case e.Subject == episode.SubjectGroup || e.Subject == episode.SubjectJob:
 		return subject{e.Subject, e.Cluster, e.Group}, true
 	case e.Node != "":
 		return subject{e.Subject, e.Cluster, e.Node}, true
@@ -168,31 +99,31 @@ func (e *Episode) subject() (subject, bool) {
 }
 
 func (e *episodes) init(limit int, share float64) {
-	e.open, e.past, e.ended = map[EpisodeKey]kept{}, map[EpisodeKey]kept{}, map[string][]EpisodeKey{}
+	e.open, e.past, e.ended = map[episode.Key]kept{}, map[episode.Key]kept{}, map[string][]episode.Key{}
 	e.openRoom, e.pastRoom = fairshare.New[string](limit, share), fairshare.New[string](limit, share)
-	e.subjects, e.doubted = map[subject]EpisodeKey{}, map[EpisodeKey]time.Time{}
+	e.subjects, e.doubted = map[subject]episode.Key{}, map[episode.Key]time.Time{}
 }
 
 // KeepEpisodes has f called with each record that is taken, as it is kept. It
 // is set before the first one.
-func (s *Store) KeepEpisodes(f func(*Episode)) { s.episodes.keep = f }
+func (s *Store) KeepEpisodes(f func(*episode.Episode)) { s.episodes.keep = f }
 
 // RestoreEpisodes takes the episodes of the past, the newest first. One that was
 // open ends with its last record; if it goes on, its next record opens it again.
-func (s *Store) RestoreEpisodes(list []*Episode) {
+func (s *Store) RestoreEpisodes(list []*episode.Episode) {
 	e := &s.episodes
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, ep := range slices.Backward(list) {
 		if ep.Open() {
-			ep = ep.untoldEnd(ep.Updated, CauseRestart)
+			ep = untoldEnd(ep, ep.Updated, episode.CauseRestart)
 		}
 		e.end(ep, ep.Cluster)
 	}
 }
 
 // store hands on what is to be kept beyond the process.
-func (e *episodes) store(list ...*Episode) {
+func (e *episodes) store(list ...*episode.Episode) {
 	if e.keep == nil {
 		return
 	}
@@ -203,8 +134,9 @@ func (e *episodes) store(list ...*Episode) {
 
 // PutEpisode takes the latest record of an episode: an ended one moves to the
 // past, where the oldest makes room for it. One that comes again, or late,
-// changes nothing, and neither does one with the ID of another subject's.
-func (s *Store) PutEpisode(ep *Episode) bool {
+// changes nothing, and neither does one with the ID of another subject's. The store keeps
+// what ep points at, and says whether it is shown.
+func (s *Store) PutEpisode(ep *episode.Episode) bool {
 	if ep.ID == "" || len(ep.ID) > MaxName || len(ep.Node) > MaxName || len(ep.Cluster) > MaxName || len(ep.Group) > MaxName {
 		s.drop(DropText)
 		return false
@@ -219,13 +151,15 @@ func (s *Store) PutEpisode(ep *Episode) bool {
 		}
 		ep = &from
 	}
-	changed := s.putEpisode(ep)
-	s.episodes.store(changed...)
+	changed, figures := s.putEpisode(ep)
+	if !figures { // which a record brings to the history
+		s.episodes.store(changed...)
+	}
 	return len(changed) > 0
 }
 
-// putEpisode returns the episodes that changed.
-func (s *Store) putEpisode(ep *Episode) []*Episode {
+// putEpisode returns the episodes that changed, and whether it was by their figures alone.
+func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, figures bool) {
 	account := s.account(ep)
 	e := &s.episodes
 	e.mu.Lock()
@@ -236,66 +170,68 @@ func (s *Store) putEpisode(ep *Episode) []*Episode {
 	if over {
 		old = before.Episode
 	}
-	if old != nil && !ep.sameSubject(old) {
+	if old != nil && !sameSubject(ep, old) {
 		s.drop(DropForeignEpisode)
-		return nil
+		return nil, false
 	}
 	if over {
 		// Only an end that was not told is open to news.
 		if !old.Untold || ep.Open() && !ep.Updated.After(old.Ended) {
-			return nil
+			return nil, false
 		}
 	}
 	if old != nil {
-		ep = ep.after(old)
+		ep = after(ep, old)
 	}
 	if !ep.Open() {
 		e.end(ep, account)
-		return []*Episode{ep}
+		return []*episode.Episode{ep}, false
 	}
 	if old != nil && !over && old.Updated.After(ep.Updated) {
-		return nil
+		return nil, false
 	}
-	what, single := ep.subject()
-	var former *Episode // of the subject
+	what, single := subjectOf(ep)
+	var former *episode.Episode // of the subject
 	if single && e.subjects[what] != key {
 		former = e.open[e.subjects[what]].Episode
 	}
 	if former != nil && former.Updated.After(ep.Updated) {
 		// It comes late, and was over when the other began.
-		ep = ep.untoldEnd(former.Since, CauseSuperseded)
+		ep = untoldEnd(ep, former.Since, episode.CauseSuperseded)
 		e.end(ep, account)
-		return []*Episode{ep}
+		return []*episode.Episode{ep}, false
 	}
-	changed := []*Episode{ep}
+	changed = []*episode.Episode{ep}
 	if former != nil {
-		former = former.untoldEnd(ep.Updated, CauseSuperseded)
+		former = untoldEnd(former, ep.Updated, episode.CauseSuperseded)
 		e.end(former, account)
 		changed = append(changed, former)
 	}
 	// An episode that goes on keeps its room, whatever others took meanwhile.
-	k := kept{ep, account, ep.kibibytes()}
+	k := kept{ep, account, kibibytes(ep)}
 	was, goes := e.open[key]
 	if goes {
 		k.account = was.account
 	}
 	if !take(e.openRoom, k.account, k.size-was.size) {
 		s.drop(DropMaxEpisodes)
-		return changed[1:]
+		return changed[1:], false
 	}
 	e.open[key] = k
 	if over {
 		e.forget(key)
+	} else {
+		figures = goes && former == nil && old.Phase == ep.Phase && old.Severity == ep.Severity && old.NodeCount == ep.NodeCount
 	}
 	if single {
 		e.subjects[what] = key
 	}
 	e.version.Add(1)
-	return changed
+	return changed, figures
 }
 
 // after returns the episode with what only an earlier record of it says.
-func (e *Episode) after(old *Episode) *Episode {
+func after(e, old *episode.Episode) *episode.Episode {
 	next := *e
 	if old.Since.Before(e.Since) {
 		// A record that does not say since when has its own time there.
@@ -315,7 +251,7 @@ func (e *Episode) after(old *Episode) *Episode {
 }
 
 // untoldEnd returns the episode with an end that nobody reported.
-func (e *Episode) untoldEnd(at time.Time, cause string) *Episode {
+func untoldEnd(e *episode.Episode, at time.Time, cause string) *episode.Episode {
 	ended := *e
 	ended.Ended, ended.Cause, ended.Untold = at, cause, true
 	if at.Before(e.Since) {
@@ -326,16 +262,16 @@ func (e *Episode) untoldEnd(at time.Time, cause string) *Episode {
 
 // end moves an episode to the past, where the account's oldest make room for it, or
 // those of the account that holds most. mu is held.
-func (e *episodes) end(ep *Episode, account string) {
+func (e *episodes) end(ep *episode.Episode, account string) {
 	key := ep.Key()
 	e.close(key)
 	e.forget(key)
 	delete(e.doubted, key)
-	if what, single := ep.subject(); single && e.subjects[what] == key {
+	if what, single := subjectOf(ep); single && e.subjects[what] == key {
 		delete(e.subjects, what)
 	}
 	e.version.Add(1)
-	size := ep.kibibytes()
+	size := kibibytes(ep)
 	for !take(e.pastRoom, account, size) {
 		from := account
 		if len(e.ended[account]) == 0 {
@@ -364,14 +300,14 @@ func take(room *fairshare.Ledger[string], account string, n int) bool {
 }
 
 // close takes an episode from the open ones, and forget from those that are over.
-func (e *episodes) close(key EpisodeKey) {
+func (e *episodes) close(key episode.Key) {
 	if k, ok := e.open[key]; ok {
 		delete(e.open, key)
 		e.openRoom.Give(k.account, k.size)
 	}
 }
 
-func (e *episodes) forget(key EpisodeKey) {
+func (e *episodes) forget(key episode.Key) {
 	k, ok := e.past[key]
 	if !ok {
 		return
@@ -382,7 +318,7 @@ func (e *episodes) forget(key EpisodeKey) {
 	if list[0] == key {
 		list = list[1:]
 	} else {
-		list = slices.DeleteFunc(list, func(other EpisodeKey) bool { return other == key })
+		list = slices.DeleteFunc(list, func(other episode.Key) bool { return other == key })
 	}
 	if e.ended[k.account] = list; len(list) == 0 {
 		delete(e.ended, k.account)
@@ -400,7 +336,7 @@ type EpisodeFilter struct {
 	Since time.Time
 }
 
-func (f *EpisodeFilter) match(ep *Episode) bool {
+func (f *EpisodeFilter) match(ep *episode.Episode) bool {
 	if f.Open != nil && *f.Open != ep.Open() {
 		return false
 	}
@@ -418,11 +354,11 @@ func (f *EpisodeFilter) match(ep *Episode) bool {
 }
 
 // Episodes returns the selected episodes, the newest first.
-func (s *Store) Episodes(f *EpisodeFilter) []*Episode {
+func (s *Store) Episodes(f *EpisodeFilter) []*episode.Episode {
 	e := &s.episodes
 	e.mu.RLock()
-	var list []*Episode
-	for _, of := range [...]map[EpisodeKey]kept{e.open, e.past} {
+	var list []*episode.Episode
+	for _, of := range [...]map[episode.Key]kept{e.open, e.past} {
 		for _, k := range of {
 			if f.match(k.Episode) {
 				list = append(list, k.Episode)
@@ -430,6 +366,6 @@ func (s *Store) Episodes(f *EpisodeFilter) []*Episode {
 		}
 	}
 	e.mu.RUnlock()
-	slices.SortFunc(list, func(a, b *Episode) int { return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(list, func(a, b *episode.Episode) int { return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.ID, b.ID)) })
 	return list
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
@@ -62,15 +63,15 @@ func TestEpisodeRecords(t *testing.T) {
 			cfg := DefaultConfig()
 			cfg.MaxEpisodes, cfg.ClusterShare = 3, 1
 			s := New(cfg)
-			kept := map[string]*Episode{}
-			s.KeepEpisodes(func(ep *Episode) { kept[ep.ID] = ep })
+			kept := map[string]*episode.Episode{}
+			s.KeepEpisodes(func(ep *episode.Episode) { kept[ep.ID] = ep })
 			for _, record := range tc.records {
 				f := strings.Fields(record)
 				at := t0
 				if d, err := time.ParseDuration(f[3] + "s"); assert.NoError(t, err) {
 					at = t0.Add(d)
 				}
-				ep := &Episode{ID: f[0], Subject: f[1], Cluster: "c", Group: "g", Node: strings.Trim(f[2], "."), Since: at, Updated: at}
+				ep := &episode.Episode{ID: f[0], Subject: episode.Subject(f[1]), Cluster: "c", Group: "g", Node: strings.Trim(f[2], "."), Since: at, Updated: at}
 				if len(f) > 4 {
 					ep.Ended, ep.Cause = at, f[4]
 				}
@@ -97,7 +98,7 @@ func TestSinceBefore(t *testing.T) {
 	u.Commit(t0)
 	for i, before := range []bool{true, false} {
 		at := t0.Add(time.Duration(i) * time.Minute)
-		s.PutEpisode(&Episode{ID: "e", Subject: SubjectNode, Node: "n", Since: at, Updated: at, SinceBefore: before})
+		s.PutEpisode(&episode.Episode{ID: "e", Subject: episode.SubjectNode, Node: "n", Since: at, Updated: at, SinceBefore: before})
 	}
 	list := s.Episodes(&EpisodeFilter{IDs: []string{"e"}})
 	require.Len(t, list, 1)
@@ -105,37 +106,50 @@ func TestSinceBefore(t *testing.T) {
 	assert.True(t, list[0].SinceBefore)
 }
 
+// TestFiguresAreNoRecords: what moves between two records is shown, and not kept beyond the process.
+func TestFiguresAreNoRecords(t *testing.T) {
+	s := New(DefaultConfig())
+	var kept []float64
+	s.KeepEpisodes(func(e *episode.Episode) { kept = append(kept, *e.Gap) })
+	for i, phase := range []episode.Phase{episode.PhaseOnset, episode.PhaseOnset, episode.PhaseSeverity, episode.PhaseSeverity} {
+		at := t0.Add(time.Duration(i) * time.Second)
+		require.True(t, s.PutEpisode(&episode.Episode{ID: "e", Phase: phase, Subject: episode.SubjectNode, Node: "n", Since: t0, Updated: at, Gap: new(float64(i))}))
+		assert.InDelta(t, i, *s.Episodes(&EpisodeFilter{})[0].Gap, 0)
+	}
+	assert.Equal(t, []float64{0, 2}, kept)
+}
+
 // TestEpisodeOfAnother: a sender speaks for another subject, with the ID of an
 // open episode, and of an episode whose end nobody reported.
 func TestEpisodeOfAnother(t *testing.T) {
 	s := New(DefaultConfig())
-	put := func(id, subject, cluster, group, node string, second int, over bool) bool {
+	put := func(id string, subject episode.Subject, cluster, group, node string, second int, over bool) bool {
 		at := t0.Add(time.Duration(second) * time.Second)
-		ep := &Episode{ID: id, Subject: subject, Cluster: cluster, Group: group, Node: node, Since: at, Updated: at}
+		ep := &episode.Episode{ID: id, Subject: subject, Cluster: cluster, Group: group, Node: node, Since: at, Updated: at}
 		if over {
 			ep.Ended, ep.Cause = at, "recovered"
 		}
 		return s.PutEpisode(ep)
 	}
-	require.True(t, put("former", SubjectNode, "lab", "g", "n1", 0, false))
-	require.True(t, put("e", SubjectNode, "lab", "g", "n1", 10, false)) // supersedes former
-	require.True(t, put("incident", SubjectGroup, "lab", "g", "", 10, false))
+	require.True(t, put("former", episode.SubjectNode, "lab", "g", "n1", 0, false))
+	require.True(t, put("e", episode.SubjectNode, "lab", "g", "n1", 10, false)) // supersedes former
+	require.True(t, put("incident", episode.SubjectGroup, "lab", "g", "", 10, false))
 	before := known(s)
 
 	for _, over := range []bool{true, false} {
 		for _, id := range []string{"e", "former"} {
-			assert.False(t, put(id, SubjectNode, "lab", "g", "n2", 20, over), "another node")
-			assert.False(t, put(id, SubjectMissing, "lab", "g", "n1", 20, over), "another kind")
-			assert.False(t, put(id, SubjectGroup, "lab", "g", "", 20, over), "no node")
+			assert.False(t, put(id, episode.SubjectNode, "lab", "g", "n2", 20, over), "another node")
+			assert.False(t, put(id, episode.SubjectMissing, "lab", "g", "n1", 20, over), "another kind")
+			assert.False(t, put(id, episode.SubjectGroup, "lab", "g", "", 20, over), "no node")
 		}
-		assert.False(t, put("incident", SubjectGroup, "lab", "h", "", 20, over), "another group")
+		assert.False(t, put("incident", episode.SubjectGroup, "lab", "h", "", 20, over), "another group")
 	}
 	assert.Equal(t, before, known(s))
 	assert.Equal(t, map[string]int64{"foreign_episode": 14}, dropped(s))
 
 	// Another cluster has its own episodes, by whatever IDs.
-	require.True(t, put("e", SubjectNode, "evil", "g", "n1", 20, true))
-	require.True(t, put("incident", SubjectGroup, "evil", "g", "", 20, false))
+	require.True(t, put("e", episode.SubjectNode, "evil", "g", "n1", 20, true))
+	require.True(t, put("incident", episode.SubjectGroup, "evil", "g", "", 20, false))
 	var lab []string
 	for _, ep := range s.Episodes(&EpisodeFilter{Clusters: []string{"lab"}}) {
 		lab = append(lab, ep.ID)
@@ -145,7 +159,7 @@ func TestEpisodeOfAnother(t *testing.T) {
 	assert.Len(t, s.Episodes(&EpisodeFilter{}), 5)
 
 	// A node that moves to another group is the same node.
-	require.True(t, put("e", SubjectNode, "lab", "h", "n1", 30, true))
+	require.True(t, put("e", episode.SubjectNode, "lab", "h", "n1", 30, true))
 	assert.Len(t, s.Episodes(&EpisodeFilter{}), 5)
 	s.Expire(t0)
 	assert.Equal(t, map[string]int64{"foreign_episode": 14}, dropped(s))
@@ -159,7 +173,7 @@ func TestEpisodeRingAfterReopening(t *testing.T) {
 	s := New(cfg)
 	put := func(id, node string, second int, cause string) {
 		at := t0.Add(time.Duration(second) * time.Second)
-		ep := &Episode{ID: id, Subject: SubjectNode, Cluster: "c", Node: node, Since: at, Updated: at, Cause: cause}
+		ep := &episode.Episode{ID: id, Subject: episode.SubjectNode, Cluster: "c", Node: node, Since: at, Updated: at, Cause: cause}
 		if cause != "" {
 			ep.Ended = at
 		}
@@ -179,10 +193,10 @@ func TestEpisodeRingAfterReopening(t *testing.T) {
 
 // TestEpisodeDoubt has views that contradict an open episode, or do not.
 func TestEpisodeDoubt(t *testing.T) {
-	node := &Episode{ID: "e", Subject: SubjectNode, Cluster: "c", Node: "n1", Since: t0, Updated: t0}
-	missing := &Episode{ID: "e", Subject: SubjectMissing, Cluster: "c", Node: "n1", Since: t0, Updated: t0}
-	group := &Episode{ID: "e", Subject: SubjectGroup, Cluster: "c", Group: "g", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0}
-	many := &Episode{ID: "e", Subject: SubjectMissing, Cluster: "c", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0}
+	node := &episode.Episode{ID: "e", Subject: episode.SubjectNode, Cluster: "c", Node: "n1", Since: t0, Updated: t0}
+	missing := &episode.Episode{ID: "e", Subject: episode.SubjectMissing, Cluster: "c", Node: "n1", Since: t0, Updated: t0}
+	group := &episode.Episode{ID: "e", Subject: episode.SubjectGroup, Cluster: "c", Group: "g", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0}
+	many := &episode.Episode{ID: "e", Subject: episode.SubjectMissing, Cluster: "c", Nodes: []string{"n1", "n2"}, Since: t0, Updated: t0}
 	verdict := func(name string, straggler float64) func(*Store, time.Time) {
 		return func(s *Store, now time.Time) {
 			u, _ := s.Begin(Key{"c", name}, now)
@@ -210,7 +224,7 @@ func TestEpisodeDoubt(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		ep    *Episode
+		ep    *episode.Episode
 		views []func(*Store, time.Time)
 		hours int
 		want  string // after so many hours
@@ -260,7 +274,7 @@ func TestEpisodesOfOthersStay(t *testing.T) {
 			u.Commit(t0)
 		}
 		put := func(cluster, node, id string, names int, over bool) bool {
-			ep := &Episode{ID: id, Subject: SubjectNode, Cluster: cluster, Node: node, Since: t0, Updated: t0}
+			ep := &episode.Episode{ID: id, Subject: episode.SubjectNode, Cluster: cluster, Node: node, Since: t0, Updated: t0}
 			for i := range names {
 				ep.Nodes = append(ep.Nodes, strings.Repeat("n", MaxName-i))
 			}
@@ -289,7 +303,7 @@ func TestEpisodesOfOthersStay(t *testing.T) {
 		require.True(t, put("honest", "n1", "open", 1, false), "it goes on")
 		open, past, size := 0, 0, 0
 		for _, ep := range s.Episodes(&EpisodeFilter{}) {
-			size += ep.kibibytes()
+			size += kibibytes(ep)
 			if ep.Cluster == "honest" && ep.Open() {
 				open++
 			} else if ep.Cluster == "honest" {

@@ -48,10 +48,9 @@ func TestNewNodeInPlaceOfTheOneMissingLongest(t *testing.T) {
 	assert.Equal(t, map[string]int64{"max_nodes": 3, "evicted_node": 2}, dropped(s))
 }
 
-// TestWholeFleetRenamed has more new names at once than one look remembers.
 func TestWholeFleetRenamed(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxNodes, cfg.ClusterShare = 2*maxCandidates+10, 1
+	cfg.MaxNodes, cfg.ClusterShare = 3000, 1
 	s := New(cfg)
 	for i := range cfg.MaxNodes {
 		put(t, s, "c", fmt.Sprint("old", i), t0, nil)

@@ -136,27 +136,6 @@ func TestWatchersSeeTheSelection(t *testing.T) {
 	})
 }
 
-func TestSlowWatcherGetsTheLatestOnce(t *testing.T) {
-	s := New(DefaultConfig())
-	f := NewFeed(s, 1)
-	put(t, s, "c", "n", t0, nil)
-	w, err := f.Watch(Filter{})
-	require.NoError(t, err)
-	defer w.Close()
-	c := client{w: w}
-	c.full(t0)
-	f.Advance(t0)
-	c.follow(t, t0)
-	for i := range 100 {
-		put(t, s, "c", "n", t0, func(u *Update) { u.Set(reading.NodeSuspicion, float64(i)) })
-		f.Advance(t0)
-	}
-	list := changes(t, w, t0).changed
-	require.Len(t, list, 1)
-	assert.InDelta(t, 99, *list[0].Values.Get(reading.NodeSuspicion), 0)
-	assert.Empty(t, changes(t, w, t0).changed)
-}
-
 func TestSignsOfLifeAreNoNewViews(t *testing.T) {
 	s := New(DefaultConfig())
 	f := NewFeed(s, 1)

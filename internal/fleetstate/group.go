@@ -15,7 +15,10 @@ import (
 )
 
 // GroupKey names a peer group. The empty group is the whole cluster.
-type GroupKey struct{ Cluster, Group string }
+type GroupKey struct {
+	Cluster string `json:"cluster"`
+	Group   string `json:"group"`
+}
 
 // Group is the latest view of a peer group, as the gateway reported it.
 type Group struct {
@@ -28,7 +31,7 @@ type Group struct {
 	// their spread as a fraction of the signal's level. Below Thresholds, in the
 	// signal's unit, a node is a straggler within a minute.
 	Medians, Scales, Thresholds nodesignal.Values
-	Numbers[ofGroup]
+	Numbers[ofGroup, *ofGroup]
 }
 
 const (

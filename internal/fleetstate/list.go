@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
@@ -129,7 +130,7 @@ func (s *Store) Clusters() []string {
 		names[g.Cluster] = true
 	}
 	s.episodes.mu.RLock()
-	for _, of := range [...]map[EpisodeKey]kept{s.episodes.open, s.episodes.past} {
+	for _, of := range [...]map[episode.Key]kept{s.episodes.open, s.episodes.past} {
 		for k := range of {
 			names[k.Cluster] = true
 		}

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,10 @@ import (
 )
 
 // Key names a node. The same name may occur in several clusters.
-type Key struct{ Cluster, Node string }
+type Key struct {
+	Cluster string `json:"cluster"`
+	Node    string `json:"node"`
+}
 
 // Node is the latest view of a node. It never changes once a reader has it.
 type Node struct {
@@ -32,12 +36,16 @@ type Node struct {
 	State string
 	// Mode is what the node judges itself by: fleet, cached, local or none.
 	Mode    string
-	Values  Numbers[ofNode]
+	Values  Numbers[ofNode, *ofNode]
 	Signals nodesignal.Values
 	// Culprit is the rank or GPU that holds the throughput down, empty for none.
 	Culprit nodesignal.Subject
 	GPUs    []GPU
 	Held    reading.Holdings // beside the GPUs, where a list for each would take much more
+	Links   []Link           // of the network adapters
+	// Born is when the node was first heard of, Unix seconds.
+	Born   uint32
+	boards boards
 
 	// The fields below are derived from the GPUs.
 
@@ -67,12 +75,15 @@ type GPU struct {
 	// they take no memory.
 	BadBefore bool
 	BadSince  uint32
-	UpReason  string // ok, or why the GPU does not answer
-	Action    string // what the driver asks for, none included
-	Reasons   []Reason
-	Throttles []string // active reasons, sorted
+	UpReason  string  // ok, or why the GPU does not answer
+	Action    string  // what the driver asks for, none included
+	Spells    []Spell // those that hold and those of the last hour, in no order
 	Xids      []Xid
-	Numbers[ofGPU]
+	// stepped is when a gauge that keeps its value last became worse, Unix seconds.
+	stepped [len(stepping)]uint32
+	// throttled are the times of the clocks, in tenths of a second, plus one.
+	throttled [len(clocks)]uint32
+	Numbers[ofGPU, *ofGPU]
 	// seen is when a point of it last came, Unix milliseconds. It goes on in all
 	// views of the GPU, so that a report without news makes no new view.
 	seen *atomic.Int64
@@ -100,6 +111,20 @@ func (g *GPU) badness() badness {
 // Lost reports whether the GPU does not answer.
 func (g *GPU) Lost() bool { return g.badness() == lost }
 
+// lasting are the numbers that a GPU keeps while it does not answer.
+var lasting = [reading.NumFields]bool{
+	reading.Up: true, reading.Health: true, reading.TemperatureLimit: true, reading.PowerLimit: true,
+	reading.SMClockLimit: true, reading.MemoryLimit: true, reading.PCIeWidthLimit: true,
+}
+
+// Live is Get without the readings of a time when the GPU still answered.
+func (g *GPU) Live(f reading.Field) *float64 {
+	if !lasting[f] && g.Lost() {
+		return nil
+	}
+	return g.Get(f)
+}
+
 // Sick reports whether the GPU answers and its health is degraded or worse.
 func (g *GPU) Sick() bool { return g.badness() == sick }
 
@@ -108,6 +133,18 @@ func (g *GPU) Sick() bool { return g.badness() == sick }
 func (n *Node) Runs(jobs []string, uuid string) bool {
 	return uuid == "" && slices.Contains(jobs, n.JobID) ||
 		slices.ContainsFunc(n.Held.Of(uuid), func(h reading.Holder) bool { return slices.Contains(jobs, cmp.Or(h.Job, h.Pod)) })
+}
+
+// GPUName names a GPU by its index, such as `GPU 3`; it is empty where that is not known.
+func (n *Node) GPUName(uuid string) string {
+	if n != nil {
+		for i := range n.GPUs {
+			if g := &n.GPUs[i]; g.UUID == uuid && g.Index >= 0 {
+				return "GPU " + strconv.Itoa(g.Index)
+			}
+		}
+	}
+	return ""
 }
 
 // noteBad notes when the GPU became sick or lost.
@@ -132,24 +169,26 @@ func (g *GPU) reported(at int64) {
 	}
 }
 
-// board reports whether the GPU has a place on the bus of its own, as a MIG
-// slice has not.
-func (g *GPU) board() bool { return g.BusID != "" && g.Parent == "" }
+// Board reports whether the GPU is a board, which counts as a GPU, and no MIG slice of one.
+func (g *GPU) Board() bool { return g.Parent == "" }
 
-// Reason is a rule that holds the health score of a GPU down.
-type Reason struct{ Reason, Action string }
+// HealthReason is a rule that holds the health score of a GPU down.
+type HealthReason struct {
+	Reason string `json:"reason"`
+	Action string `json:"action,omitempty" doc:"The action for an operator"`
+}
 
 // Xid is how often the driver reported an error.
 type Xid struct {
-	Code  int
-	Class string
-	Count float64
+	Code  int     `json:"code"`
+	Class string  `json:"class,omitempty"`
+	Count float64 `json:"count"`
 }
 
 // empty reports whether nothing is known of the GPU but its name.
 func (g *GPU) empty() bool {
 	return g.known == 0 && g.Health == HealthUnknown && g.UpReason == "" &&
-		len(g.Reasons) == 0 && len(g.Throttles) == 0 && len(g.Xids) == 0
+		!slices.ContainsFunc(g.Spells, Spell.Holds) && len(g.Xids) == 0
 }
 
 // Health is the state of a GPU's health; a greater one is worse.
@@ -185,14 +224,14 @@ func (n *Node) derive() {
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
 		n.Health = max(n.Health, g.Health)
-		if v := g.Get(reading.Utilization); v != nil && g.Parent == "" {
+		if v := g.Live(reading.Utilization); v != nil && g.Board() {
 			used += *v
 			users++
 		}
-		if v := g.Get(reading.Temperature); v != nil && !(n.MaxCelsius >= *v) {
+		if v := g.Live(reading.Temperature); v != nil && !(n.MaxCelsius >= *v) {
 			n.MaxCelsius = *v
 		}
-		if v := g.Get(reading.Power); v != nil && g.Parent == "" {
+		if v := g.Live(reading.Power); v != nil && g.Board() {
 			if math.IsNaN(n.Watts) {
 				n.Watts = 0
 			}

@@ -14,18 +14,20 @@ var (
 	NodeNumbers = [...]reading.Field{
 		reading.NodeHealthScore, reading.AgentThreshold, reading.AgentStraggler, reading.AgentReachable,
 		reading.NodeStraggler, reading.NodeSuspicion, reading.NodeRank, reading.NodeUnjudged, reading.NodeUnjudgedUntil,
-		reading.CPUPressure, reading.GPUsExpected, reading.GPUsFound, reading.GPUsLost, reading.GPUsPending,
+		reading.RankShare, reading.RankShareMedian, reading.RankRate, reading.RankRateMedian,
+		reading.CPUPressure, reading.CPUSteal, reading.LoadAverage, reading.HostMemory, reading.GPUsExpected, reading.GPUsFound, reading.GPUsLost, reading.GPUsPending,
 	}
 	GPUNumbers = [...]reading.Field{
 		reading.Up, reading.Health, reading.Temperature, reading.TemperatureLimit, reading.TemperatureMargin, reading.MemoryTemperature,
 		reading.Power, reading.PowerLimit, reading.Utilization, reading.TensorActivity, reading.SMActivity, reading.SMClock, reading.SMClockLimit,
 		reading.MemoryUsed, reading.MemoryLimit,
 		reading.ECCCorrected, reading.ECCUncorrected, reading.ECCCorrectedTotal, reading.ECCUncorrectedTotal,
-		reading.RemappedCorrected, reading.RemappedUncorrected, reading.PCIeWidth, reading.PCIeWidthLimit, reading.PCIeReplays,
+		reading.RemappedCorrected, reading.RemappedUncorrected, reading.PCIeGeneration, reading.PCIeGenerationLimit, reading.PCIeWidth, reading.PCIeWidthLimit, reading.PCIeReplays,
+		reading.NVLinksUp, reading.Processes,
 	}
 	GroupNumbers = [...]reading.Field{
 		reading.GroupThreshold, reading.GroupMedian, reading.GroupMAD, reading.GroupQuorum,
-		reading.GroupCoverageLow, reading.GroupPanic, reading.GroupStragglers, reading.GroupIncident, reading.GroupDetectable,
+		reading.GroupCoverageLow, reading.GroupStragglers, reading.GroupIncident, reading.GroupDetectable,
 	}
 )
 
@@ -35,50 +37,69 @@ type (
 	ofGroup [len(GroupNumbers)]float64
 )
 
-// place is where the number of a field lies among those of its subject.
-var place = func() (at [reading.NumFields]uint8) {
-	for _, fields := range [...][]reading.Field{NodeNumbers[:], GPUNumbers[:], GroupNumbers[:]} {
-		for i, f := range fields {
-			at[f] = uint8(i)
-		}
+// places are where the numbers of a subject lie, elsewhere for those of the others.
+type places [reading.NumFields]uint8
+
+const elsewhere = 31 // no number has that bit, and no list is so long
+
+func placesOf(fields []reading.Field) (at places) {
+	for f := range at {
+		at[f] = elsewhere
+	}
+	for i, f := range fields {
+		at[f] = uint8(i)
 	}
 	return at
-}()
+}
+
+var nodePlaces, gpuPlaces, groupPlaces = placesOf(NodeNumbers[:]), placesOf(GPUNumbers[:]), placesOf(GroupNumbers[:])
+
+func (*ofNode) places() *places  { return &nodePlaces }
+func (*ofGPU) places() *places   { return &gpuPlaces }
+func (*ofGroup) places() *places { return &groupPlaces }
+
+type placed[A any] interface {
+	*A
+	places() *places
+}
 
 // Numbers holds the numbers of one subject, and which of them are known.
-type Numbers[A ofNode | ofGPU | ofGroup] struct {
+type Numbers[A ofNode | ofGPU | ofGroup, S placed[A]] struct {
 	v     A
 	known uint32
 }
 
-// Get returns the number, nil when it is unknown. The target never changes.
-func (n *Numbers[A]) Get(f reading.Field) *float64 {
-	if n.known&(1<<place[f]) == 0 {
+// Get returns the number, nil when it is unknown or of another subject. The target never
+// changes.
+func (n *Numbers[A, S]) Get(f reading.Field) *float64 {
+	at := S(nil).places()[f]
+	if n.known&(1<<at) == 0 {
 		return nil
 	}
-	return &n.v[place[f]]
+	return &n.v[at]
 }
 
 // Flag reports whether the field is known and not 0.
-func (n *Numbers[A]) Flag(f reading.Field) bool {
+func (n *Numbers[A, S]) Flag(f reading.Field) bool {
 	v := n.Get(f)
 	return v != nil && *v != 0
 }
 
 // same reports whether set would change nothing.
-func (n *Numbers[A]) same(f reading.Field, x float64) bool {
+func (n *Numbers[A, S]) same(f reading.Field, x float64) bool {
 	if v := n.Get(f); v != nil {
 		return math.Float64bits(*v) == math.Float64bits(x)
 	}
 	return !finite(x)
 }
 
-// set gives a number. NaN ends it.
-func (n *Numbers[A]) set(f reading.Field, x float64) {
+// set gives a number. NaN ends it. It panics for a field of another subject.
+func (n *Numbers[A, S]) set(f reading.Field, x float64) {
+	at := S(nil).places()[f]
 	if !finite(x) {
-		n.known &^= 1 << place[f]
+		n.known &^= 1 << at
 		return
 	}
-	n.v[place[f]] = x
-	n.known |= 1 << place[f]
+	n.v[at] = x
+	n.known |= 1 << at
 }

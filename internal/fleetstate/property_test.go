@@ -72,7 +72,7 @@ func TestViewEqualsModel(t *testing.T) {
 					r := rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "reason")
 					on := rapid.Bool().Draw(t, "on")
 					u.SetThrottle(u.GPU(uuid), r, on)
-					u.SetReason(u.GPU(uuid), Reason{Reason: r}, on)
+					u.SetReason(u.GPU(uuid), HealthReason{Reason: r}, on)
 					m.gpu(uuid)
 					if m.reason[uuid] == nil {
 						m.reason[uuid] = map[string]bool{}
@@ -133,10 +133,10 @@ func (m *model) check(t require.TestingT, v View) {
 		require.Equal(t, m.health[g.UUID], g.Health)
 		worst = max(worst, g.Health)
 		want := slices.Sorted(maps.Keys(m.reason[g.UUID]))
-		require.Len(t, g.Throttles, len(want))
+		require.Len(t, g.Throttles(), len(want))
 		for i, r := range want {
-			require.Equal(t, r, g.Throttles[i])
-			require.Equal(t, r, g.Reasons[i].Reason)
+			require.Equal(t, r, g.Throttles()[i])
+			require.Equal(t, r, g.Reasons()[i].Reason)
 		}
 	}
 	require.Equal(t, worst, v.Health)

@@ -32,15 +32,17 @@ func size(n *Node) int {
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
 		bytes += int(unsafe.Sizeof(*g)) + 2*sizeString + text(g.UUID, g.Parent, g.Model, g.Serial, g.Driver, g.BusID, g.UpReason, g.Action)
-		for _, r := range g.Reasons {
-			bytes += 2*int(unsafe.Sizeof(r)) + text(r.Reason, r.Action)
-		}
-		for _, t := range g.Throttles {
-			bytes += 2*int(unsafe.Sizeof(t)) + text(t)
+		for i := range g.Spells {
+			s := &g.Spells[i]
+			bytes += 2*int(unsafe.Sizeof(*s)) + text(s.Name, s.Action)
 		}
 		for _, x := range g.Xids {
 			bytes += 2*int(unsafe.Sizeof(x)) + text(x.Class)
 		}
+	}
+	for i := range n.Links {
+		l := &n.Links[i]
+		bytes += 2*int(unsafe.Sizeof(*l)) + text(l.Adapter)
 	}
 	return max((bytes+sizeStep-1)/sizeStep*sizeStep, leastNode)
 }

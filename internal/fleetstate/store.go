@@ -11,36 +11,38 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 )
 
 // Config bounds a store.
 type Config struct {
 	// MaxNodes and MaxGPUsPerNode bound what is kept; MIG slices count as GPUs.
 	// A new node takes the place of the node that has been missing longest.
-	MaxNodes, MaxGPUsPerNode int
-	// MaxBytes bounds the memory of nodes. A node that would grow beyond
-	// it stays as it is.
-	MaxBytes int
-	// ClusterShare in (0,1] is the part of the nodes, bytes, groups and episodes that the
-	// other clusters leave to one; 0 means all. Subjects that never reported are one.
-	ClusterShare float64
+	MaxNodes       int `mapstructure:"max_nodes"`
+	MaxGPUsPerNode int `mapstructure:"max_gpus_per_node"`
 	// MaxGroups bounds the peer groups, all clusters together.
-	MaxGroups int
+	MaxGroups int `mapstructure:"max_groups"`
 	// MaxEpisodes bounds the episodes kept, the open ones and those that are over
 	// each by themselves. An episode of more than 1 KiB counts as several.
-	MaxEpisodes int
+	MaxEpisodes int `mapstructure:"max_episodes"`
+	// MaxBytes bounds the memory of nodes. A node that would grow beyond
+	// it stays as it is.
+	MaxBytes int64 `mapstructure:"max_bytes"`
+	// ClusterShare in (0,1] is the part of the nodes, bytes, groups and episodes that the
+	// other clusters leave to one; 0 means all. Subjects that never reported are one.
+	ClusterShare float64 `mapstructure:"cluster_share"`
 	// MissingAfter is the silence after which a node counts as missing.
-	MissingAfter time.Duration
+	MissingAfter time.Duration `mapstructure:"missing_after"`
 	// NodeExpiry is the silence after which a node is forgotten.
-	NodeExpiry time.Duration
+	NodeExpiry time.Duration `mapstructure:"node_expiry"`
 	// GPUExpiry is the silence after which a GPU of a node that goes on
 	// reporting is forgotten: above twice the longest resync interval before it,
 	// a shard's hour, in which a GPU that is lost or idle says nothing.
-	GPUExpiry time.Duration
+	GPUExpiry time.Duration `mapstructure:"gpu_expiry"`
 	// EpisodeDoubt is how long the views contradict an open episode before it
 	// counts as over. It is longer than the straggler processor's `flap_window`:
 	// so long the processor holds the episode of a flapping node open.
-	EpisodeDoubt time.Duration
+	EpisodeDoubt time.Duration `mapstructure:"episode_doubt"`
 }
 
 // DefaultConfig returns bounds for a fleet of 100,000 nodes.
@@ -55,13 +57,13 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports every mistake.
-func (c *Config) Validate() error {
+// Check reports every mistake.
+func (c *Config) Check() error {
 	var errs []error
 	for _, n := range []struct {
 		key string
 		v   int
-	}{{"max_nodes", c.MaxNodes}, {"max_bytes", c.MaxBytes}, {"max_gpus_per_node", c.MaxGPUsPerNode}, {"max_groups", c.MaxGroups}, {"max_episodes", c.MaxEpisodes}} {
+	}{{"max_nodes", c.MaxNodes}, {"max_bytes", int(c.MaxBytes)}, {"max_gpus_per_node", c.MaxGPUsPerNode}, {"max_groups", c.MaxGroups}, {"max_episodes", c.MaxEpisodes}} {
 		if n.v <= 0 {
 			errs = append(errs, fmt.Errorf("`%s` is %d, must be greater than 0", n.key, n.v))
 		}
@@ -120,9 +122,10 @@ type entry struct {
 
 	// mu is held by one writer, for one resource; no reader takes it.
 	mu     sync.Mutex
-	gpusAt int64 // when the GPUs were last looked through, guarded by mu
-	size   int   // bytes that the cluster holds for it, guarded by mu
-	born   int64 // when it was placed, Unix milliseconds
+	gpusAt int64            // when the GPUs were last looked through, guarded by mu
+	job    peergroup.Memory // of the view's job and role, guarded by mu
+	size   int              // bytes that the cluster holds for it, guarded by mu
+	born   int64            // when it was placed, Unix milliseconds
 
 	fed fed // used by the feed
 }
@@ -145,7 +148,7 @@ func (e *entry) retire(seen int64) bool {
 func New(cfg Config) *Store {
 	s := &Store{
 		cfg: cfg, seed: maphash.MakeSeed(), nodes: fairshare.New[string](cfg.MaxNodes, cfg.ClusterShare),
-		bytes: fairshare.New[string](cfg.MaxBytes, cfg.ClusterShare), short: func(string, Drop) {},
+		bytes: fairshare.New[string](int(cfg.MaxBytes), cfg.ClusterShare), short: func(string, Drop) {},
 	}
 	for i := range s.shards {
 		s.shards[i].nodes = map[Key]*entry{}
@@ -228,7 +231,7 @@ func (s *Store) place(k Key, now time.Time) *entry {
 		return e
 	}
 	e := &entry{key: k, size: leastNode, born: now.UnixMilli()}
-	n := &Node{Key: k}
+	n := &Node{Key: k, Born: unix(now.UnixMilli())}
 	n.derive()
 	e.view.Store(n)
 	sh.nodes[k] = e
@@ -240,7 +243,7 @@ func (s *Store) place(k Key, now time.Time) *entry {
 // heard of once and are missing are forgotten then: a flood of made-up names must not
 // keep newcomers out for the whole NodeExpiry.
 func (s *Store) pressed() bool {
-	return 4*s.bytes.Taken() > 3*s.cfg.MaxBytes || 4*s.nodes.Taken() > 3*s.cfg.MaxNodes
+	return 4*s.bytes.Taken() > 3*int(s.cfg.MaxBytes) || 4*s.nodes.Taken() > 3*s.cfg.MaxNodes
 }
 
 // Expire forgets nodes that have been silent for NodeExpiry, and returns how

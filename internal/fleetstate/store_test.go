@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
@@ -67,7 +68,7 @@ func TestBounds(t *testing.T) {
 		assert.Equal(t, -1, u.GPU(""))
 		for i := range 2 * maxXids {
 			u.SetXid(0, Xid{Code: i, Count: 1})
-			u.SetReason(0, Reason{Reason: strconv.Itoa(i)}, true)
+			u.SetReason(0, HealthReason{Reason: strconv.Itoa(i)}, true)
 			u.SetThrottle(0, strconv.Itoa(i), true)
 		}
 		u.SetState(long, true)
@@ -76,15 +77,15 @@ func TestBounds(t *testing.T) {
 	})
 	v, _ := s.Node(Key{"c", "a"}, t0)
 	assert.Len(t, v.GPUs[0].Xids, maxXids)
-	assert.Len(t, v.GPUs[0].Reasons, maxReasons)
-	assert.Len(t, v.GPUs[0].Throttles, maxThrottles)
+	assert.Len(t, v.GPUs[0].Reasons(), maxReasons)
+	assert.Len(t, v.GPUs[0].Throttles(), maxThrottles)
 	assert.Empty(t, v.State)
 	assert.Nil(t, v.Values.Get(reading.NodeHealthScore), "JSON has no infinity")
 
 	assert.True(t, s.UpdateGroup(GroupKey{"c", "g"}, t0, func(*GroupUpdate) {}))
 	assert.False(t, s.UpdateGroup(GroupKey{"c", "h"}, t0, func(*GroupUpdate) {}))
 	for _, id := range []string{"1", "2", "3"} {
-		s.PutEpisode(&Episode{ID: id, Since: t0})
+		s.PutEpisode(&episode.Episode{ID: id, Since: t0})
 	}
 	assert.Equal(t, map[string]int64{
 		"no_node": 5, "max_nodes": 1, "max_gpus_per_node": 1, "max_groups": 1, "max_episodes": 1,
@@ -295,12 +296,12 @@ func TestEpisodeRing(t *testing.T) {
 	for i := range 5 {
 		id := strconv.Itoa(i)
 		since := t0.Add(time.Duration(i) * time.Minute)
-		require.True(t, s.PutEpisode(&Episode{ID: id, Cluster: "c", Node: "n" + id, Since: since, Updated: since, Reason: "why"}))
-		require.True(t, s.PutEpisode(&Episode{ID: id, Cluster: "c", Node: "n" + id, Since: since, Updated: since.Add(time.Second), Ended: since.Add(time.Second)}))
+		require.True(t, s.PutEpisode(&episode.Episode{ID: id, Cluster: "c", Node: "n" + id, Since: since, Updated: since, Reason: "why"}))
+		require.True(t, s.PutEpisode(&episode.Episode{ID: id, Cluster: "c", Node: "n" + id, Since: since, Updated: since.Add(time.Second), Ended: since.Add(time.Second)}))
 	}
-	last := &Episode{ID: "open", Cluster: "d", Node: "m", Nodes: []string{"n4"}, Since: t0, Updated: t0.Add(time.Hour)}
+	last := &episode.Episode{ID: "open", Cluster: "d", Node: "m", Nodes: []string{"n4"}, Since: t0, Updated: t0.Add(time.Hour)}
 	require.True(t, s.PutEpisode(last))
-	assert.False(t, s.PutEpisode(&Episode{ID: "open", Cluster: "d", Node: "m", Updated: t0}), "an older record comes too late")
+	assert.False(t, s.PutEpisode(&episode.Episode{ID: "open", Cluster: "d", Node: "m", Updated: t0}), "an older record comes too late")
 	list := func(f EpisodeFilter) string {
 		var ids []string
 		for _, e := range s.Episodes(&f) {
@@ -338,7 +339,7 @@ func TestConcurrency(t *testing.T) {
 					u.Commit(now)
 				}
 				s.UpdateGroup(GroupKey{"c", strconv.Itoa(i % 5)}, now, func(u *GroupUpdate) { u.SetNodes("active", float64(i)) })
-				s.PutEpisode(&Episode{ID: strconv.Itoa(i % 9), Since: now, Updated: now})
+				s.PutEpisode(&episode.Episode{ID: strconv.Itoa(i % 9), Since: now, Updated: now})
 				s.Expire(now)
 			}
 		})
@@ -375,4 +376,16 @@ func TestGroupViewsDoNotChange(t *testing.T) {
 	assert.Equal(t, int64(1), before.Nodes["active"], "a view changed under its reader")
 	after, _ := s.Group(k)
 	assert.Equal(t, int64(2), after.Nodes["active"])
+}
+
+// A subject has no numbers of another one.
+func TestNumbersOfAnotherSubject(t *testing.T) {
+	s := New(DefaultConfig())
+	put(t, s, "c", "n", t0, func(u *Update) { u.Set(reading.NodeHealthScore, 0.9) })
+	v, ok := s.Node(Key{"c", "n"}, t0)
+	require.True(t, ok)
+	for _, f := range append(GPUNumbers[:], GroupNumbers[:]...) {
+		assert.Nil(t, v.Values.Get(f))
+	}
+	assert.Panics(t, func() { new(Node).Values.set(reading.Up, 1) })
 }

@@ -5,7 +5,6 @@ package fleetstate
 import (
 	"math"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -115,17 +114,18 @@ func (u *Update) expireGPUs() {
 func (u *Update) dropReplaced() {
 	now := map[string]bool{}
 	for i := range u.view.GPUs {
-		if g := &u.view.GPUs[i]; g.board() && g.seen.Load() == u.at {
+		if g := &u.view.GPUs[i]; g.Board() && g.BusID != "" && g.seen.Load() == u.at {
 			now[g.BusID] = true
 		}
 	}
 	old := map[string]bool{}
 	for i := range u.view.GPUs {
-		if g := &u.view.GPUs[i]; g.board() && now[g.BusID] && g.seen.Load() < u.at {
+		if g := &u.view.GPUs[i]; g.Board() && now[g.BusID] && g.seen.Load() < u.at {
 			old[g.UUID] = true
 		}
 	}
 	if len(old) > 0 {
+		u.node().boards.replace(u.at)
 		u.dropGPUs(func(g *GPU) bool { return old[g.UUID] || old[g.Parent] && g.seen.Load() < u.at })
 	}
 }
@@ -166,19 +166,22 @@ func (u *Update) text(s string) bool {
 	return true
 }
 
-// Facts are what a resource says of its node; an empty one says nothing.
+// Facts are what a resource of a node says, empty where it says nothing.
 type Facts struct{ HostID, JobID, JobRole string }
 
-// SetFacts takes what the resource says.
+// SetFacts takes what a report of the node says. Its job ends as in the comparison: when no
+// report has named it for Config.MissingAfter.
 func (u *Update) SetFacts(f Facts) {
 	if f.HostID != "" && f.HostID != u.view.HostID && u.text(f.HostID) {
 		u.node().HostID = f.HostID
 	}
-	if f.JobID != "" && f.JobID != u.view.JobID && u.text(f.JobID) {
-		u.node().JobID = f.JobID
+	if !u.text(f.JobID) || !u.text(f.JobRole) {
+		return
 	}
-	if f.JobRole != "" && f.JobRole != u.view.JobRole && u.text(f.JobRole) {
-		u.node().JobRole = f.JobRole
+	job, changed := u.e.job.Merge([]string{u.view.JobID, u.view.JobRole}, []string{f.JobID, f.JobRole}, time.UnixMilli(u.at), u.s.cfg.MissingAfter)
+	if changed {
+		n := u.node()
+		n.JobID, n.JobRole = job[0], job[1]
 	}
 }
 
@@ -192,6 +195,9 @@ func (u *Update) SetGroup(group string) {
 // Set gives a number of the node. NaN ends it.
 func (u *Update) Set(f reading.Field, x float64) {
 	if !u.view.Values.same(f, x) {
+		if was := u.view.Values.Get(f); f == reading.GPUsFound && was != nil && x < *was {
+			u.node().boards.changed = u.at
+		}
 		u.node().Values.set(f, x)
 	}
 }
@@ -279,6 +285,7 @@ func (u *Update) GPU(uuid string) int {
 	g := GPU{UUID: uuid, Index: -1, seen: new(atomic.Int64), news: true}
 	g.reported(u.at)
 	u.view.GPUs = append(u.gpus(), g)
+	u.view.boards.changed = u.at
 	u.cursor = len(u.view.GPUs)
 	return len(u.view.GPUs) - 1
 }
@@ -296,7 +303,9 @@ func (u *Update) KnownGPU(uuid string) int {
 // SetGPU gives a number of a GPU. NaN ends it.
 func (u *Update) SetGPU(i int, f reading.Field, x float64) {
 	if !u.view.GPUs[i].same(f, x) {
-		u.gpus()[i].set(f, x)
+		g := &u.gpus()[i]
+		g.step(f, x, u.at)
+		g.set(f, x)
 	}
 }
 
@@ -346,13 +355,18 @@ func (u *Update) SetUp(i int, up float64, reason string) {
 	if !finite(up) {
 		if g.UpReason == reason {
 			u.gpus()[i].UpReason = ""
-			u.SetGPU(i, reading.Up, up)
+			u.setUp(i, up)
 		}
 		return
 	}
 	if g.UpReason != reason && u.text(reason) {
 		u.gpus()[i].UpReason = reason
 	}
+	u.setUp(i, up)
+}
+
+func (u *Update) setUp(i int, up float64) {
+	u.hold(i, Spell{Name: LostSpell}, up == 0, 1+maxThrottles)
 	u.SetGPU(i, reading.Up, up)
 }
 
@@ -365,29 +379,12 @@ func (u *Update) SetAction(i int, action string, on bool) {
 
 // SetThrottle says whether the reason holds the clocks of the GPU down.
 func (u *Update) SetThrottle(i int, reason string, on bool) {
-	list := u.view.GPUs[i].Throttles
-	if at, found := slices.BinarySearch(list, reason); found != on {
-		if next, ok := edit(u, list, at, on, maxThrottles, reason, reason); ok {
-			u.gpus()[i].Throttles = next
-		}
-	}
+	u.hold(i, Spell{Name: reason}, on, maxThrottles)
 }
 
 // SetReason says whether the rule holds the health of the GPU down.
-func (u *Update) SetReason(i int, reason Reason, on bool) {
-	list := u.view.GPUs[i].Reasons
-	at, found := slices.BinarySearchFunc(list, reason, func(a, b Reason) int {
-		if c := strings.Compare(a.Reason, b.Reason); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Action, b.Action)
-	})
-	if found == on {
-		return
-	}
-	if next, ok := edit(u, list, at, on, maxReasons, reason, reason.Reason+reason.Action); ok {
-		u.gpus()[i].Reasons = next
-	}
+func (u *Update) SetReason(i int, reason HealthReason, on bool) {
+	u.hold(i, Spell{Name: reason.Reason, Action: reason.Action, Health: true}, on, maxReasons)
 }
 
 // SetHolder says whether a container or job holds the GPU.

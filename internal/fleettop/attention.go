@@ -131,7 +131,7 @@ func cost(i *fleetclient.AttentionItem) string {
 }
 
 func severityStyle(s fleetclient.AttentionItemSeverity) string {
-	return map[fleetclient.AttentionItemSeverity]string{fleetclient.Critical: red, fleetclient.Major: yellow}[s]
+	return map[fleetclient.AttentionItemSeverity]string{fleetclient.AttentionItemSeverityCritical: red, fleetclient.AttentionItemSeverityMajor: yellow}[s]
 }
 
 // wrapped breaks a text from the network into lines of the screen.

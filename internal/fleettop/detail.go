@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
@@ -36,7 +35,7 @@ func (m Model) detailLines() []string {
 		lines = append(lines, "not compared: "+printable(*n.Silence))
 	}
 	if n.Culprit != nil {
-		lines = append(lines, "holds it down: "+culprit(n.Culprit))
+		lines = append(lines, "holds it down: "+culprit(n))
 	}
 	lines = append(lines, m.evidenceLines(n)...)
 	if len(n.Signals) > 0 {
@@ -64,28 +63,46 @@ func (m Model) evidenceLines(n *fleetclient.Node) (lines []string) {
 		}
 		lines = append(lines, "", m.paint(bold, fmt.Sprintf("%-28s %12s %12s  %s", "EVIDENCE", "VALUE", "PEERS", "GPU")))
 		for _, v := range *e.Evidence {
-			lines = append(lines, fmt.Sprintf("%-28s %12s %12s  %s", printable(v.Fact), significant(v.Value), significant(v.Peers), printable(or(v.GPU, ""))))
+			lines = append(lines, fmt.Sprintf("%-28s %12s %12s  %s", printable(v.Fact), significant(v.Value), significant(v.Peers), gpuOf(n, or(v.GPU, ""))))
 		}
 	}
 	return lines
 }
 
-// culprit says a part of a node, such as rank 3 (GPU-5, local rank 1).
-func culprit(c *fleetclient.Culprit) string {
-	of := nodesignal.Subject{GPU: printable(or(c.GPU, ""))}
-	if c.Rank != nil {
-		of.Rank = nodesignal.OrdinalOf(*c.Rank)
+// culprit says a part of a node, such as rank 3 (GPU 5).
+func culprit(n *fleetclient.Node) string {
+	c := n.Culprit
+	gpu := gpuOf(n, or(c.GPU, ""))
+	switch {
+	case c.Rank == nil:
+		return gpu
+	case gpu == "":
+		return fmt.Sprintf("rank %d", *c.Rank)
 	}
-	if c.LocalRank != nil {
-		of.LocalRank = nodesignal.OrdinalOf(*c.LocalRank)
+	return fmt.Sprintf("rank %d (%s)", *c.Rank, gpu)
+}
+
+// gpuOf names a GPU of a node by its index, or another device by its name.
+func gpuOf(n *fleetclient.Node, id string) string {
+	for _, g := range or(n.Gpus, nil) {
+		if g.UUID == id {
+			return "GPU " + gpuName(&g)
+		}
 	}
-	return of.String()
+	if strings.HasPrefix(id, "GPU-") || strings.HasPrefix(id, "MIG-") {
+		return "a GPU"
+	}
+	return printable(id)
 }
 
 func (m Model) gpuLine(g *fleetclient.GPU) string {
 	var why []string
 	if g.Up != nil && !*g.Up {
-		why = append(why, "does not answer: "+or(g.UpReason, ""))
+		text := "does not answer: " + or(g.UpReason, "")
+		if g.DownSince != nil {
+			text += ", last seen " + age(m.fleet.At.Sub(*g.DownSince)) + " ago"
+		}
+		why = append(why, text)
 	}
 	for _, r := range g.Reasons {
 		why = append(why, r.Reason+" ("+or(r.Action, "")+")")

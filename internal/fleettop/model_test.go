@@ -165,13 +165,13 @@ func TestScreens(t *testing.T) {
 	s.golden("gone")
 	detail := *s.source.fleet.Nodes[17]
 	detail.Threshold, detail.DetectionMode = new(0.93), new("fleet")
-	detail.Culprit = &fleetclient.Culprit{Rank: new(int64(11)), LocalRank: new(int64(3)), GPU: new("GPU-5a")}
+	detail.Culprit = &fleetclient.Subject{Rank: new(int32(11)), LocalRank: new(int32(3)), GPU: new("GPU-5a")}
 	detail.Signals = []fleetclient.Signal{{Signal: "throughput", Value: 0.0321, Median: new(0.0518)}, {Signal: "cpu", Value: 0.97}}
 	detail.Gpus = &[]fleetclient.GPU{
 		{
 			UUID: "GPU-5a", Index: new(int64(0)), Health: "degraded", HealthScore: new(60.0), TemperatureCelsius: new(91.0), PowerWatts: new(412.0), Utilization: new(1.0),
 			MemoryUsedBytes: new(6e10), MemoryLimitBytes: new(8e10), SmClockHertz: new(1.2e9), Reasons: []fleetclient.HealthReason{{Reason: "thermal", Action: new("service")}},
-			ThrottleReasons: []string{"hw_thermal"}, Allocations: &[]fleetclient.Allocation{{Job: new("1234")}, {Namespace: new("ml"), Pod: new("train-0"), Container: new("main")}},
+			ThrottleReasons: []string{"hw_thermal"}, Allocations: &[]fleetclient.Holder{{Job: new("1234")}, {Namespace: new("ml"), Pod: new("train-0"), Container: new("main")}},
 		},
 		{UUID: "GPU-5b", Index: new(int64(1)), Health: "unknown", Up: new(false), UpReason: new("lost"), Xids: []fleetclient.Xid{{Code: 79, Count: 2}}},
 	}
@@ -415,7 +415,7 @@ func TestNamesCannotWriteToTheTerminal(t *testing.T) {
 	n := f.Nodes[17]
 	n.Node, n.Group, n.State, n.Cluster = evil, &evil, &evil, evil
 	n.Signals = []fleetclient.Signal{{Signal: evil}}
-	n.Gpus = &[]fleetclient.GPU{{UUID: evil, UpReason: &evil, Up: new(false), ThrottleReasons: []string{evil}, Allocations: &[]fleetclient.Allocation{{Job: &evil}}}}
+	n.Gpus = &[]fleetclient.GPU{{UUID: evil, UpReason: &evil, Up: new(false), ThrottleReasons: []string{evil}, Allocations: &[]fleetclient.Holder{{Job: &evil}}}}
 	f.Episodes[0].Cluster, f.Episodes[0].Node, (*f.Episodes[0].Evidence)[0].Fact = evil, &evil, evil
 	i := &f.Attention.Items[0]
 	i.Cluster, i.Node, i.Part, i.What, i.Why, i.Next, i.Reason, f.Attention.Waiting[0] = evil, &evil, &evil, evil, &evil, evil, &evil, evil

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -46,13 +45,6 @@ func readMetadata(t *testing.T) metadata {
 	require.NoError(t, yaml.Unmarshal(text, &m))
 	require.NotEmpty(t, m.Metrics)
 	return m
-}
-
-func (m *metadata) label(attribute string) string {
-	if name := m.Attributes[attribute].Name; name != "" {
-		return name
-	}
-	return attribute
 }
 
 // prometheusName is what the Prometheus exporter with its defaults makes of a metric.
@@ -221,53 +213,5 @@ func TestDocsTables(t *testing.T) {
 	}
 	if *update {
 		require.NoError(t, os.WriteFile(docsFile, []byte(docs), 0o600))
-	}
-}
-
-var (
-	promqlBlock = regexp.MustCompile("(?s)```promql\n(.*?)```")
-	promqlName  = regexp.MustCompile(`\b(?:hw|gpu|k8s|host)_[a-z0-9_]+`)
-	promqlText  = regexp.MustCompile(`"[^"]*"`)
-	promqlLabel = regexp.MustCompile(`([a-z_]+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"`)
-)
-
-// A query that names no metric of the receiver finds nothing and says so to nobody.
-func TestDocsQueriesNameWhatThereIs(t *testing.T) {
-	m := readMetadata(t)
-	known, labels := map[string]bool{}, map[string]bool{}
-	for name, metric := range m.Metrics {
-		known[prometheusName(t, reading.ByName(name))] = true
-		for _, a := range metric.Attributes {
-			labels[strings.ReplaceAll(m.label(a), ".", "_")] = true
-		}
-	}
-	for _, resource := range []string{"host_name", "host_id", "k8s_node_name", "k8s_cluster_name"} {
-		labels[resource] = true
-	}
-	docs, err := os.ReadFile(docsFile)
-	require.NoError(t, err)
-	blocks := promqlBlock.FindAllStringSubmatch(string(docs), -1)
-	require.NotEmpty(t, blocks)
-	for _, block := range blocks {
-		for _, name := range promqlName.FindAllString(promqlText.ReplaceAllString(block[1], ""), -1) {
-			assert.True(t, known[name] || labels[name], "%s in:\n%s", name, block[1])
-		}
-		for _, match := range promqlLabel.FindAllStringSubmatch(block[1], -1) {
-			assert.True(t, labels[match[1]], "label %s in:\n%s", match[1], block[1])
-		}
-	}
-}
-
-// Every metric is explained, not only listed.
-func TestDocsExplainEveryMetric(t *testing.T) {
-	m := readMetadata(t)
-	text, err := os.ReadFile(docsFile)
-	require.NoError(t, err)
-	before, rest, _ := strings.Cut(string(text), "<!-- begin metrics -->")
-	_, after, ok := strings.Cut(rest, "<!-- end metrics -->")
-	require.True(t, ok)
-	prose := before + after
-	for name := range m.Metrics {
-		assert.Contains(t, prose, "`"+name+"`", "not explained")
 	}
 }

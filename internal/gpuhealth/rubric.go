@@ -173,22 +173,6 @@ type Override struct {
 	Threshold Opt[float64]
 }
 
-// Actions are all actions, in rising order of effort.
-var Actions = []Action{ActionNone, ActionRestartApp, ActionCheckFabricManager, ActionResetGPU, ActionReboot, ActionRunDiagnostics, ActionService}
-
-var advices = map[Action]string{
-	ActionNone:               "Watch whether it lasts.",
-	ActionRestartApp:         "Start the job anew; drain the node and reset the GPU if it comes back.",
-	ActionCheckFabricManager: "Look whether the fabric manager runs on the node, and at its log.",
-	ActionResetGPU:           "Drain the node and reset the GPU.",
-	ActionReboot:             "Drain the node and reboot it.",
-	ActionRunDiagnostics:     "Drain the node and run the GPU's diagnostics.",
-	ActionService:            "Drain the node and have the GPU serviced.",
-}
-
-// Advice says the action in a sentence to an operator; it is empty for an unknown one.
-func (a Action) Advice() string { return advices[a] }
-
 // Meaning says in a clause when a rule of the rubric holds, or which Xid it is; it is
 // empty for a reason that the rubric lacks.
 func Meaning(reason string) string {

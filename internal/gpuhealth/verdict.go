@@ -40,20 +40,6 @@ const (
 	HardwarePredictedFailure HardwareState = "predicted_failure"
 )
 
-// Action is what an operator is to do.
-type Action string
-
-// The actions, in rising order of effort.
-const (
-	ActionNone               Action = "none"
-	ActionRestartApp         Action = "restart_app"
-	ActionCheckFabricManager Action = "check_fabric_manager"
-	ActionResetGPU           Action = "reset_gpu"
-	ActionReboot             Action = "reboot"
-	ActionRunDiagnostics     Action = "run_diagnostics"
-	ActionService            Action = "service"
-)
-
 // ActiveReason is one rule that holds a GPU's score down at present.
 type ActiveReason struct {
 	// Reason is the rule's name; for a Xid `xid_` and its code.

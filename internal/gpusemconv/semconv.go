@@ -237,6 +237,12 @@ const (
 	AttrEpisodeAction    = "gpu.straggler.action"
 	AttrEpisodeNodes     = "gpu.straggler.nodes"
 	AttrEpisodeNodeCount = "gpu.straggler.node_count"
+	// AttrEpisodeRecovering is true when the node keeps up at its last value.
+	AttrEpisodeRecovering = "gpu.straggler.recovering"
+	// AttrEpisodePart is the rank and GPU as people name them.
+	AttrEpisodePart = "gpu.straggler.part"
+	// AttrEpisodeRanks is how many ranks are compared.
+	AttrEpisodeRanks = "gpu.straggler.ranks"
 	// AttrEpisodeCost is the GPU-hours lost per hour.
 	AttrEpisodeCost = "gpu.straggler.gpu_hours_lost_per_hour"
 )
@@ -298,7 +304,6 @@ const (
 	MetricStragglerNodes       = "gpu.straggler.nodes"
 	MetricStragglerQuorumMet   = "gpu.straggler.quorum_met"
 	MetricStragglerCoverageLow = "gpu.straggler.coverage_low"
-	MetricStragglerPanicMode   = "gpu.straggler.panic_mode"
 	MetricStragglers           = "gpu.straggler.stragglers"
 	// MetricStragglerIncident is 1 while many nodes of the group are slow.
 	MetricStragglerIncident = "gpu.straggler.incident"
@@ -310,6 +315,11 @@ const (
 	// MetricStragglerRank is the place of a node among the most suspicious of
 	// its cluster, 1 for the worst, with AttrHostName and AttrPeerGroup.
 	MetricStragglerRank = "gpu.straggler.rank"
+	// MetricStragglerRankValue is a signal by AttrSignal of the rank of a node that is
+	// furthest behind in it, MetricStragglerRankMedian that of the ranks it is compared with.
+	// Both are of a node's resource, with AttrPeerGroup.
+	MetricStragglerRankValue  = "gpu.straggler.rank.value"
+	MetricStragglerRankMedian = "gpu.straggler.rank.median"
 	// MetricStragglerMissing is when the gateway last heard of a node that is missing, with
 	// AttrHostName and AttrPeerGroup.
 	MetricStragglerMissing = "gpu.straggler.missing"

@@ -43,7 +43,8 @@ type Config struct {
 	CachedTTL time.Duration `mapstructure:"cached_ttl"`
 	// LocalFraction of its own baseline score is a node's threshold without a gateway.
 	LocalFraction float64 `mapstructure:"local_fraction"`
-	// EnterTicks and LeaveTicks are the persistence of the plain rule's verdict.
+	// EnterTicks scores in a row below the threshold make a straggler of a node that judges
+	// itself, LeaveTicks at or above it end that.
 	EnterTicks int `mapstructure:"-"`
 	LeaveTicks int `mapstructure:"-"`
 }
@@ -62,7 +63,7 @@ func DefaultConfig() Config {
 		IdleBelow: 0.05, IdleAfter: time.Minute, LoadAbove: 0.5,
 		CalibrationSamples: 6, BaselineAlpha: 0.01, SuspectBand: 0.05,
 		CachedTTL: 5 * time.Minute, LocalFraction: 0.85,
-		EnterTicks: s.EnterTicks, LeaveTicks: s.LeaveTicks,
+		EnterTicks: 3, LeaveTicks: 3,
 	}
 }
 

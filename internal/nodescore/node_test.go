@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -467,20 +466,6 @@ func TestScore(t *testing.T) {
 			assert.InDelta(t, tc.want, got, 1e-12)
 		})
 	}
-}
-
-func TestScoreStaysInTheUnitInterval(t *testing.T) {
-	w, f := DefaultWeights(), DefaultFloors()
-	rapid.Check(t, func(t *rapid.T) {
-		var v nodesignal.Values
-		for i := range nodesignal.Score {
-			if rapid.Bool().Draw(t, "known") {
-				v.Set(i, rapid.Float64().Draw(t, "value"))
-			}
-		}
-		s, _ := Score(&w, &f, &v)
-		require.True(t, s >= 0 && s <= 1, "%v", s)
-	})
 }
 
 func TestConfigSaysAllMistakesAtOnce(t *testing.T) {

@@ -150,30 +150,6 @@ func TestValuesOfATimeFoldAsTheCatalogueSays(t *testing.T) {
 	}
 }
 
-func TestRanksShareNoRow(t *testing.T) {
-	ordinal := nodesignal.OrdinalOf
-	for name, tt := range map[string]struct {
-		subjects []nodesignal.Subject
-		rows     int
-	}{
-		"by rank":                 {[]nodesignal.Subject{{Rank: ordinal(0)}, {Rank: ordinal(1)}}, 2},
-		"by local rank":           {[]nodesignal.Subject{{LocalRank: ordinal(0)}, {LocalRank: ordinal(1)}}, 2},
-		"several on one GPU":      {[]nodesignal.Subject{{GPU: "a", Rank: ordinal(0)}, {GPU: "a", Rank: ordinal(1)}}, 2},
-		"two jobs, the same rank": {[]nodesignal.Subject{{GPU: "a", Rank: ordinal(0)}, {GPU: "b", Rank: ordinal(0)}}, 2},
-		"without a name":          {[]nodesignal.Subject{{}, {}}, 1},
-		"of two instances":        {[]nodesignal.Subject{{Rank: nodesignal.Unnamed("a")}, {Rank: nodesignal.Unnamed("b")}, {Rank: nodesignal.Unnamed("a")}}, 2},
-		"a GPU and a rank":        {[]nodesignal.Subject{{GPU: "a"}, {GPU: "a", Rank: ordinal(0)}}, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
-			for _, of := range tt.subjects {
-				r.observe(input{StepDuration, 1, of})
-			}
-			assert.Len(t, r.n.table.rows, tt.rows)
-		})
-	}
-}
-
 func TestRanksAreBoundedAndForgotten(t *testing.T) {
 	r := newRig(t)
 	var reading Reading

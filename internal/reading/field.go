@@ -19,8 +19,7 @@ const (
 	GPUsLost
 	GPUsPending
 
-	// Of a GPU. internal/reason keeps the next three runs by their place: flags,
-	// gauges and counters.
+	// Of a GPU: flags, gauges and counters.
 	RemapFailed
 	RemapPending
 	RetirementPending
@@ -111,6 +110,10 @@ const (
 	NodeSuspicion
 	NodeUnjudged
 	NodeUnjudgedUntil
+	RankShare // of time in collectives
+	RankShareMedian
+	RankRate // own steps per second
+	RankRateMedian
 	NodeRank
 	GroupThreshold
 	GroupMedian
@@ -118,7 +121,6 @@ const (
 	GroupNodes
 	GroupQuorum
 	GroupCoverageLow
-	GroupPanic
 	GroupStragglers
 	GroupIncident
 	GroupUnjudged

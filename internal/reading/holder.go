@@ -13,9 +13,12 @@ import (
 
 // Holder is a container or a job that holds a GPU.
 type Holder struct {
-	Job, Pod, Namespace, Container string
+	Job       string `json:"job,omitempty" doc:"As its scheduler names it; absent for a container"`
+	Pod       string `json:"pod,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Container string `json:"container,omitempty"`
 	// Shared says that the GPU has other holders too.
-	Shared bool
+	Shared bool `json:"-"`
 }
 
 // maxHoldings bounds those of a node, and maxHolderName their names. Eight GPUs that are

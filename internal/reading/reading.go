@@ -74,8 +74,7 @@ type Purpose uint8
 // The readers.
 const (
 	Score   Purpose = 1 << iota // the node score, on the agent
-	Reasons                     // why a node is slow, on the gateway
-	View                        // the fleet view
+	View                        // the fleet view, and why a node is slow
 	Verdict                     // the gateway's comparison of nodes
 	Ingero                      // the same of Ingero's agents, where the configuration asks for it
 	Ranks                       // the gateway's comparison of ranks
@@ -84,7 +83,7 @@ const (
 // String lists the readers.
 func (p Purpose) String() string {
 	var names []string
-	for i, name := range [...]string{"score", "reasons", "view", "verdict", "verdict on Ingero's agents", "ranks"} {
+	for i, name := range [...]string{"score", "view", "verdict", "verdict on Ingero's agents", "ranks"} {
 		if p&(1<<i) != 0 {
 			names = append(names, name)
 		}

@@ -130,7 +130,7 @@ func TestOfGateway(t *testing.T) {
 			said = append(said, m.Name)
 		}
 	}
-	assert.Equal(t, []string{"gpu.node.straggler", "gpu.node.suspicion", "gpu.node.unjudged", "gpu.node.unjudged.until"}, said)
+	assert.Equal(t, []string{"gpu.node.straggler", "gpu.node.suspicion", "gpu.node.unjudged", "gpu.node.unjudged.until", "gpu.straggler.rank.median", "gpu.straggler.rank.value"}, said)
 	assert.False(t, OfGateway("gpu.node.stragglers"))
 	name := []byte("hw.gpu.ecc.sram.threshold_exceeded")
 	assert.Zero(t, testing.AllocsPerRun(100, func() { OfGateway(name) }))

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/reasons.md")
@@ -21,29 +23,37 @@ const docsFile = "../../docs/reasons.md"
 func reasonTable() string {
 	var b strings.Builder
 	b.WriteString("| Reason | When | Evidence | Action: what to do | Source |\n|---|---|---|---|---|\n")
-	for _, r := range rules {
+	for _, r := range contrasts {
 		var evidence []string
-		for _, t := range r.Tests {
-			evidence = append(evidence, "**`"+t.Fact.String()+"`**")
+		for _, t := range r.tests {
+			evidence = append(evidence, "**`"+t.fact.name+"`**")
 		}
-		for _, f := range r.Evidence {
-			if slices.ContainsFunc(r.Tests, func(t Test) bool { return t.Fact == f }) {
+		for _, f := range r.evidence {
+			if slices.ContainsFunc(r.tests, func(t test) bool { return t.fact == f }) {
 				continue // listed whether it decides or not
 			}
-			evidence = append(evidence, "`"+f.String()+"`")
+			evidence = append(evidence, "`"+f.name+"`")
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | `%s`: %s | %s |\n",
-			r.Reason, r.When, strings.Join(evidence, ", "), r.Action, r.Advice, r.Source)
+			r.reason, r.when, strings.Join(evidence, ", "), r.action, r.action.Advice(), r.source)
 	}
-	fmt.Fprintf(&b, "| `%s` | none of these | | `%s`: %s | |\n", Unexplained, ActionBurnIn, unexplainedAdvice)
+	fmt.Fprintf(&b, "| `%s` | none of these | | `%s`: %s | |\n", Unexplained, gpuhealth.ActionBurnIn, gpuhealth.ActionBurnIn.Advice())
 	return b.String()
 }
 
 func factList() string {
 	var b strings.Builder
-	of := map[scope]string{ofAdapter: ", of an adapter", ofNode: ", of the node"}
-	for f := range NumFacts {
-		fmt.Fprintf(&b, "- `%s` (`%s`): %s%s\n", f, f.Unit(), facts[f].what, of[facts[f].scope])
+	of := map[scope]string{ofLink: ", of an adapter", ofNode: ", of the node"}
+	for _, f := range facts {
+		fmt.Fprintf(&b, "- `%s` (`%s`): %s%s\n", f.name, f.unit, f.what, of[f.scope])
+	}
+	return b.String()
+}
+
+func actionList() string {
+	var b strings.Builder
+	for _, a := range slices.Concat(gpuhealth.Actions, gpuhealth.NodeActions) {
+		fmt.Fprintf(&b, "- `%s`: %s\n", a, a.Advice())
 	}
 	return b.String()
 }
@@ -54,7 +64,7 @@ func TestDocsTables(t *testing.T) {
 	text, err := os.ReadFile(docsFile)
 	require.NoError(t, err)
 	want := string(text)
-	for name, table := range map[string]string{"reasons": reasonTable(), "facts": factList()} {
+	for name, table := range map[string]string{"reasons": reasonTable(), "facts": factList(), "actions": actionList()} {
 		begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
 		head, rest, ok := strings.Cut(want, begin)
 		require.True(t, ok, begin)

@@ -7,111 +7,122 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 )
 
 const (
-	// MaxPeers are looked at for a median: a median of that many is off by 6 %
-	// of the values' rank, and an explanation stays below a millisecond or so.
-	MaxPeers = 256
-	// minPeers must know a fact: of fewer, one odd peer would decide.
-	minPeers = 3
+	maxPeers = 256         // a median of that many is off by 6 % of the values' rank
+	minPeers = 3           // must know a fact: of fewer, one odd peer would decide
+	maxAsked = 32          // nodes of a group: a share of that many is off by a tenth or so
+	lead     = time.Minute // before the beginning: a cause comes before its effect
 )
 
-// Explain says why a node is slow that was accused since then; the zero time
-// means that it was slow from the first. peers are the names of the other nodes
-// of its group, in any order; its own name among them is passed over. A node
-// without a known fact, or without a rule that fits, is unexplained without
-// evidence.
+// window is the time that facts are asked for.
+type window struct {
+	start uint32 // Unix seconds
+	open  bool   // nobody knows when the node became slow
+}
+
+// has reports whether the spell was at any time in the window.
+func (w window) has(s fleetstate.Spell) bool { return s.Ended == 0 || s.Ended >= w.start }
+
+// Explain says why a node is slow since then, the zero time where it was so from the first.
+// peers are the other nodes of its group, in any order. A nil node, and one that no rule
+// fits, are unexplained without evidence.
 //
-// The first rule wins with a contrast to the peers that was not there before
-// the node became slow: an old fact does not explain a new slowness. Without any,
-// the first rule with an older contrast wins. Then comes the first rule that
-// holds, as an observation: a fact of the peers too makes no single node slower.
-func (s *Store) Explain(cluster, node string, peers iter.Seq[string], since, now time.Time) Finding {
-	n, ok := s.nodes[nodeKey{cluster, node}]
-	if !ok {
-		return unexplained()
+// The first rule wins with a contrast to the peers that was not there before the node became
+// slow. Then comes the first with an older contrast, then the first that holds, as an
+// observation: what the peers have too makes no single node slower.
+func Explain(node *fleetstate.Node, peers iter.Seq[*fleetstate.Node], since, now time.Time) Finding {
+	c := newComparison(peers, since, now)
+	if r, o := c.choose(node); o != fails {
+		return c.finding(node, &r)
 	}
-	w := newWindow(since, now)
-	s.findPeers(cluster, peers, func(name string) bool { return name == node }, w)
-	defer s.peers.forget()
-	if r := s.choose(n, w); r != nil {
-		return s.finding(n, r, w)
-	}
-	return unexplained()
+	return Finding{Reason: Unexplained, Action: gpuhealth.ActionBurnIn}
 }
 
-// maxAsked of the nodes of a group are explained: a share of that many is
-// off by a tenth or so, and it takes milliseconds.
-const maxAsked = 32
-
-// ExplainGroup says what most of the nodes have that are slow together since
-// then, against the others of their group. It is unexplained when less than
-// half of the first 32 of them have the same reason. The finding names no GPU
-// or adapter; its evidence is the median over those that share the reason.
-func (s *Store) ExplainGroup(cluster string, slow []string, others iter.Seq[string], since, now time.Time) Finding {
-	w := newWindow(since, now)
-	s.findPeers(cluster, others, func(name string) bool { return slices.Contains(slow, name) }, w)
-	defer s.peers.forget()
+// ExplainGroup says what at least half of the first 32 nodes have that are slow together
+// since then, against the others of their group. It names no GPU or adapter; its evidence is
+// the median over those that share the reason.
+func ExplainGroup(slow []*fleetstate.Node, others iter.Seq[*fleetstate.Node], since, now time.Time) Finding {
+	c := newComparison(others, since, now)
 	asked := slow[:min(len(slow), maxAsked)]
-	chosen := make([]*Rule, len(asked))
-	counts := make(map[*Rule]int)
-	for i, name := range asked {
-		if n, ok := s.nodes[nodeKey{cluster, name}]; ok {
-			if chosen[i] = s.choose(n, w); chosen[i] != nil {
-				counts[chosen[i]]++
-			}
+	found, rules := map[Reason][]Finding{}, []rule{}
+	for _, n := range asked {
+		if r, o := c.choose(n); o != fails {
+			found[r.reason], rules = append(found[r.reason], c.finding(n, &r)), append(rules, r)
 		}
 	}
-	var common *Rule
-	for i := range rules { // of as many, the first in the table
-		if r := &rules[i]; counts[r] > counts[common] {
-			common = r
+	var common []Finding
+	slices.SortStableFunc(rules, compare)
+	for i := range rules { // of as many, the first in the order of the tries
+		if these := found[rules[i].reason]; len(these) > len(common) {
+			common = these
 		}
 	}
-	if common == nil || 2*counts[common] < len(asked) {
-		return Finding{Reason: Unexplained, Action: ActionCheckShared, Advice: sharedAdvice, Asked: len(asked)}
+	if len(common) == 0 || 2*len(common) < len(asked) {
+		return Finding{Reason: Unexplained, Action: gpuhealth.ActionCheckShared, Asked: len(asked)}
 	}
-	var found []Finding
-	for i, name := range asked {
-		if chosen[i] == common {
-			found = append(found, s.finding(s.nodes[nodeKey{cluster, name}], common, w))
+	f, seen, values := common[0], 0, map[string][]float64{}
+	for _, one := range common {
+		if one.Observation {
+			seen++
+		}
+		for _, e := range one.Evidence {
+			values[e.Fact] = append(values[e.Fact], *e.Value)
 		}
 	}
-	f := merge(found)
-	f.Shared, f.Asked = len(found), len(asked)
-	return f
-}
-
-// merge makes one finding of those of several nodes for the same reason.
-func merge(found []Finding) Finding {
-	f := found[0]
-	f.GPU = ""
-	old, seen, half := 0.0, 0.0, float64(len(found))/2
-	for i := range found {
-		old += one(found[i].Standing)
-		seen += one(found[i].Observation)
-	}
-	f.Standing, f.Observation = old > half, seen > half
-	f.Evidence = slices.Clone(f.Evidence)
+	f.GPU, f.Shared, f.Asked, f.Observation = "", len(common), len(asked), 2*seen > len(common)
 	for i := range f.Evidence {
 		e := &f.Evidence[i]
-		var values []float64
-		for j := range found {
-			for _, other := range found[j].Evidence {
-				if other.Fact == e.Fact {
-					values = append(values, other.Value)
-				}
-			}
-		}
-		slices.Sort(values)
-		e.GPU, e.Value, e.Since, e.Standing = "", values[len(values)/2], time.Time{}, false
+		slices.Sort(values[e.Fact])
+		e.GPU, e.Value, e.Since, e.Standing = "", new(values[e.Fact][len(values[e.Fact])/2]), time.Time{}, false
 	}
 	return f
 }
 
-func unexplained() Finding {
-	return Finding{Reason: Unexplained, Action: ActionBurnIn, Advice: unexplainedAdvice}
+// comparison is of nodes with the same peers over the same window.
+type comparison struct {
+	window
+	peers   []*fleetstate.Node
+	medians map[string]float64 // by fact, NaN where too few peers know it
+}
+
+func newComparison(peers iter.Seq[*fleetstate.Node], since, now time.Time) *comparison {
+	open := since.Unix() <= 0
+	if open {
+		since = now
+	}
+	c := &comparison{window: window{uint32(since.Add(-lead).Unix()), open}, medians: map[string]float64{}}
+	for n := range peers {
+		if c.peers = append(c.peers, n); len(c.peers) == maxPeers {
+			break
+		}
+	}
+	return c
+}
+
+// median of the peers' worst values, NaN where not enough of them know the fact.
+func (c *comparison) median(f *fact) float64 {
+	if m, read := c.medians[f.name]; read {
+		return m
+	}
+	var v []float64
+	for _, n := range c.peers {
+		if x, _ := f.worst(n, c.window); x == x {
+			v = append(v, x)
+		}
+	}
+	m := math.NaN()
+	if len(v) >= minPeers {
+		slices.Sort(v)
+		m = (v[len(v)/2] + v[(len(v)-1)/2]) / 2
+	}
+	c.medians[f.name] = m
+	return m
 }
 
 // outcome of a test or rule, the better explanation being greater.
@@ -125,234 +136,132 @@ const (
 	contrast
 )
 
-// choose returns the rule that explains a node, nil without any.
-func (s *Store) choose(n *Node, w window) *Rule {
-	var best *Rule
-	found := fails
-	braked := -1 // the GPU that a lasting cause of low clocks holds down
-	for i := range rules {
-		r := &rules[i]
-		_, at, o := s.try(n, r, w)
-		if r.lowersClock && o == oldContrast && braked < 0 {
-			braked = at
+// match is where a test of a rule fits a node, on which GPU or adapter, and how well.
+type match struct {
+	test *test
+	at   int
+	outcome
+}
+
+// choose returns the rule that explains a node, which may be nil. Without any it fails.
+func (c *comparison) choose(n *fleetstate.Node) (best rule, found outcome) {
+	if n != nil {
+		for _, r := range rulesOf(n, c.window) {
+			if m := c.match(n, r.tests); m.outcome > found {
+				best, found = r, m.outcome
+			}
 		}
-		if r.isLowClock && o == contrast && at == braked {
-			continue // the clock is low because of that, since when it may
-		}
-		if o > found {
-			best, found = r, o
+	}
+	return best, found
+}
+
+// match returns the test that explains the node best, on the worst GPU or adapter. Among
+// equals the lowest SM clock decides: a brake or a cap often holds all of them.
+func (c *comparison) match(n *fleetstate.Node, tests []test) (best match) {
+	worst, lowest := 0.0, 0.0
+	for i := range tests {
+		t := &tests[i]
+		for at := range t.fact.devices(n) {
+			if t.on != nil && !t.on(&n.GPUs[at], c.window) {
+				continue
+			}
+			v, clock := t.fact.value(n, at, c.window), 2.0
+			o := c.test(t, v)
+			if o != fails && c.standing(t.fact, n, at) {
+				o-- // to what it is when it is old
+			}
+			if t.fact.scope == ofGPU {
+				if x := smClock.value(n, at, c.window); x == x {
+					clock = x
+				}
+			}
+			d := t.fact.worse(v, worst)
+			if o > best.outcome || o != fails && o == best.outcome && t == best.test && (d > 0 || d == 0 && clock < lowest) {
+				best, worst, lowest = match{t, at, o}, v, clock
+			}
 		}
 	}
 	return best
 }
 
-// try returns the test of a rule that explains the node best, on which GPU or
-// adapter, and how well.
-func (s *Store) try(n *Node, r *Rule, w window) (test, at int, best outcome) {
-	at = -1
-	for i := range r.Tests {
-		if of, o := s.pick(n, &r.Tests[i], w); o > best {
-			test, at, best = i, of, o
-		}
-	}
-	return test, at, best
-}
-
-// pick returns the GPU or adapter that a test fits best, the worst of several. Among
-// equals the lowest SM clock decides: a brake or a cap often holds all of them.
-// Without a known clock it is the first.
-func (s *Store) pick(n *Node, t *Test, w window) (at int, best outcome) {
-	at = -1
-	worst, lowest := 0.0, 2.0
-	for i := range n.devices(t.Fact) {
-		v, ok := n.value(t.Fact, i, w)
-		if !ok {
-			continue
-		}
-		o := s.test(t, v, w)
-		if o == fails || !n.hold(t, i, w) {
-			continue
-		}
-		if n.standing(t.Fact, i, w) {
-			o-- // to what it is when it is old
-		}
-		clock := 2.0
-		if facts[t.Fact].scope == ofGPU {
-			if c, ok := n.value(SMClock, i, w); ok {
-				clock = c
-			}
-		}
-		d := t.Fact.worse(v, worst)
-		if o > best || o == best && (d > 0 || d == 0 && clock < lowest) {
-			at, worst, best, lowest = i, v, o, clock
-		}
-	}
-	return at, best
-}
-
-// hold reports whether the flags that a test asks for hold of a GPU.
-func (n *Node) hold(t *Test, gpu int, w window) bool {
-	for _, f := range t.While {
-		if v, ok := n.value(f, gpu, w); !ok || v == 0 {
-			return false
-		}
-	}
-	for _, f := range t.Now {
-		if n.gpus[gpu].on&(1<<(source[f]-firstFlag)) == 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // test compares one value; whether it is old is not asked.
-func (s *Store) test(t *Test, v float64, w window) outcome {
-	x := v
-	if t.PerMinute {
-		x /= w.minutes()
-	}
-	if t.Fact.worse(t.Limit, x) > 0 {
+func (c *comparison) test(t *test, v float64) outcome {
+	if !(t.fact.worse(t.limit, v) <= 0) { // also NaN
 		return fails
 	}
-	if p, ok := s.peers.median(t.Fact); ok {
-		if d := t.Fact.worse(v, p); d > 0 && d >= t.Margin && d >= t.Share*math.Abs(p) {
-			return contrast
-		}
+	p := c.median(t.fact)
+	if d := t.fact.worse(v, p); d > 0 && d >= t.margin && d >= t.share*math.Abs(p) {
+		return contrast
 	}
-	if t.NeedsPeers {
+	if t.peers {
 		return fails
 	}
 	return holds
 }
 
-// finding gathers the evidence for r, which has at least one test that holds.
-func (s *Store) finding(n *Node, r *Rule, w window) Finding {
-	test, at, o := s.try(n, r, w)
-	f := Finding{
-		Reason: r.Reason, Action: r.Action, Advice: r.Advice,
-		Observation: o == holds || o == heldBefore, Standing: o == heldBefore || o == oldContrast,
-	}
-	// The GPU is that of the test which decides, and its evidence comes first.
-	gpu, adapter := -1, -1
-	decides := r.Tests[test].Fact
-	switch facts[decides].scope {
-	case ofGPU:
-		gpu, f.GPU = at, n.gpus[at].id
-	case ofAdapter:
-		adapter, f.GPU = at, n.adapters[at].id
-	case ofNode:
-	}
-	f.Evidence = s.appendEvidence(f.Evidence, n, decides, gpu, adapter, w)
-	for i := range r.Tests {
-		if _, o := s.pick(n, &r.Tests[i], w); o != fails {
-			f.Evidence = s.appendEvidence(f.Evidence, n, r.Tests[i].Fact, gpu, adapter, w)
-		}
-	}
-	for _, fact := range r.Evidence {
-		f.Evidence = s.appendEvidence(f.Evidence, n, fact, gpu, adapter, w)
-	}
-	return f
+// standing reports whether a fact is known to have been what it is before the window. A node
+// that was heard of shortly before it tells of nothing older.
+func (c *comparison) standing(f *fact, n *fleetstate.Node, at int) bool {
+	return f.since != nil && !c.open && f.since(n, at) < c.start && c.start >= n.Born+fleetstate.Settled
 }
 
-// appendEvidence adds a fact of the GPU or adapter that the finding points at. If the
-// finding points elsewhere, or its GPU lacks the fact, it adds the worst GPU's.
-func (s *Store) appendEvidence(list []Evidence, n *Node, fact Fact, gpu, adapter int, w window) []Evidence {
-	if slices.ContainsFunc(list, func(e Evidence) bool { return e.Fact == fact }) {
-		return list
-	}
-	at := -1
-	switch facts[fact].scope {
-	case ofGPU:
-		at = gpu
-	case ofAdapter:
-		at = adapter
-	case ofNode:
-	}
-	v, ok := 0.0, false
-	if at >= 0 {
-		v, ok = n.value(fact, at, w)
-	} else {
-		v, at, ok = n.worst(fact, w)
-	}
-	if !ok {
-		return list
-	}
-	e := Evidence{Fact: fact, Value: v}
-	if fact.bad(v) {
-		e.Since, e.Standing = n.since(fact, at), n.standing(fact, at, w)
-	}
-	switch facts[fact].scope {
-	case ofGPU:
-		e.GPU = n.gpus[at].id
-	case ofAdapter:
-		e.GPU = n.adapters[at].id
-	case ofNode:
-	}
-	if fact != LastXid { // the median of codes means nothing
-		e.Peers, e.HasPeers = s.peers.median(fact)
-	}
-	return append(list, e)
-}
-
-// peerScratch holds the peers that are looked at and, of the facts that were
-// asked for, the medians.
-type peerScratch struct {
-	nodes  []*Node
-	window window
-	values []float64
-	facts  [NumFacts]peerFact
-}
-
-type peerFact struct {
-	median      float64
-	read, known bool
-}
-
-// findPeers takes the nodes to compare with out of peers, but for those that
-// are compared.
-func (s *Store) findPeers(cluster string, peers iter.Seq[string], compared func(string) bool, w window) {
-	p := &s.peers
-	p.forget()
-	p.window = w
-	for name := range peers {
-		if compared(name) {
+// everywhere reports whether a test holds of all boards of a node alike, so that none stands
+// out: their SM clocks, and what decides, differ by little.
+func (c *comparison) everywhere(n *fleetstate.Node, m match) bool {
+	boards, worst := 0, m.test.fact.value
+	for at := range n.GPUs {
+		if m.test.fact.scope != ofGPU || !n.GPUs[at].Board() {
 			continue
 		}
-		if n, ok := s.nodes[nodeKey{cluster, name}]; ok {
-			if p.nodes = append(p.nodes, n); len(p.nodes) == MaxPeers {
-				return
+		boards++
+		v, of := worst(n, at, c.window), worst(n, m.at, c.window)
+		clock := smClock.value(n, at, c.window) - smClock.value(n, m.at, c.window)
+		if m.test.on != nil && !m.test.on(&n.GPUs[at], c.window) || c.test(m.test, v) == fails || math.Abs(v-of) > alike*math.Abs(of) || clock > alike {
+			return false
+		}
+	}
+	return boards > 1
+}
+
+// finding gathers the evidence for r, a test of which holds. What decides comes first.
+func (c *comparison) finding(n *fleetstate.Node, r *rule) Finding {
+	m := c.match(n, r.tests)
+	decides := m.test.fact
+	f := Finding{
+		Reason: r.reason, Action: r.action, GPU: decides.device(n, m.at), Observation: m.outcome <= holds,
+	}
+	if c.everywhere(n, m) {
+		f.GPU = ""
+	}
+	of := []*fact{decides}
+	for i := range r.tests {
+		if c.match(n, r.tests[i:i+1]).outcome != fails {
+			of = append(of, r.tests[i].fact)
+		}
+	}
+	for _, fact := range append(of, r.evidence...) {
+		v, at := fact.worst(n, c.window)
+		if fact.scope == decides.scope { // else it is the worst GPU's
+			v, at = fact.value(n, m.at, c.window), m.at
+		}
+		// The health score stands for a health reason, which has no words here.
+		if fact.what == "" || math.IsNaN(v) || slices.ContainsFunc(f.Evidence, func(e episode.Evidence) bool { return e.Fact == fact.name }) {
+			continue
+		}
+		e, began := episode.Evidence{Fact: fact.name, Unit: fact.unit, GPU: fact.device(n, at), Value: &v}, fact
+		if p := c.median(fact); p == p {
+			e.Peers = &p
+		}
+		if fact == healthScore {
+			began = decides
+		}
+		if began.since != nil && (fact.low || v > 0) {
+			e.Standing = c.standing(began, n, at)
+			if at := began.since(n, at); at > 0 {
+				e.Since = time.Unix(int64(at), 0).UTC()
 			}
 		}
+		f.Evidence = append(f.Evidence, e)
 	}
-}
-
-func (p *peerScratch) forget() {
-	clear(p.nodes)
-	p.nodes, p.facts = p.nodes[:0], [NumFacts]peerFact{}
-}
-
-// median of the peers' worst values, and whether enough of them know the fact.
-func (p *peerScratch) median(f Fact) (float64, bool) {
-	m := &p.facts[f]
-	if m.read {
-		return m.median, m.known
-	}
-	m.read = true
-	v := p.values[:0]
-	for _, n := range p.nodes {
-		if x, _, ok := n.worst(f, p.window); ok {
-			v = append(v, x)
-		}
-	}
-	p.values = v
-	if len(v) < minPeers {
-		return 0, false
-	}
-	slices.Sort(v)
-	mid := len(v) / 2
-	m.median, m.known = v[mid], true
-	if len(v)%2 == 0 {
-		m.median = (m.median + v[mid-1]) / 2
-	}
-	return m.median, true
+	return f
 }

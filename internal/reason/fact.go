@@ -1,224 +1,216 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reason says why a node is slow. It keeps the facts of each node's GPUs.
-// For an accused node it runs an ordered table of rules over the facts, and compares
-// with the node's peers. It is pure: it knows neither pdata nor a clock.
-//
-// A Store takes readings (Store.Node, Node.Put and its siblings) and answers
-// Explain. It does not decide who is slow, and which signal accused the node
-// plays no part in the answer: a slow clock shows as low throughput as well.
+// Package reason says why a node is slow, by the views that the fleet view shows: by the
+// health reasons of its GPUs, then by contrasts with its peers. Which signal accused the node
+// plays no part: a slow clock shows as low throughput as well. Pure: no pdata, clock or state.
 package reason // import "github.com/gpu-collector/gpu-collector/internal/reason"
 
 import (
-	"maps"
+	"math"
 	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// Fact is one thing known of a GPU, of a network adapter or of a node, over
-// the window that an explanation is asked for.
-type Fact uint8
-
-// The facts. A count, or a time in seconds, is its growth in the window. A flag is 1
-// when it held at any time in the window. The others are the last reading.
-const (
-	GPULost Fact = iota
-	GPUSilent
-	XidOffBus
-	XidMemory
-	XidReset
-	XidNVLink
-	LastXid
-	ECCUncorrected
-	RemapFailed
-	RemapPending
-	RetirementPending
-	PowerBrake
-	PowerBrakeTime
-	HWThermal
-	HWThermalTime
-	SWThermal
-	SWThermalTime
-	HWSlowdown
-	PowerCap
-	SMClock
-	Temperature
-	Power
-	PowerLimit
-	PCIeGeneration
-	PCIeSpeed
-	PCIeWidth
-	PCIeReplays
-	NVLinkReplays
-	NVLinkCRC
-	NVLinksUp
-	NetworkErrors
-	NetworkBandwidth
-	CPUPressure
-	CPUSteal
-	LoadAverage
-	HostMemory
-	GPUMemory
-	Processes
-	Utilization
-	NumFacts
+// scope is what a fact is a fact of, and form how people read its values.
+type (
+	scope uint8
+	form  uint8
 )
 
-// scope says what a fact is a fact of.
-type scope uint8
-
 const (
-	ofGPU scope = iota
-	ofAdapter
+	ofGPU  scope = iota
+	ofLink       // a network adapter
 	ofNode
+
+	yes   form = 1 // that it holds says all
+	share form = 2
 )
 
-type factInfo struct {
-	name, unit string
-	what       string // for people
-	scope      scope
-	low        bool // low is bad
-	form       form
+// reader reads the value of a node's GPU or adapter at a place, NaN where it is unknown.
+type reader func(n *fleetstate.Node, at int, w window) float64
+
+// fact is how a fact is read from a view.
+type fact struct {
+	name, unit, what string // the last is for people
+	scope            scope
+	low              bool // low is bad
+	form             form
+	value            reader
+	// since is when it began to be what it is, Unix seconds, 0 before anybody looked; nil for
+	// what changes all the time.
+	since func(n *fleetstate.Node, at int) uint32
 }
 
-// form is how people read a fact's values.
-type form uint8
-
-const (
-	number form = iota
-	yes         // that it holds says all, or that it was above 0
-	share
-	events // of which the code says more
-	xid
+var (
+	healthScore  = &fact{name: "health_score", unit: "1", what: "health score of the GPU", low: true, value: gauge(reading.Health)}
+	gpuLost      = held(fleetstate.LostSpell, "the GPU does not answer")
+	powerBrake   = held("power_brake", "the power brake held the clocks down")
+	hwThermal    = held("hw_thermal", "the hardware held the clocks down because of heat")
+	swThermal    = held("sw_thermal", "the driver held the clocks down because of heat")
+	hwSlowdown   = held("hw_slowdown", "the hardware held the clocks down")
+	powerCap     = held("power_cap", "the power limit held the clocks down")
+	smClock      = &fact{name: "sm_clock", unit: "1", what: "SM clock, fraction of its highest, while the GPU works", low: true, form: share, value: working(ratio(reading.SMClock, reading.SMClockLimit))}
+	temperature  = &fact{name: "temperature", unit: "Cel", what: "temperature of the GPU", value: gauge(reading.Temperature)}
+	power        = &fact{name: "power", unit: "W", what: "power drawn", value: gauge(reading.Power)}
+	powerLimit   = step(fact{name: "power_limit", unit: "W", what: "power limit in force", low: true, value: gauge(reading.PowerLimit)}, reading.PowerLimit)
+	pcieGen      = step(fact{name: "pcie_link_generation", unit: "1", what: "generation of the PCIe link, while the GPU works", low: true, value: working(gauge(reading.PCIeGeneration))}, reading.PCIeGeneration)
+	pcieSpeed    = step(fact{name: "pcie_speed", unit: "1", what: "the same, fraction of the best that GPU and slot can do", low: true, form: share, value: working(ratio(reading.PCIeGeneration, reading.PCIeGenerationLimit))}, reading.PCIeGeneration)
+	pcieLanes    = step(fact{name: "pcie_lanes", unit: "1", what: "lanes of the PCIe link, fraction of the most that GPU and slot can do", low: true, form: share, value: ratio(reading.PCIeWidth, reading.PCIeWidthLimit)}, reading.PCIeWidth)
+	nvlinksUp    = step(fact{name: "nvlinks_up", unit: "{link}", what: "NVLinks that are up", low: true, value: gauge(reading.NVLinksUp)}, reading.NVLinksUp)
+	netErrors    = &fact{name: "network_errors", unit: "{error}", what: "errors of a network adapter", scope: ofLink, value: grown, since: func(n *fleetstate.Node, at int) uint32 { return n.Links[at].Since }}
+	netBandwidth = &fact{name: "network_bandwidth", unit: "By/s", what: "bandwidth of the links of all network adapters together", scope: ofNode, low: true, value: bandwidth}
+	cpuPressure  = ofTheNode(fact{name: "cpu_pressure", unit: "1", what: "share of time while some task waited for a CPU", form: share}, reading.CPUPressure)
+	cpuSteal     = ofTheNode(fact{name: "cpu_steal", unit: "1", what: "share of CPU time that the hypervisor took", form: share}, reading.CPUSteal)
+	loadAverage  = ofTheNode(fact{name: "load_average", unit: "{thread}", what: "runnable tasks, mean of a minute"}, reading.LoadAverage)
+	hostMemory   = ofTheNode(fact{name: "host_memory", unit: "1", what: "memory of the host in use, fraction", form: share}, reading.HostMemory)
+	gpuMemory    = &fact{name: "gpu_memory", unit: "1", what: "memory of the GPU in use, fraction", form: share, value: ratio(reading.MemoryUsed, reading.MemoryLimit)}
+	processes    = step(fact{name: "processes", unit: "{process}", what: "processes that compute on the GPU", value: gauge(reading.Processes)}, reading.Processes)
+	utilization  = &fact{name: "utilization", unit: "1", what: "share of time while the GPU was busy", low: true, form: share, value: gauge(reading.Utilization)}
 )
 
-var facts = [NumFacts]factInfo{
-	GPULost:           {name: "gpu_lost", unit: "1", what: "the driver lost the GPU, or no longer finds it", form: yes},
-	GPUSilent:         {name: "gpu_silent", unit: "1", what: "the GPU does not answer for another reason", form: yes},
-	XidOffBus:         {name: "xid_off_bus", unit: "{event}", what: "Xid " + codesOf(XidOffBus), form: events},
-	XidMemory:         {name: "xid_memory", unit: "{event}", what: "Xids of the memory: " + codesOf(XidMemory), form: events},
-	XidReset:          {name: "xid_reset", unit: "{event}", what: "Xids whose advice by NVIDIA is a reset or service: " + codesOf(XidReset), form: events},
-	XidNVLink:         {name: "xid_nvlink", unit: "{event}", what: "Xids of NVLink: " + codesOf(XidNVLink), form: events},
-	LastXid:           {name: "last_xid", unit: "1", what: "code of the newest of these Xids", form: xid},
-	ECCUncorrected:    {name: "ecc_uncorrected", unit: "{error}", what: "uncorrectable memory errors"},
-	RemapFailed:       {name: "remap_failed", unit: "1", what: "a row of memory could not be remapped", form: yes},
-	RemapPending:      {name: "remap_pending", unit: "1", what: "a row of memory waits for a reset to be remapped", form: yes},
-	RetirementPending: {name: "retirement_pending", unit: "1", what: "a page of memory waits for a reset to be retired", form: yes},
-	PowerBrake:        {name: "power_brake", unit: "1", what: "the power brake held the clocks down", form: yes},
-	PowerBrakeTime:    {name: "power_brake_time", unit: "s", what: "the power brake held the clocks down for a time", form: yes},
-	HWThermal:         {name: "hw_thermal", unit: "1", what: "the hardware held the clocks down because of heat", form: yes},
-	HWThermalTime:     {name: "hw_thermal_time", unit: "s", what: "the hardware held the clocks down for a time because of heat", form: yes},
-	SWThermal:         {name: "sw_thermal", unit: "1", what: "the driver held the clocks down because of heat", form: yes},
-	SWThermalTime:     {name: "sw_thermal_time", unit: "s", what: "the driver held the clocks down for a time because of heat", form: yes},
-	HWSlowdown:        {name: "hw_slowdown", unit: "1", what: "the hardware held the clocks down", form: yes},
-	PowerCap:          {name: "power_cap", unit: "1", what: "the power limit held the clocks down", form: yes},
-	SMClock:           {name: "sm_clock", unit: "1", what: "SM clock, fraction of its highest, while the GPU works", low: true, form: share},
-	Temperature:       {name: "temperature", unit: "Cel", what: "temperature of the GPU"},
-	Power:             {name: "power", unit: "W", what: "power drawn"},
-	PowerLimit:        {name: "power_limit", unit: "W", what: "power limit in force", low: true},
-	PCIeGeneration:    {name: "pcie_generation", unit: "1", what: "generation of the PCIe link, while the GPU works", low: true},
-	PCIeSpeed:         {name: "pcie_speed", unit: "1", what: "the same, fraction of the best that GPU and slot can do", low: true, form: share},
-	PCIeWidth:         {name: "pcie_width", unit: "1", what: "lanes of the PCIe link, fraction of the most that GPU and slot can do", low: true, form: share},
-	PCIeReplays:       {name: "pcie_replays", unit: "{replay}", what: "retransmissions on the PCIe link"},
-	NVLinkReplays:     {name: "nvlink_replays", unit: "{error}", what: "replays and recoveries on the NVLinks"},
-	NVLinkCRC:         {name: "nvlink_crc", unit: "{error}", what: "CRC errors on the NVLinks"},
-	NVLinksUp:         {name: "nvlinks_up", unit: "{link}", what: "NVLinks that are up", low: true},
-	NetworkErrors:     {name: "network_errors", unit: "{error}", what: "errors of a network adapter", scope: ofAdapter},
-	NetworkBandwidth:  {name: "network_bandwidth", unit: "By/s", what: "bandwidth of the links of all network adapters together", scope: ofNode, low: true},
-	CPUPressure:       {name: "cpu_pressure", unit: "1", what: "share of time while some task waited for a CPU", scope: ofNode, form: share},
-	CPUSteal:          {name: "cpu_steal", unit: "1", what: "share of CPU time that the hypervisor took", scope: ofNode, form: share},
-	LoadAverage:       {name: "load_average", unit: "{thread}", what: "runnable tasks, mean of a minute", scope: ofNode},
-	HostMemory:        {name: "host_memory", unit: "1", what: "memory of the host in use, fraction", scope: ofNode, form: share},
-	GPUMemory:         {name: "gpu_memory", unit: "1", what: "memory of the GPU in use, fraction", form: share},
-	Processes:         {name: "processes", unit: "{process}", what: "processes that compute on the GPU"},
-	Utilization:       {name: "utilization", unit: "1", what: "share of time while the GPU was busy", low: true, form: share},
+// facts are in the order of the documentation.
+var facts = []*fact{
+	healthScore, gpuLost, powerBrake, hwThermal, swThermal, hwSlowdown, powerCap, smClock, temperature, power, powerLimit, pcieGen, pcieSpeed,
+	pcieLanes, nvlinksUp, netErrors, netBandwidth, cpuPressure, cpuSteal, loadAverage, hostMemory, gpuMemory, processes, utilization,
 }
 
-// String returns the fact's name in snake_case.
-func (f Fact) String() string { return facts[f].name }
+// named returns the fact of that name; one that nobody knows is a flag without words.
+func named(name string) *fact {
+	if i := slices.IndexFunc(facts, func(f *fact) bool { return f.name == name }); i >= 0 {
+		return facts[i]
+	}
+	return &fact{unit: "1"}
+}
 
-// Unit returns the unit of the fact's values, as in UCUM.
-func (f Fact) Unit() string { return facts[f].unit }
+// devices is of how many GPUs or adapters the node can tell the fact.
+func (f *fact) devices(n *fleetstate.Node) int { return []int{len(n.GPUs), len(n.Links), 1}[f.scope] }
+
+// device is the hw.id of what a value is of, empty for the node.
+func (f *fact) device(n *fleetstate.Node, at int) string {
+	switch f.scope {
+	case ofGPU:
+		return n.GPUs[at].UUID
+	case ofLink:
+		return n.Links[at].Adapter
+	}
+	return ""
+}
 
 // worse returns how far x is on the bad side of y.
-func (f Fact) worse(x, y float64) float64 {
-	if facts[f].low {
-		return y - x
+func (f *fact) worse(x, y float64) float64 {
+	if f.low {
+		x, y = y, x
 	}
 	return x - y
 }
 
-// Facts are made of fields of the catalogue, kept by their place: flags, 1 while
-// they hold, then gauges, then cumulative counters. Those of a node are gauges.
-const (
-	firstFlag    = reading.RemapFailed
-	firstGauge   = reading.SMClock
-	firstCounter = reading.ECCUncorrected
-	lastCounter  = reading.SWThermalTime
-	numFlags     = int(firstGauge - firstFlag)
-	numGauges    = int(firstCounter - firstGauge)
-	numCounters  = int(lastCounter-firstCounter) + 1
-
-	firstOfNode = reading.CPUPressure
-	lastOfNode  = reading.GPUsFound
-)
-
-// OfGPU reports whether Put takes the field.
-func OfGPU(f reading.Field) bool { return f >= firstFlag && f <= lastCounter }
-
-// OfNode reports whether PutNode takes the field.
-func OfNode(f reading.Field) bool { return f >= firstOfNode && f <= lastOfNode }
-
-// counted is the fact that a counter adds to.
-var counted = [numCounters]Fact{
-	reading.ECCUncorrected - firstCounter: ECCUncorrected,
-	reading.PCIeReplays - firstCounter:    PCIeReplays,
-	reading.NVLinkReplay - firstCounter:   NVLinkReplays,
-	reading.NVLinkRecovery - firstCounter: NVLinkReplays,
-	reading.NVLinkCRCFlit - firstCounter:  NVLinkCRC,
-	reading.NVLinkCRCData - firstCounter:  NVLinkCRC,
-	reading.NVLinkCRC - firstCounter:      NVLinkCRC,
-	reading.PowerBrakeTime - firstCounter: PowerBrakeTime,
-	reading.HWThermalTime - firstCounter:  HWThermalTime,
-	reading.SWThermalTime - firstCounter:  SWThermalTime,
+// worst returns the worst value of the fact in the node, NaN where none is known, and which
+// GPU or adapter has it; of equals the first.
+func (f *fact) worst(n *fleetstate.Node, w window) (worst float64, at int) {
+	worst = math.NaN()
+	for i := range f.devices(n) {
+		if v := f.value(n, i, w); v == v && !(f.worse(v, worst) <= 0) {
+			worst, at = v, i
+		}
+	}
+	return worst, at
 }
 
-// Up is whether a GPU answers.
-type Up uint8
-
-// Whether a GPU answers; it is not known until a reading says so.
-const (
-	UpUnknown Up = iota
-	UpAnswers
-	UpLost   // lost by the driver, or no longer found
-	UpSilent // does not answer for another reason
-)
-
-// xidFacts says what an Xid is evidence of, after the catalogue of the rubric.
-var xidFacts = func() map[uint16]Fact {
-	of := map[gpuhealth.XidEvidence]Fact{
-		gpuhealth.XidOfBus: XidOffBus, gpuhealth.XidOfMemory: XidMemory, gpuhealth.XidOfNVLink: XidNVLink, gpuhealth.XidOfReset: XidReset,
+func known(v *float64) float64 {
+	if v != nil {
+		return *v
 	}
-	m := map[uint16]Fact{}
-	for _, x := range gpuhealth.DefaultRubric().Xids() {
-		if fact, ok := of[x.Evidence()]; ok {
-			m[uint16(x.Code)] = fact
+	return math.NaN()
+}
+
+// grown are the errors that an adapter had without a pause until the window.
+func grown(n *fleetstate.Node, at int, w window) float64 {
+	switch l := &n.Links[at]; {
+	case !l.Errors():
+		return math.NaN()
+	case l.Last >= w.start:
+		return l.Grown
+	}
+	return 0
+}
+
+func bandwidth(n *fleetstate.Node, _ int, _ window) float64 {
+	sum, told := 0.0, math.NaN()
+	for i := range n.Links {
+		if l := &n.Links[i]; !l.Errors() {
+			sum += l.Value
+			told = sum
 		}
 	}
-	return m
-}()
+	return told
+}
 
-// codesOf are the codes that are evidence of the fact, for people.
-func codesOf(f Fact) string {
-	var codes []string
-	for _, code := range slices.Sorted(maps.Keys(xidFacts)) {
-		if xidFacts[code] == f {
-			codes = append(codes, strconv.Itoa(int(code)))
-		}
+func gauge(f reading.Field) reader {
+	return func(n *fleetstate.Node, at int, _ window) float64 { return known(n.GPUs[at].Get(f)) }
+}
+
+// ratio is a gauge as a share of its limit.
+func ratio(f, limit reading.Field) reader {
+	return func(n *fleetstate.Node, at int, _ window) float64 {
+		return min(1, known(n.GPUs[at].Get(f))/known(n.GPUs[at].Get(limit)))
 	}
-	return strings.Join(codes, ", ")
+}
+
+// working leaves out GPUs at rest: they lower clocks and links to save power.
+func working(value reader) reader {
+	return func(n *fleetstate.Node, at int, w window) float64 {
+		if busy := n.GPUs[at].Get(reading.Utilization); busy != nil && *busy == 0 {
+			return math.NaN()
+		}
+		return value(n, at, w)
+	}
+}
+
+// step is a fact that stays what it is until something breaks.
+func step(f fact, field reading.Field) *fact {
+	f.since = func(n *fleetstate.Node, at int) uint32 { return n.GPUs[at].Stepped(field) }
+	return &f
+}
+
+func ofTheNode(f fact, field reading.Field) *fact {
+	f.scope = ofNode
+	f.value = func(n *fleetstate.Node, _ int, _ window) float64 { return known(n.Values.Get(field)) }
+	return &f
+}
+
+// held is 1 when a throttle reason held in the window, or the GPU did not answer. A GPU that
+// answers has no series of a reason that never held; not all senders say that it does.
+func held(name, what string) *fact {
+	answers := func(g *fleetstate.GPU) bool {
+		up, reads := g.Get(reading.Up), g.Get(reading.Temperature)
+		return up != nil && *up != 0 || up == nil && reads != nil
+	}
+	return spell(fact{name: name, unit: "1", what: what, form: yes}, name, false, answers)
+}
+
+func judged(g *fleetstate.GPU) bool { return g.Health != fleetstate.HealthUnknown }
+
+func spell(f fact, name string, health bool, known func(*fleetstate.GPU) bool) *fact {
+	is := func(s fleetstate.Spell) bool { return s.Health == health && s.Name == name }
+	f.value = func(n *fleetstate.Node, at int, w window) float64 {
+		g := &n.GPUs[at]
+		switch {
+		case slices.ContainsFunc(g.Spells, func(s fleetstate.Spell) bool { return is(s) && w.has(s) }):
+			return 1
+		case known(g) || slices.ContainsFunc(g.Spells, is):
+			return 0
+		}
+		return math.NaN()
+	}
+	f.since = func(n *fleetstate.Node, at int) (since uint32) {
+		for _, s := range n.GPUs[at].Spells {
+			if is(s) {
+				since = s.Since
+			}
+		}
+		return since
+	}
+	return &f
 }

@@ -11,48 +11,21 @@ package straggler // import "github.com/gpu-collector/gpu-collector/internal/str
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
 )
 
-// Decision is what makes a node a straggler.
-type Decision uint8
-
-// Decisions.
-const (
-	DecisionDeviation Decision = iota // its smoothed deviation from its peers' median
-	DecisionThreshold                 // its score, compared with the published threshold
-)
-
-var decisions = []string{"deviation", "threshold"}
-
-func (d Decision) String() string { return decisions[d] }
-
-// ParseDecision returns the decision of that name.
-func ParseDecision(name string) (Decision, error) {
-	if i := slices.Index(decisions, name); i >= 0 {
-		return Decision(i), nil
-	}
-	return 0, fmt.Errorf("is %q, must be deviation or threshold", name)
-}
-
 // Config of an Engine. The keys are those of the processor's section gateway; the
 // fields without have keys outside it.
 type Config struct {
-	Decision Decision                          `mapstructure:"-"`
-	Signals  [nodesignal.Count]nodesignal.Spec `mapstructure:"-"`
-	// EnterTicks consecutive observations below the threshold make a node a straggler
-	// under DecisionThreshold, LeaveTicks at or above it plus ExitBand end that.
-	EnterTicks int `mapstructure:"-"`
-	LeaveTicks int `mapstructure:"-"`
+	Signals [nodesignal.Count]nodesignal.Spec `mapstructure:"-"`
 	// TTL without a word from a node makes it missing.
 	TTL time.Duration `mapstructure:"-"`
 
+	// Of the threshold that is published; the engine judges nobody by it.
 	rule.Config `mapstructure:",squash"`
-	ExitBand    float64 `mapstructure:"exit_band"`
 
 	// MinPeers with a signal are needed to judge any by it: of two nobody can tell.
 	MinPeers int `mapstructure:"min_peers"`
@@ -66,13 +39,15 @@ type Config struct {
 	MaxClusters int `mapstructure:"max_clusters"`
 	MaxGroups   int `mapstructure:"max_groups"`
 	MaxNodes    int `mapstructure:"max_nodes"`
+
+	ranks bool // see OfRanks
 }
 
 // DefaultConfig returns the defaults; K, Alpha, Quorum and CoverageFraction are those
 // that operators of MAD-based straggler detection know.
 func DefaultConfig() Config {
 	return Config{
-		Signals: nodesignal.Defaults(), EnterTicks: 3, LeaveTicks: 3, TTL: 50 * time.Second,
+		Signals: nodesignal.Defaults(), TTL: 50 * time.Second,
 		Config:   rule.Config{K: 2, MinGap: 0.05, Alpha: 0.2, Quorum: 5, PanicFraction: 0.4, PanicExitTicks: 3},
 		MinPeers: 3, MaxOnsets: 10, CoverageFraction: 0.8, Retention: time.Hour,
 		MaxClusters: 256, MaxGroups: 20_000, MaxNodes: 200_000, // a lone cluster holds half
@@ -93,18 +68,15 @@ func (c *Config) Validate(section string) error {
 		check(spec.MinGap > 0 && spec.MinGap < 1, key+"min_gap", spec.MinGap, "in (0,1)")
 		check(spec.Direction == nodesignal.Low || spec.Direction == nodesignal.High, key+"direction", spec.Direction, "low or high")
 	}
-	if c.Decision != DecisionThreshold && nodesignal.Deciding(&c.Signals) == 0 {
+	if nodesignal.Deciding(&c.Signals) == 0 {
 		errs = append(errs, errors.New("`signals` decide nothing, at least one must have `decides: true`"))
 	}
 	c.Config.Validate(func(ok bool, key string, is any, must string) { check(ok, section+key, is, must) })
-	check(c.ExitBand >= 0 && c.ExitBand < 1, section+"exit_band", c.ExitBand, "in [0,1)")
 	check(c.MinPeers >= 3, section+"min_peers", c.MinPeers, rule.AtLeastThree)
 	check(c.CoverageFraction >= 0 && c.CoverageFraction <= 1, section+"coverage_fraction", c.CoverageFraction, "in [0,1]")
 	check(c.Retention >= c.TTL, section+"retention", c.Retention, "at least the "+c.TTL.String()+" that a node may be silent")
 	for key, n := range map[string]int{"max_onsets": c.MaxOnsets, "max_clusters": c.MaxClusters, "max_groups": c.MaxGroups, "max_nodes": c.MaxNodes} {
 		check(n >= 1, section+key, n, "at least 1")
 	}
-	check(c.EnterTicks >= 1, "enter_ticks", c.EnterTicks, "at least 1")
-	check(c.LeaveTicks >= 1, "leave_ticks", c.LeaveTicks, "at least 1")
 	return errors.Join(errs...)
 }

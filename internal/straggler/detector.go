@@ -32,14 +32,6 @@ const (
 	// A node is compared after warmTicks, and after lateAge where it came to a group that
 	// is older than settled: its caches are cold while those of the others are not.
 	warmTicks, lateAge, settled = 6, 5 * 60, 15 * 60
-	// rankTicks are enough for a rank, whose tick is a mean of its operations.
-	rankTicks = 3
-	// rankNature is by how much healthy ranks' shares of time differ at most: Not All GPUs
-	// Are Created Equal (SC '22) finds some percent. The first minutes of a job tell it.
-	rankNature, rankYoung = 0.03, 5 * 60
-	// oddTicks at most in which ranks differ by much more than usual, as they do while a
-	// checkpoint is written, tell nothing of who is slow.
-	oddTicks = 6
 )
 
 var (
@@ -72,6 +64,7 @@ type track struct {
 	Ticks   uint8            // told since it came
 	Ahead   uint8            // ticks above its own mean while the others stayed
 	Same    uint8            // ticks with the very same value
+	Fell    bool             // with that value the node was behind at once
 	Stale   float32          // seconds without news
 	By      uint8            // the window that flagged it
 	Flagged bool
@@ -97,7 +90,7 @@ func (t *track) beyond(r float32) float64 {
 // rest is for a node that was away: its nature stays, since it is still that node.
 func (t *track) rest() {
 	n := t.E[nature]
-	*t = track{X: t.X, Y: t.Y, E: [windows]float32{n, n, n, n}, Fast: n, Mean: t.Mean, Age: t.Age, Hot: t.Hot, Same: t.Same, Met: t.Met}
+	*t = track{X: t.X, Y: t.Y, E: [windows]float32{n, n, n, n}, Fast: n, Mean: t.Mean, Age: t.Age, Hot: t.Hot, Same: t.Same, Fell: t.Fell, Met: t.Met}
 }
 
 // forget is for a signal that is told no more: if it comes back low, that began then.
@@ -171,18 +164,14 @@ func (e *Engine) hear(g *group, s nodesignal.Signal) {
 }
 
 // warm reports whether a node can be compared.
-func (e *Engine) warm(g *group, s nodesignal.Signal, t *track) bool {
-	ticks := uint8(warmTicks)
-	if e.cfg.Signals[s].Means {
-		ticks = rankTicks
-	}
-	return t.Ticks >= ticks && (g.age <= settled || t.Age >= lateAge)
+func (e *Engine) warm(g *group, t *track) bool {
+	return t.Ticks >= e.pop.warmTicks && (g.age <= settled || t.Age >= lateAge)
 }
 
 // compare is one tick of one signal among the nodes of one level.
 func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	l, tracks := g.levels[level].of(s), g.tracks[s]
-	gap, means := e.cfg.Signals[s].MinGap, e.cfg.Signals[s].Means
+	gap := e.cfg.Signals[s].MinGap
 	e.gather(g, s, level)
 	if l.N = len(e.slots); l.N < e.cfg.MinPeers {
 		l.N = 0
@@ -209,13 +198,11 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	}
 	l.Centre = e.sample.Level(e.values)
 	small := robust.MADToSigma * robust.SmallSample(len(ref))
-	if means { // by what ranks always differ is soon known
-		for k, i := range ref {
-			e.values[k] = tracks[i].Y + float64(tracks[i].E[nature])
-		}
+	for k, i := range ref {
+		e.values[k] = tracks[i].Y + float64(e.pop.nature*tracks[i].E[nature])
 	}
 	tick := small * e.sample.MAD(e.values, l.Centre)
-	if means && l.Ticks > warmTicks && l.Odd < oddTicks && tick > surge*max(l.S, floor*gap) {
+	if l.Ticks > warmTicks && l.Odd < e.pop.oddTicks && tick > surge*max(l.S, floor*gap) {
 		l.Odd++
 		for _, i := range e.slots {
 			e.stands(g, int(i), s)
@@ -237,12 +224,9 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 		t := &tracks[i]
 		r := l.Centre - t.Y
 		t.R = float32(r)
-		known := 0.0 // of its nature
-		if means {
-			known = float64(t.E[nature])
-		}
+		known, young := float64(e.pop.nature*t.E[nature]), float64(t.Age) < e.pop.young
 		for w := range windows {
-			if w == nature && (t.Flagged || means && t.Age < rankYoung && r > obvious(gap, spread)) {
+			if w == nature && (t.Flagged || young && r > obvious(gap, spread)) {
 				continue // a loss is not the node's nature
 			}
 			bound := max(clip*spread, 2*leastLoss[w]*gap)
@@ -251,8 +235,8 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 				bound = max(bound, hold*l.Limit[w])
 			} else { // which one tick of all does not change
 				bound = min(bound, max(clip*surge*max(l.S, floor*gap), 2*leastLoss[w]*gap))
-				if means && t.Age < rankYoung {
-					weight, bound, known = e.dt/max(float64(t.Age), e.dt), rankNature, 0
+				if young {
+					weight, bound, known = e.dt/max(float64(t.Age), e.dt), e.pop.mostNature, 0
 				}
 			}
 			t.E[w] += float32(weight * (clamp(r-known, -bound, bound) + known - float64(t.E[w])))
@@ -260,7 +244,7 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 		t.Fast += float32(e.weight[1] * (clamp(r, -3, 3) - float64(t.Fast)))
 	}
 	for w := range windows {
-		e.limit(l, means, tracks, ref, w, small, gap)
+		e.limit(l, tracks, ref, w, small, gap)
 	}
 	for _, i := range e.slots {
 		e.judge(g, int(i), s, l, spread)
@@ -270,11 +254,11 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 		t.R = float32(l.Centre - t.Y)
 		t.rises(&l.Limit, e.at, e.dt)
 	}
-	e.follow(&l.Part, means, tracks, l.Centre, gap)
+	e.follow(&l.Part, tracks, l.Centre, gap)
 }
 
 // limit learns what the peers' equally smoothed deviations do, and what exceeds them.
-func (e *Engine) limit(l *normal, means bool, tracks []track, ref []int32, w int, small, gap float64) {
+func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap float64) {
 	e.values = e.values[:0]
 	over := 0.0
 	for _, i := range ref {
@@ -299,7 +283,7 @@ func (e *Engine) limit(l *normal, means bool, tracks []track, ref []int32, w int
 		l.D[w] += e.dt / clamp(l.Filled[w], 60, max(3600, 6*window[w])) * (min(d, surge*l.D[w]) - l.D[w])
 		excess := clamp(over/float64(len(ref))/tailShare-1, -1, 30)
 		l.U[w] *= math.Exp(min(1, e.dt/clamp(l.Age, 3600, 6*3600)) * excess)
-		if means && l.Filled[w] < 2*rankYoung {
+		if l.Filled[w] < 2*e.pop.young {
 			l.U[w] = normalTail * l.D[w] // a job's first minutes are uneven
 		}
 	}
@@ -347,8 +331,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 	hit, above, suspicion := -1, false, 0.0
 	for w := range windows {
 		x, limit, lived := t.deviation(w), l.Limit[w], float64(t.Age) >= 1.5*window[w]
-		if spec.Means && w == 0 && !lived {
-			// A tick of a rank is a mean of its operations already.
+		if e.pop.atOnce && w == 0 && !lived {
 			x, limit, lived = float64(t.R), obvious(spec.MinGap, spread), true
 		}
 		if !lived || x <= limit || t.R <= 0 {
@@ -366,20 +349,26 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 	if !t.Flagged {
 		t.rises(&l.Limit, e.at, e.dt)
 	}
+	if t.Same == 0 {
+		t.Fell = float64(t.R-t.E[nature]) > clip*spread
+	}
 	switch {
-	case !spec.Means && l.lockstep(spec.MinGap):
+	case e.pop.alike && l.lockstep(spec.MinGap):
 		m.flags |= flagLockstep
 		hit, suspicion = -1, 0
 	case g.split.silent():
 		hit, suspicion = -1, 0
-	case s == nodesignal.Throughput && t.Same >= stuckTicks && !t.Flagged:
-		m.flags |= flagJudged // it is the peers that moved: nobody measures this one
+	case s == nodesignal.Throughput && t.Same >= stuckTicks && !t.Fell && !t.Flagged:
+		m.flags |= flagJudged // the peers moved since: the exporter is stuck
 		if hit >= 0 && t.Run == holdTicks-1 {
 			e.counters.Stuck++
 		}
 		hit, suspicion = -1, 0
 	default:
 		m.flags |= flagJudged
+		if t.deviation(1) >= spec.MinGap && t.deviation(2) >= spec.MinGap/2 { // for some minutes
+			m.flags |= flagNoise
+		}
 	}
 	if !above && !t.Flagged {
 		t.Run, t.By, t.Loss = 0, 0, t.Fast-t.E[nature]
@@ -396,7 +385,11 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 	} else if t.Flagged {
 		t.Peak = max(t.Peak, float32(t.deviation(int(t.By))))
 		t.Calm += float32(e.dt)
-		if t.beyond(t.Fast) >= max(float64(t.Peak)/3, spread/2) {
+		left := t.Fast
+		if t.By == 0 {
+			left = t.E[0] // the shortest window that saw the loss sees soonest that it is over
+		}
+		if t.beyond(left) >= max(float64(t.Peak)/3, spread/2) {
 			t.Calm = 0
 		}
 		if t.Calm >= leaveAfter {

@@ -37,7 +37,7 @@ func TestALossIsTold(t *testing.T) {
 			require.Empty(t, p.ticks(540))
 			began := p.now
 			lose(tc.loss, 5)(p)
-			var told []episode.Event
+			var told []episode.Episode
 			after := 0
 			for ; len(told) == 0 && after < 360; after++ {
 				told = p.ticks(1)
@@ -45,26 +45,27 @@ func TestALossIsTold(t *testing.T) {
 			require.Equal(t, []string{"node onset j-05"}, brief(told))
 			assert.True(t, after >= tc.from && after <= tc.to, "told after %d ticks", after)
 			ev := told[0]
-			assert.Equal(t, nodesignal.Throughput, ev.Signal)
+			assert.Equal(t, nodesignal.Throughput.String(), ev.Signal)
 			assert.InDelta(t, 0, ev.Since.Sub(began).Seconds(), map[bool]float64{true: 20, false: 180}[tc.loss >= 0.1])
-			assert.InDelta(t, tc.loss, ev.Gap, 0.02)
-			assert.InDelta(t, 10, ev.Median, 0.1)
-			assert.InDelta(t, 10*(1-tc.loss), ev.Value, 10*3*tc.noise)
-			assert.True(t, ev.Confidence > 0.6 && ev.Confidence < 0.9, "%v", ev.Confidence)
-			assert.Equal(t, 1, ev.Rank)
-			assert.Equal(t, 32, ev.Active)
+			assert.InDelta(t, tc.loss, *ev.Gap, 0.02)
+			assert.InDelta(t, 10, *ev.Median, 0.1)
+			assert.InDelta(t, 10*(1-tc.loss), *ev.Value, 10*3*tc.noise)
+			assert.True(t, *ev.Confidence > 0.6 && *ev.Confidence < 0.9, "%v", *ev.Confidence)
+			assert.EqualValues(t, 1, *ev.Rank)
+			assert.EqualValues(t, 32, *ev.Active)
 			p.ticks(60)
 			assert.InDelta(t, tc.loss, p.node("j-05").Gap, 0.012)
 			assert.Equal(t, ev.Since, p.node("j-05").Since)
 
 			p.loss = nil
-			for after = 0; len(told) != 1 || told[0].Kind != episode.EventEnd; after++ {
+			for after = 0; len(told) != 1 || told[0].Phase != episode.PhaseEnd; after++ {
 				require.Less(t, after, 200)
 				told = p.ticks(1)
 			}
 			assert.Equal(t, []string{"node end j-05 recovered"}, brief(told))
 			assert.GreaterOrEqual(t, after, 18, "three minutes")
-			assert.LessOrEqual(t, after, 60, "ten, with what the mean of two minutes takes")
+			assert.LessOrEqual(t, after, map[bool]int{true: 22, false: 60}[tc.loss >= 0.2 || tc.noise < 0.01 && tc.loss >= 0.1],
+				"and what the window takes that saw it: ten, where two minutes showed nothing")
 		})
 	}
 }
@@ -108,7 +109,7 @@ func TestNature(t *testing.T) {
 			told := p.ticks(tc.ticks)
 			require.Equal(t, tc.told, brief(told))
 			if loss[31] > 0.1 { // of what is left
-				assert.InDelta(t, 0.10, told[0].Gap, 0.02)
+				assert.InDelta(t, 0.10, *told[0].Gap, 0.02)
 			}
 		})
 	}
@@ -161,10 +162,10 @@ func TestSignals(t *testing.T) {
 				return
 			}
 			require.Equal(t, []string{"node onset j-03"}, brief(told))
-			assert.Equal(t, tc.signal, told[0].Signal)
-			assert.InDelta(t, tc.gap, told[0].Gap, 0.02)
-			assert.InDelta(t, tc.usual, told[0].Median, 0.01*tc.usual)
-			assert.InDelta(t, tc.is, told[0].Value, 0.02*tc.is)
+			assert.Equal(t, tc.signal.String(), told[0].Signal)
+			assert.InDelta(t, tc.gap, *told[0].Gap, 0.02)
+			assert.InDelta(t, tc.usual, *told[0].Median, 0.01*tc.usual)
+			assert.InDelta(t, tc.is, *told[0].Value, 0.02*tc.is)
 		})
 	}
 }
@@ -312,18 +313,5 @@ func TestLargeLossesAreFoundSoon(t *testing.T) {
 			}
 			assert.False(t, found.IsZero())
 		})
-	}
-}
-
-// TestALossThatEnds is over: what the longer windows still hold of it is no new one.
-func TestALossThatEnds(t *testing.T) {
-	p := newPlay(t, []string{"j"}, 8, nil)
-	p.noise = 0.005
-	p.ticks(400)
-	for _, loss := range []float64{0.2, 0.4, 0.9} {
-		lose(loss, 5)(p)
-		require.Equal(t, []string{"node onset j-05"}, brief(p.ticks(72))[:1])
-		lose(0)(p)
-		require.Equal(t, []string{"node end j-05 recovered"}, brief(p.ticks(360)))
 	}
 }

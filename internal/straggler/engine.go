@@ -18,6 +18,7 @@ import (
 // Engine compares the nodes of clusters with their peers, for one goroutine at a time.
 type Engine struct {
 	cfg      Config
+	pop      *population
 	deciding nodesignal.Set
 	clusters map[string]*cluster
 	nodes    int
@@ -34,9 +35,13 @@ type Engine struct {
 
 // New returns an engine; cfg must be valid.
 func New(cfg Config) *Engine {
+	pop := &populationOfNodes
+	if cfg.ranks {
+		pop = &populationOfRanks
+	}
 	return &Engine{
-		cfg: cfg, deciding: nodesignal.Deciding(&cfg.Signals), clusters: make(map[string]*cluster), relabel: true,
-		book:   episode.Book{MaxOnsets: cfg.MaxOnsets, Incidents: cfg.Decision != DecisionThreshold},
+		cfg: cfg, pop: pop, deciding: nodesignal.Deciding(&cfg.Signals), clusters: make(map[string]*cluster), relabel: true,
+		book:   episode.Book{MaxOnsets: cfg.MaxOnsets},
 		places: fairshare.Places{MaxClusters: cfg.MaxClusters, MaxGroups: cfg.MaxGroups, MaxNodes: cfg.MaxNodes, TTL: cfg.TTL},
 	}
 }

@@ -11,40 +11,35 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
-// TestThresholdDecides: under `decision: threshold` some scores in a row below it are
-// needed for a verdict and some above it for its end. Others' groups do not count.
-func TestThresholdDecides(t *testing.T) {
-	f := newFleet(t, plain)
-	var told []episode.Event
-	for k, slow := range []bool{false, true, false, true, true, true, false, false, false} {
-		for i := range 6 {
-			f.push(nodeName("b", i), []string{"slower", "stage"}, nodesignal.StateActive, 0.5)
+// TestAThresholdJudgesNobody: a healthy cluster of two GPU models has thresholds of its groups
+// and none of the whole, which is held. Nobody is slow, and nothing is told.
+func TestAThresholdJudgesNobody(t *testing.T) {
+	f := newFleet(t, nil)
+	for range 120 {
+		for i := range 11 {
+			f.push(nodeName("a", i), []string{"A"}, 1-0.002*float64(i%3))
 		}
-		r := f.round(1, 1, map[bool]float64{true: 0.4, false: 1}[slow], 1, 1, 1)
-		told = append(told, r.Events...)
-		require.Equal(t, k >= 5 && k < 8, len(stragglers(r)) == 1, "%d", k)
-		for group, n := range map[string]int{"default": 6, "": 12} {
-			assert.Equal(t, len(stragglers(r)), groupOf(t, r, group).Stragglers)
-			assert.Equal(t, n, groupOf(t, r, group).Counts[nodesignal.StateActive])
+		for i := range 9 {
+			f.push(nodeName("b", i), []string{"B"}, 0.93-0.002*float64(i%3))
 		}
-		assert.InDelta(t, 0.95, groupOf(t, r, "default").Value, 1e-9)
-		assert.InDelta(t, 0.45, groupOf(t, r, "slower/stage").Value, 1e-9)
+		require.Empty(t, f.tick().Events)
 	}
-	require.Equal(t, []string{"node onset n-02", "node end n-02 recovered"}, brief(told))
-	on := told[0]
-	assert.Equal(t, start.Add(4*tick), on.Since)
-	assert.Equal(t, nodesignal.Score, on.Signal)
-	assert.InDeltaSlice(t, []float64{0.6, 0.4, 1}, []float64{on.Gap, on.Value, on.Median}, 1e-6)
+	r := &f.e.report
+	assert.Empty(t, stragglers(r))
+	assert.True(t, groupOf(t, r, "").Panic && !groupOf(t, r, "").Valid)
+	for group, want := range map[string]float64{"": 0, "A": 0.948, "B": 0.878} {
+		g := groupOf(t, r, group)
+		assert.InDelta(t, want, g.Value, 1e-3, group)
+		assert.False(t, g.Incident, group)
+	}
 }
 
 // TestStates: only active nodes are peers. A score alone makes a node active that never
@@ -69,7 +64,7 @@ func TestStates(t *testing.T) {
 		"a heartbeat after the silence": {append(append([]Observation{score}, slices.Repeat([]Observation{nothing}, 6)...), Observation{Heartbeat: true}), nodesignal.StateActive},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(t, plain)
+			f := newFleet(t, nil)
 			var r *Report
 			for _, o := range tc.told {
 				if o.Cluster, o.Node = "c", "n"; o.State != nodesignal.StateMissing {
@@ -85,48 +80,14 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestScoresUnderTheThreshold: whose count, and how often.
-func TestScoresUnderTheThreshold(t *testing.T) {
-	low := []float64{1, 1, 1, 1, 1, 0.3}
-	for name, tc := range map[string]struct {
-		then func(f *fleet)
-		want []string
-	}{
-		"a heartbeat confirms a score": {func(f *fleet) {
-			for i := range 6 {
-				f.observe(Observation{Cluster: "c", Node: nodeName("n", i), Heartbeat: true})
-			}
-		}, []string{"n-05"}},
-		"one low push is one observation": {func(*fleet) {}, nil},
-		"a push without a score":          {func(f *fleet) { f.observe(Observation{Cluster: "c", Node: "n-05", Values: throughput(3)}) }, nil},
-		"an earlier job's score": {func(f *fleet) {
-			for i := range 5 {
-				f.push(nodeName("b", i), []string{"B"}, nodesignal.StateActive, 1)
-			}
-			f.observe(Observation{Cluster: "c", Node: "n-05", Peers: []string{"B"}, HasState: true})
-		}, nil},
-		"idle nodes are no stragglers": {func(f *fleet) { f.push("n-05", nil, nodesignal.StateIdle, 0.3) }, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFleet(t, plain)
-			f.round(low...)
-			for range 5 {
-				tc.then(f)
-				f.tick()
-			}
-			assert.Equal(t, tc.want, stragglers(&f.e.report))
-		})
-	}
-}
-
 // TestReportsThatKnowAPartEach: a node's job tells the job, its GPUs their model. Each
 // node moves once, and is judged.
 func TestReportsThatKnowAPartEach(t *testing.T) {
-	f := newFleet(t, plain)
+	f := newFleet(t, nil)
 	moves := int64(0)
-	for range 5 {
+	for range 12 {
 		for i, score := range []float64{1, 1, 0.3, 1, 1} {
-			f.push(nodeName("n", i), []string{"J", "stage-0", ""}, nodesignal.StateActive, score)
+			f.push(nodeName("n", i), []string{"J", "stage-0", ""}, score)
 			f.observe(Observation{Cluster: "c", Node: nodeName("n", i), Peers: []string{"", "", "H100"}, Heartbeat: true})
 		}
 		moves += f.tick().Counters.GroupChanges
@@ -146,7 +107,7 @@ func TestReportsThatKnowAPartEach(t *testing.T) {
 
 // TestRefIsTheMedianThroughputOfBusyNodes, calibrating ones included: they wait for it.
 func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
-	f := newFleet(t, plain)
+	f := newFleet(t, nil)
 	for i := range 8 {
 		o := Observation{Cluster: "c", Node: strconv.Itoa(i), State: nodesignal.StateCalibrating, HasState: true, Values: throughput(float64(i))}
 		if i > 5 {
@@ -215,60 +176,45 @@ func TestNoPlace(t *testing.T) {
 }
 
 func TestConfigSaysAllMistakesAtOnce(t *testing.T) {
-	cfg := Config{Signals: nodesignal.Defaults(), TTL: time.Minute, ExitBand: -1}
+	cfg := Config{Signals: nodesignal.Defaults(), TTL: time.Minute}
 	cfg.K, cfg.MinGap, cfg.Alpha = math.NaN(), -1, 2
 	err := cfg.Validate("gateway::")
-	for _, key := range []string{"k", "min_gap", "alpha", "quorum", "panic_fraction", "panic_exit_ticks", "exit_band", "min_peers", "max_onsets", "retention", "max_clusters", "max_groups", "max_nodes"} {
+	for _, key := range []string{"k", "min_gap", "alpha", "quorum", "panic_fraction", "panic_exit_ticks", "min_peers", "max_onsets", "retention", "max_clusters", "max_groups", "max_nodes"} {
 		require.ErrorContains(t, err, "`gateway::"+key+"`")
 	}
-	require.ErrorContains(t, err, "`enter_ticks`")
 	cfg = DefaultConfig()
 	cfg.Signals = [nodesignal.Count]nodesignal.Spec{}
 	require.ErrorContains(t, cfg.Validate(""), "`signals::cpu::min_gap`")
 	require.ErrorContains(t, cfg.Validate(""), "decide nothing")
-	decision, err := ParseDecision("threshold")
-	require.NoError(t, err)
-	assert.Equal(t, DecisionThreshold, decision)
-	_, err = ParseDecision("cusum")
-	require.ErrorContains(t, err, "must be deviation or threshold")
-}
-
-// TestMemoryOfANode and signal.
-func TestMemoryOfANode(t *testing.T) {
-	assert.LessOrEqual(t, unsafe.Sizeof(track{}), uintptr(120))
 }
 
 // BenchmarkTick is of 100,000 nodes in 2,000 groups. It takes new values before each
 // tick, whose time does not count. What a tick allocates does not grow with the nodes.
 func BenchmarkTick(b *testing.B) {
-	for _, decision := range []Decision{DecisionThreshold, DecisionDeviation} {
-		b.Run(decision.String(), func(b *testing.B) {
-			f, rng := newFleet(b, func(c *Config) { c.Decision = decision }), rand.New(rand.NewPCG(1, 2))
-			names := make([]string, 100_000)
-			for i := range names {
-				names[i] = fmt.Sprintf("n%06d", i)
-			}
-			observe := func() {
-				for i, name := range names {
-					x := 0.9 * (1 + 0.01*rng.NormFloat64())
-					o := Observation{Cluster: "c", Node: name, Peers: []string{names[i%2000]}, HasState: true, Score: min(x, 1), HasScore: true}
-					o.Values.Set(nodesignal.Throughput, 1000*x)
-					o.Values.Set(nodesignal.Compute, 0.95*(1+0.01*rng.NormFloat64()))
-					f.observe(o)
-				}
-			}
-			for range 20 { // to be warm
-				observe()
-				f.tick()
-			}
-			b.ReportAllocs()
-			b.ResetTimer()
-			for range b.N {
-				b.StopTimer()
-				observe()
-				b.StartTimer()
-				f.tick()
-			}
-		})
+	f, rng := newFleet(b, nil), rand.New(rand.NewPCG(1, 2))
+	names := make([]string, 100_000)
+	for i := range names {
+		names[i] = fmt.Sprintf("n%06d", i)
+	}
+	observe := func() {
+		for i, name := range names {
+			x := 0.9 * (1 + 0.01*rng.NormFloat64())
+			o := Observation{Cluster: "c", Node: name, Peers: []string{names[i%2000]}, HasState: true, Score: min(x, 1), HasScore: true}
+			o.Values.Set(nodesignal.Throughput, 1000*x)
+			o.Values.Set(nodesignal.Compute, 0.95*(1+0.01*rng.NormFloat64()))
+			f.observe(o)
+		}
+	}
+	for range 20 { // to be warm
+		observe()
+		f.tick()
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		b.StopTimer()
+		observe()
+		b.StartTimer()
+		f.tick()
 	}
 }

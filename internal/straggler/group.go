@@ -47,9 +47,9 @@ type node struct {
 	cloned   bool             // several machines have its name, while it is contested
 	gone     bool             // forgotten
 	culprit  nodesignal.Subject
-	ranks    RankWord     // what the ranks say at this tick
-	plain    rule.Verdict // under DecisionThreshold
-	off      uint32       // when it last was idle or away, unix seconds
+	ranks    RankWord // what the ranks say at this tick
+	off      uint32   // when it last was idle or away, unix seconds
+	warming  float64  // seconds of warm-up since it last was compared or had no work
 	episodes episode.Node
 }
 
@@ -103,6 +103,7 @@ const (
 	flagEpisode  // the node has an episode to be looked after
 	flagJudged   // some signal of it was compared
 	flagLockstep // so was one by which all wait for the slowest
+	flagNoise    // it is behind in one, and its peers differ by as much
 )
 
 // peers compares the nodes of a group, for the events of their episodes.
@@ -114,8 +115,6 @@ type peers struct {
 func (p peers) Compare(slot int, s nodesignal.Signal) (value, median float64, known bool) {
 	m := &p.g.members[slot]
 	switch {
-	case p.e.cfg.Decision == DecisionThreshold:
-		return p.g.tracks[nodesignal.Score][slot].X, p.g.rule.Median, true
 	case p.g.nodes[slot].ranks.speaks(s):
 		w := &p.g.nodes[slot].ranks
 		return w.Value, w.Median, w.Judged
@@ -141,7 +140,7 @@ func (e *Engine) newGroup(c *cluster, key string, labels []string) *group {
 		g.peers = append(g.peers, strings.Clone(p))
 	}
 	g.split.On = len(labels) == 0 || slices.Contains(labels, "")
-	g.told = episode.Group{Cluster: c.name, Name: key, Peers: g.peers, Comparer: peers{e, g}}
+	g.told = episode.Group{Cluster: c.name, Name: key, Labels: g.peers, Comparer: peers{e, g}}
 	return g
 }
 
@@ -207,7 +206,7 @@ func (g *group) pause(i int, away bool) {
 			tracks[i].rest()
 		default:
 			t := &tracks[i]
-			*t = track{X: t.X, Y: t.Y, Age: t.Age, Same: t.Same, Sum: t.Sum, Quiet: t.Quiet}
+			*t = track{X: t.X, Y: t.Y, Age: t.Age, Same: t.Same, Fell: t.Fell, Sum: t.Sum, Quiet: t.Quiet}
 			if g.members[i].state != nodesignal.StateCalibrating {
 				t.Sum = [windows]uint16{}
 			}
@@ -216,5 +215,4 @@ func (g *group) pause(i int, away bool) {
 	if !away {
 		g.members[i].level = noLevel
 	}
-	g.nodes[i].plain.Reset()
 }

@@ -67,7 +67,7 @@ func (e *Engine) place(g *group) {
 		due := false
 		for i := range g.members { // a newcomer is placed among levels that were looked for with it
 			m := &g.members[i]
-			due = due || m.level == noLevel && m.state == nodesignal.StateActive && m.known.Has(p.Signal) && e.warm(g, by, &tracks[i])
+			due = due || m.level == noLevel && m.state == nodesignal.StateActive && m.known.Has(p.Signal) && e.warm(g, &tracks[i])
 		}
 		if g.age >= lookEach && (p.Looked == 0 || g.age-p.Looked >= 5*lookEach || due && g.age > settled) {
 			p.Looked = g.age
@@ -80,7 +80,7 @@ func (e *Engine) place(g *group) {
 		case m.level != noLevel || m.state != nodesignal.StateActive:
 		case len(g.levels) == 1 && (!p.On || !m.known.Has(p.Signal)):
 			m.level = 0
-		case m.known.Has(by) && e.warm(g, by, &tracks[i]):
+		case m.known.Has(by) && e.warm(g, &tracks[i]):
 			m.level = g.place(tracks[i].Mean)
 		}
 	}
@@ -167,7 +167,7 @@ func (e *Engine) cut(g *group, edges []float64) {
 		for _, tracks := range g.tracks {
 			if tracks != nil {
 				t := &tracks[i]
-				*t = track{X: t.X, Y: t.Y, Mean: t.Mean, Age: min(t.Age, 600), Ticks: t.Ticks, Same: t.Same, Met: t.Met, Quiet: t.Quiet}
+				*t = track{X: t.X, Y: t.Y, Mean: t.Mean, Age: min(t.Age, 600), Ticks: t.Ticks, Same: t.Same, Fell: t.Fell, Met: t.Met, Quiet: t.Quiet}
 			}
 		}
 	}

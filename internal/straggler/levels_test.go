@@ -39,13 +39,13 @@ func TestJobsWithoutLabels(t *testing.T) {
 	tell(t, map[string]story{
 		"two": {groups: []string{""}, steps: []step{
 			{do: two(nil), ticks: 200},
-			{do: two(map[int]float64{3: 0.2}), ticks: 60, told: []string{"node onset -03"}, check: func(t *testing.T, _ *play, told []episode.Event) {
-				assert.InDelta(t, 0.2, told[0].Gap, 0.02)
-				assert.InDelta(t, 10, told[0].Median, 0.1)
+			{do: two(map[int]float64{3: 0.2}), ticks: 60, told: []string{"node onset -03"}, check: func(t *testing.T, _ *play, told []episode.Episode) {
+				assert.InDelta(t, 0.2, *told[0].Gap, 0.02)
+				assert.InDelta(t, 10, *told[0].Median, 0.1)
 			}},
-			{do: two(map[int]float64{3: 0.2, 15: 0.2}), ticks: 60, told: []string{"node onset -15"}, check: func(t *testing.T, _ *play, told []episode.Event) { assert.InDelta(t, 6, told[0].Median, 0.1) }},
+			{do: two(map[int]float64{3: 0.2, 15: 0.2}), ticks: 60, told: []string{"node onset -15"}, check: func(t *testing.T, _ *play, told []episode.Episode) { assert.InDelta(t, 6, *told[0].Median, 0.1) }},
 			{do: two(map[int]float64{3: 0.4, 15: 0.2}), ticks: 360, told: []string{"node severity -03 critical"}}, // no one of the slower job's
-			{do: two(nil), ticks: 100, told: []string{"node end -15 recovered", "node end -03 recovered"}},
+			{do: two(nil), ticks: 100, told: []string{"node end -03 recovered", "node end -15 recovered"}},
 		}},
 		"five": {groups: []string{""}, nodes: 30, steps: []step{
 			{do: five(nil), ticks: 200},
@@ -75,10 +75,10 @@ func TestJobsWithoutLabels(t *testing.T) {
 		}},
 		"an incident of one of them": {groups: []string{""}, steps: []step{
 			{do: two(nil), ticks: 200},
-			{do: two(map[int]float64{10: 0.2, 11: 0.2, 12: 0.2, 13: 0.2}), ticks: 100, told: []string{"group onset 4 stragglers"}, check: func(t *testing.T, _ *play, told []episode.Event) {
-				assert.InDelta(t, 4.8, told[0].Value, 0.1)
-				assert.InDelta(t, 6, told[0].Median, 0.1)
-				assert.InDelta(t, 0.2, told[0].Gap, 0.02)
+			{do: two(map[int]float64{10: 0.2, 11: 0.2, 12: 0.2, 13: 0.2}), ticks: 100, told: []string{"group onset 4 stragglers"}, check: func(t *testing.T, _ *play, told []episode.Episode) {
+				assert.InDelta(t, 4.8, *told[0].Value, 0.1)
+				assert.InDelta(t, 6, *told[0].Median, 0.1)
+				assert.InDelta(t, 0.2, *told[0].Gap, 0.02)
 			}},
 		}},
 		"a group with a label is one": {steps: []step{

@@ -26,13 +26,13 @@ const (
 	leastSide, mostSide = 0.3, 0.75
 )
 
-func (e *Engine) follow(p *part, means bool, tracks []track, centre, gap float64) {
+func (e *Engine) follow(p *part, tracks []track, centre, gap float64) {
 	if p.Looked += e.dt; p.Looked < lookEach {
 		return
 	}
 	step := p.Looked
 	p.Looked = 0
-	two := e.sides(p, means, tracks, gap)
+	two := e.sides(p, tracks, gap)
 	if two {
 		p.Parted += step
 	} else {
@@ -50,10 +50,10 @@ func (e *Engine) follow(p *part, means bool, tracks []track, centre, gap float64
 // sides cuts the nodes' 2 min means where the variance between the sides is greatest. It
 // reports whether these are two, of which the upper stayed: a side of less than half that
 // became faster is no fault of the rest.
-func (e *Engine) sides(p *part, means bool, tracks []track, gap float64) bool {
+func (e *Engine) sides(p *part, tracks []track, gap float64) bool {
 	v := e.values[:0]
 	for _, i := range e.slots {
-		v = append(v, tracks[i].lately(means))
+		v = append(v, e.lately(&tracks[i]))
 	}
 	e.values = v
 	slices.Sort(v) // who lost least comes first
@@ -67,25 +67,19 @@ func (e *Engine) sides(p *part, means bool, tracks []track, gap float64) bool {
 	}
 	// Where the sides are now: the means began before the yardstick changed.
 	edge := (upper[cut-1] + lower[0]) / 2
-	up, low := e.middle(means, tracks, edge, true), e.middle(means, tracks, edge, false)
+	up, low := e.middle(tracks, edge, true), e.middle(tracks, edge, false)
 	p.Cut = (up + low) / 2
-	// Of ranks the lower side computes longer, and it is the other that changes: it waits.
-	return means || !p.Known || math.Abs(up-p.Usual) < math.Abs(low-p.Usual)/2
+	return e.pop.eitherSide || !p.Known || math.Abs(up-p.Usual) < math.Abs(low-p.Usual)/2
 }
 
 // lately is the 2 min mean of what a node is behind, of a rank without its nature.
-func (t *track) lately(means bool) float64 {
-	if means {
-		return float64(t.Fast - t.E[nature])
-	}
-	return float64(t.Fast)
-}
+func (e *Engine) lately(t *track) float64 { return float64(t.Fast - e.pop.nature*t.E[nature]) }
 
 // middle is the median level of one side.
-func (e *Engine) middle(means bool, tracks []track, edge float64, upper bool) float64 {
+func (e *Engine) middle(tracks []track, edge float64, upper bool) float64 {
 	v := e.values[:0]
 	for _, i := range e.slots {
-		if tracks[i].lately(means) < edge == upper {
+		if e.lately(&tracks[i]) < edge == upper {
 			v = append(v, tracks[i].Y)
 		}
 	}
@@ -102,7 +96,7 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, level uint8) {
 		if !m.fresh.Has(s) || m.flags&flagContested != 0 || s == nodesignal.Score && m.known&raw != 0 { // a score is a mean of the others
 			continue
 		}
-		switch warm := m.level != noLevel && m.state == nodesignal.StateActive && e.warm(g, s, &g.tracks[s][i]); {
+		switch warm := m.level != noLevel && m.state == nodesignal.StateActive && e.warm(g, &g.tracks[s][i]); {
 		case warm && m.level == level:
 			e.slots = append(e.slots, int32(i))
 		case !warm && (m.level == level || m.level == noLevel && len(g.levels) == 1) && (m.state == nodesignal.StateActive || m.state == nodesignal.StateCalibrating):

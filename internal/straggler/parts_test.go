@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // TestALargePartThatFell is found by the rest and told as one incident, and it is well
@@ -27,10 +29,10 @@ func TestALargePartThatFell(t *testing.T) {
 			lose(tc.loss, upTo(tc.slow)...)(p)
 			told := p.ticks(90)
 			require.Equal(t, []string{fmt.Sprintf("group onset %d stragglers", tc.slow)}, brief(told))
-			assert.InDelta(t, tc.loss, told[0].Gap, 0.04)
-			assert.InDelta(t, 10, told[0].Median, 0.1)
-			assert.InDelta(t, 10*(1-tc.loss), told[0].Value, 0.2)
-			assert.LessOrEqual(t, told[0].At.Sub(began).Minutes(), 4.0)
+			assert.InDelta(t, tc.loss, *told[0].Gap, 0.04)
+			assert.InDelta(t, 10, *told[0].Median, 0.1)
+			assert.InDelta(t, 10*(1-tc.loss), *told[0].Value, 0.2)
+			assert.LessOrEqual(t, told[0].Updated.Sub(began).Minutes(), 4.0)
 			assert.LessOrEqual(t, told[0].Since.Sub(began).Abs().Seconds(), 120.0)
 			for i := range tc.nodes {
 				assert.Equal(t, i < tc.slow, p.node(nodeName("j", i)).Straggler, "%d", i)
@@ -42,6 +44,20 @@ func TestALargePartThatFell(t *testing.T) {
 			assert.Empty(t, stragglers(p.last))
 		})
 	}
+}
+
+// TestFall is known once there is a usual level.
+func TestFall(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 8, nil)
+	for range 60 {
+		p.ticks(1)
+		s := p.group().Signals[nodesignal.Throughput]
+		assert.InDelta(t, 0, s.Fall, 0.01)
+	}
+	assert.True(t, p.group().Signals[nodesignal.Throughput].FallKnown)
+	lose(0.4, upTo(8)...)(p)
+	p.ticks(3)
+	assert.InDelta(t, 0.4, p.group().Signals[nodesignal.Throughput].Fall, 0.02)
 }
 
 // TestPartsThatAreNoFault: a part that becomes faster, all together however they differ,

@@ -41,6 +41,8 @@ func chaos(seed uint64, ticks int, each func([]Observation, time.Time)) {
 				x = math.NaN()
 			case i == 6 && k%7 == 0:
 				o.State = nodesignal.StateIdle
+			case i == 17 && k%45 < 4: // a pause, such as a checkpoint
+				o.State = nodesignal.StateCalibrating
 			case i == 8:
 				twin := o
 				twin.Values = throughput(x * 0.4)
@@ -93,29 +95,30 @@ func TestTheOrderOfObservationsDoesNotMatter(t *testing.T) {
 // end for each, and nothing left of a fleet that is gone.
 func TestEpisodesAreWellFormed(t *testing.T) {
 	for seed := range uint64(6) {
-		cfg := DefaultConfig()
-		cfg.Decision = Decision(seed % 2)
-		e := New(cfg)
-		open, byNode, total := map[string]episode.Event{}, map[string]string{}, Counters{}
+		e := New(DefaultConfig())
+		open, byNode, total := map[string]bool{}, map[string]string{}, Counters{}
+		over, ended := map[string]bool{}, map[string]time.Time{}
 		check := func(r *Report) {
 			for _, ev := range r.Events {
 				node := fmt.Sprint(ev.Subject, ev.Cluster, ev.Group, ev.Node)
-				if ev.Kind == episode.EventOnset {
-					require.NotContains(t, open, ev.ID)
+				if ev.Phase == episode.PhaseOnset {
+					require.False(t, open[ev.ID] || over[ev.ID], "%+v", ev)
 					if ev.Node != "" {
 						require.Empty(t, byNode[node], "%+v", ev)
 						byNode[node] = ev.ID
 					}
-					open[ev.ID] = ev
+					require.False(t, ev.Since.Before(ended[node]), "%+v", ev)
+					open[ev.ID] = true
 				}
-				require.Contains(t, open, ev.ID, "%+v", ev)
-				if ev.Kind == episode.EventEnd {
+				require.True(t, open[ev.ID], "%+v", ev)
+				if ev.Phase == episode.PhaseEnd {
 					require.NotEmpty(t, ev.Cause)
 					delete(open, ev.ID)
 					delete(byNode, node)
+					over[ev.ID], ended[node] = true, ev.Ended
 				}
-				require.False(t, ev.Since.After(ev.At), "%+v", ev)
-				require.True(t, ev.Confidence >= 0 && ev.Confidence <= 1 && ev.Gap-ev.Gap == 0, "%+v", ev)
+				require.False(t, ev.Since.After(ev.Updated), "%+v", ev)
+				require.True(t, ev.Confidence == nil || *ev.Confidence >= 0 && *ev.Confidence <= 1 && *ev.Gap-*ev.Gap == 0, "%+v", ev)
 			}
 			for i := range r.Nodes {
 				n := &r.Nodes[i]
@@ -130,9 +133,6 @@ func TestEpisodesAreWellFormed(t *testing.T) {
 		var last time.Time
 		chaos(seed, 400, func(all []Observation, at time.Time) {
 			for i := range all {
-				if x := &all[i].Values; cfg.Decision == DecisionThreshold {
-					all[i].HasScore, all[i].Score = true, x.V[nodesignal.Throughput]/200
-				}
 				_ = e.Observe(&all[i], at)
 			}
 			last = at.Add(tick)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
 // RankWord is what the comparison of a job's ranks says of one node, see
@@ -13,6 +14,7 @@ import (
 type RankWord struct {
 	// Judged says that ranks of the node are compared, Slow that one is a straggler.
 	Judged, Slow bool
+	Why          unjudged.Reason // Judged, or Noise of the rank's peers
 	Signal       nodesignal.Signal
 	Job          string // of the culprit, empty where it is not known
 	// Culprit is the slow rank, or nobody where the whole node is slow.
@@ -26,14 +28,22 @@ type RankWord struct {
 	// Value is the rank's of the signal, Median that of its Ranks peers and itself.
 	Value, Median float64
 	Ranks         int
+	// Levels are those of each signal of ranks, of the rank that is furthest behind in it.
+	Levels [len(RankSignals)]RankLevel
 
 	at time.Time // the tick before
 }
 
+// RankSignals are what ranks are compared by.
+var RankSignals = [...]nodesignal.Signal{nodesignal.Communication, nodesignal.Throughput}
+
+// RankLevel is a rank's value of a signal and the median of its peers, 0 where it has none.
+type RankLevel struct{ Value, Median float64 }
+
 // TellRanks takes what the ranks of a node say, for the next tick alone. A node that is
 // not known is left out.
 func (e *Engine) TellRanks(cluster, node string, w *RankWord) {
-	if n := e.kept(cluster, node); n != nil && e.cfg.Decision == DecisionDeviation {
+	if n := e.kept(cluster, node); n != nil {
 		n.ranks = *w
 		n.ranks.at = e.ticked
 	}

@@ -18,8 +18,9 @@ type Report struct {
 	Groups []GroupReport
 	// Nodes lists every node kept, by cluster, group and name.
 	Nodes []NodeReport
-	// Events are the news of the episodes, by cluster and group.
-	Events []episode.Event
+	// Events are the episodes that began, changed or ended, by cluster and group, and Open
+	// those that are open. They are valid until the next Tick or Observe.
+	Events, Open []*episode.Episode
 	// Counters are since the report before.
 	Counters Counters
 }
@@ -50,7 +51,9 @@ type SignalReport struct {
 	// Threshold is the value below which a node is flagged within a minute, but for its nature.
 	Threshold float64
 	// Fall is how far the median is below its usual level, a fraction: a phase of the work.
-	Fall float64
+	// The usual level is known after a minute.
+	Fall      float64
+	FallKnown bool
 }
 
 // NodeName says which node a report is about.
@@ -77,6 +80,8 @@ type NodeReport struct {
 	Suspicion, Gap float64
 	// Since is when it became slow, the Unix epoch where it was from the first.
 	Since time.Time
+	// Ranks is what is known of its ranks, see RankWord.
+	Ranks *RankWord
 }
 
 // Counters count what was not taken at its word.
@@ -102,8 +107,15 @@ func (e *Engine) fill(g *group, i int) {
 	}
 	row.UnjudgedBefore = m.why
 	m.why, row.Until = e.unjudged(g, i)
-	g.unjudged[m.why]++
+	switch g.unjudged[m.why]++; m.why {
+	case unjudged.Calibrating:
+		g.nodes[i].warming += e.dt
+	case unjudged.NoSignal:
+	default:
+		g.nodes[i].warming = 0
+	}
 	row.Unjudged, row.State, row.Seen = m.why, m.state, time.Unix(0, m.seen).UTC()
+	row.Ranks = &g.nodes[i].ranks
 	row.Signal, row.Suspicion, row.Gap = m.signal, float64(m.suspicion), float64(m.gap)
 	if row.Straggler, row.Since = m.flags&flagSlow != 0, (time.Time{}); row.Straggler {
 		row.Since = time.UnixMilli(e.since(g, i)).UTC()
@@ -112,25 +124,25 @@ func (e *Engine) fill(g *group, i int) {
 
 // unjudged says why there is no verdict on a member, and until when, see NodeReport.
 func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
-	m, plain := &g.members[i], e.cfg.Decision == DecisionThreshold
+	m := &g.members[i]
 	switch {
 	case m.state == nodesignal.StateMissing:
 		return unjudged.Missing, 0
 	case m.flags&flagContested != 0 && g.nodes[i].cloned:
 		return unjudged.Contested, 0
 	case g.nodes[i].ranks.Judged:
-		return unjudged.Judged, 0
+		return g.nodes[i].ranks.Why, 0
 	case m.state == nodesignal.StateIdle:
 		return unjudged.Idle, 0
-	case m.state == nodesignal.StateCalibrating && m.reported == nodesignal.StateActive, plain && !m.known.Has(nodesignal.Score):
+	case m.known&e.deciding == 0 && (m.reported == nodesignal.StateActive || g.nodes[i].warming > lateAge):
 		return unjudged.NoSignal, 0
 	case m.state == nodesignal.StateCalibrating:
 		return unjudged.Calibrating, 0
 	case m.flags&flagContested != 0:
 		return unjudged.Contested, 0
-	case plain && !g.rule.Quorum:
-		return unjudged.FewPeers, 0
-	case plain || m.flags&(flagJudged|flagSlow) != 0:
+	case m.flags&flagSlow == 0 && m.flags&flagNoise != 0:
+		return unjudged.Noise, 0
+	case m.flags&(flagJudged|flagSlow) != 0:
 		return unjudged.Judged, 0
 	case m.flags&flagLockstep != 0:
 		return unjudged.Lockstep, 0
@@ -139,27 +151,24 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 	case m.flags&flagFewPeers != 0:
 		return unjudged.FewPeers, 0
 	}
+	if m.fresh&e.deciding == 0 {
+		return m.why, 0 // it told nothing at this tick
+	}
 	for s, tracks := range g.tracks {
-		if tracks == nil || !m.fresh.Has(nodesignal.Signal(s)) || e.warm(g, nodesignal.Signal(s), &tracks[i]) {
+		if tracks == nil || !(m.fresh & e.deciding).Has(nodesignal.Signal(s)) || e.warm(g, &tracks[i]) || g.nodes[i].warming > 2*settled {
 			continue
 		}
-		left := float64(warmTicks-min(int(tracks[i].Ticks), warmTicks)) * e.dt
+		left := float64(e.pop.warmTicks-min(tracks[i].Ticks, e.pop.warmTicks)) * e.dt
 		if g.age > settled {
 			left = max(left, lateAge-float64(tracks[i].Age))
 		}
 		return unjudged.Calibrating, e.at + int64(left*1000)
 	}
-	if m.fresh != 0 {
-		return unjudged.NoSignal, 0
-	}
-	return m.why, 0 // it told nothing at this tick
+	return unjudged.NoSignal, 0
 }
 
 // since is when what speaks against a member began, in unix milliseconds.
 func (e *Engine) since(g *group, i int) int64 {
-	if e.cfg.Decision == DecisionThreshold {
-		return g.nodes[i].plain.Since.UnixMilli()
-	}
 	since := e.at
 	if w := &g.nodes[i].ranks; w.Slow {
 		since = w.Since.UnixMilli()
@@ -169,7 +178,7 @@ func (e *Engine) since(g *group, i int) int64 {
 			since = min(since, int64(max(tracks[i].Quiet[tracks[i].By], g.nodes[i].off))*1000)
 		}
 	}
-	return since
+	return max(since, g.nodes[i].episodes.SlowEnded().UnixMilli())
 }
 
 func (e *Engine) addGroup() *GroupReport {
@@ -202,13 +211,16 @@ func (e *Engine) reportSignals(g *group, r *GroupReport) {
 				continue
 			}
 			spec := &e.cfg.Signals[s]
-			if spec.Means || !l.lockstep(spec.MinGap) {
+			if !e.pop.alike || !l.lockstep(spec.MinGap) {
 				best = min(best, spec.Loss(l.detectable()))
 			}
 			if to := &r.Signals[s]; l.N > to.N {
 				*to = SignalReport{
 					N: l.N, Median: spec.Value(l.Centre), Scale: spec.Loss(l.S),
-					Threshold: spec.Value(l.Centre - l.Limit[0]), Fall: spec.Loss(l.Part.Usual - l.Centre),
+					Threshold: spec.Value(l.Centre - l.Limit[0]),
+				}
+				if to.FallKnown = l.Part.Known; to.FallKnown {
+					to.Fall = spec.Loss(l.Part.Usual - l.Centre)
 				}
 			}
 		}

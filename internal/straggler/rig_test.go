@@ -29,8 +29,6 @@ type fleet struct {
 	now time.Time
 }
 
-func plain(c *Config) { c.Decision = DecisionThreshold }
-
 func newFleet(t require.TestingT, change func(*Config)) *fleet {
 	cfg := DefaultConfig()
 	if change != nil {
@@ -42,17 +40,17 @@ func newFleet(t require.TestingT, change func(*Config)) *fleet {
 
 func (f *fleet) observe(o Observation) { require.NoError(f.t, f.e.Observe(&o, f.now)) }
 
-// push tells a node's score.
-func (f *fleet) push(node string, peers []string, state nodesignal.State, score float64) {
-	f.observe(Observation{Cluster: "c", Node: node, Peers: peers, State: state, HasState: true, Score: score, HasScore: true})
+// push tells an active node's score.
+func (f *fleet) push(node string, peers []string, score float64) {
+	f.observe(Observation{Cluster: "c", Node: node, Peers: peers, HasState: true, Score: score, HasScore: true})
 }
 
 // round pushes scores[i] for node i and ticks.
-func (f *fleet) round(scores ...float64) *Report {
+func (f *fleet) round(scores ...float64) {
 	for i, s := range scores {
-		f.push(nodeName("n", i), nil, nodesignal.StateActive, s)
+		f.push(nodeName("n", i), nil, s)
 	}
-	return f.tick()
+	f.tick()
 }
 
 func (f *fleet) tick() *Report {
@@ -131,7 +129,7 @@ func (p *play) observation(group string, i int) Observation {
 }
 
 // ticks plays some and returns what was told.
-func (p *play) ticks(n int) (told []episode.Event) {
+func (p *play) ticks(n int) (told []episode.Episode) {
 	for range n {
 		for _, g := range p.groups {
 			for i := range p.nodes {
@@ -150,11 +148,19 @@ func (p *play) ticks(n int) (told []episode.Event) {
 	return told
 }
 
-func (p *play) tickOnce() []episode.Event {
+func (p *play) tickOnce() []episode.Episode {
 	p.last = p.tick()
 	p.k++
 	p.counters.add(&p.last.Counters)
-	return slices.Clone(p.last.Events)
+	return copies(p.last.Events)
+}
+
+// copies of what may change at the next tick.
+func copies(events []*episode.Episode) (all []episode.Episode) {
+	for _, e := range events {
+		all = append(all, *e)
+	}
+	return all
 }
 
 func (c *Counters) add(o *Counters) {
@@ -229,7 +235,7 @@ type step struct {
 	do    func(*play) // nil is as before
 	ticks int
 	told  []string
-	check func(t *testing.T, p *play, told []episode.Event)
+	check func(t *testing.T, p *play, told []episode.Episode)
 }
 
 // story is what happens to a group "j" of twenty nodes, if nothing else is said.
@@ -263,7 +269,7 @@ func tell(t *testing.T, stories map[string]story) {
 					if was, open := ids[key]; open {
 						assert.Equal(t, was, ev.ID, "one id per episode")
 					}
-					if ids[key] = ev.ID; ev.Kind == episode.EventEnd {
+					if ids[key] = ev.ID; ev.Phase == episode.PhaseEnd {
 						delete(ids, key)
 					}
 				}
@@ -276,16 +282,16 @@ func tell(t *testing.T, stories map[string]story) {
 }
 
 // brief is what of an event the tests compare.
-func brief(events []episode.Event) (all []string) {
+func brief(events []episode.Episode) (all []string) {
 	for _, e := range events {
-		s := fmt.Sprint(e.Subject, " ", e.Kind, " ", e.Node)
+		s := fmt.Sprint(e.Subject, " ", e.Phase, " ", e.Node)
 		if e.Node == "" {
-			s = fmt.Sprint(e.Subject, " ", e.Kind, " ", e.NodeCount)
+			s = fmt.Sprint(e.Subject, " ", e.Phase, " ", e.NodeCount)
 		}
 		if e.Cause != "" {
 			s += " " + e.Cause
 		}
-		if e.Kind == episode.EventSeverity {
+		if e.Phase == episode.PhaseSeverity {
 			s += " " + e.Severity.String()
 		}
 		all = append(all, s)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/unjudged"
 )
 
@@ -25,19 +26,24 @@ func TestRestart(t *testing.T) {
 	told := p.ticks(30)
 	require.Equal(t, []string{"node onset a-05", "node onset -05"}, brief(told))
 	before := p.node("a-05")
+	for _, e := range p.last.Open {
+		e.Reason = "of before"
+	}
 
 	var kept bytes.Buffer
-	require.NoError(t, p.e.Save(&kept))
+	require.NoError(t, p.e.Save().Write(&kept))
 	saved := kept.Bytes()
 	again := New(p.e.cfg)
 	require.NoError(t, again.Restore(&kept, p.now))
+	idles := New(p.e.cfg)
+	require.NoError(t, idles.Restore(bytes.NewReader(saved), p.now))
+	require.NoError(t, idles.Observe(&Observation{Cluster: "c", Node: "a-05", Peers: []string{"a"}, HasState: true, State: nodesignal.StateIdle}, p.now))
+	assert.Equal(t, []string{"node end a-05 idle"}, brief(copies(idles.Tick(p.now.Add(tick)).Events)), "it ends where it is over by then")
 	p.e = again
-	assert.Empty(t, p.ticks(restTicks-1), "what explains it is on its way")
-	onsets := p.ticks(1)
-	require.Equal(t, []string{"node onset a-05", "node onset -05"}, brief(onsets))
-	for i := range told {
-		assert.Equal(t, told[i].ID, onsets[i].ID)
-		assert.Equal(t, episode.EventOnset, onsets[i].Kind)
+	assert.Empty(t, p.ticks(1), "nothing begins anew")
+	require.Len(t, p.last.Open, 2)
+	for i, e := range p.last.Open {
+		assert.Equal(t, []any{told[i].ID, told[i].Since, told[i].Severity, "of before"}, []any{e.ID, e.Since, e.Severity, e.Reason})
 	}
 	after := p.node("a-05")
 	assert.Equal(t, []any{before.Straggler, before.Since, before.Signal}, []any{after.Straggler, after.Since, after.Signal})
@@ -62,18 +68,42 @@ func TestRestart(t *testing.T) {
 	assert.Equal(t, 2, small.Nodes(), "a lone cluster has half")
 }
 
-// TestIncidentOverARestart: it is told anew, once the facts that explain it are there.
+// TestSavedIsACopy: what the engine learns while it is written is not in it.
+func TestSavedIsACopy(t *testing.T) {
+	p := newPlay(t, []string{"a", ""}, 12, nil)
+	lose(0.2, 3)(p)
+	p.ticks(100)
+	saved, at := p.e.Save(), p.now
+	restored := func() (groups []savedGroup) {
+		var kept bytes.Buffer
+		require.NoError(t, saved.Write(&kept))
+		e := New(p.e.cfg)
+		require.NoError(t, e.Restore(&kept, at))
+		for _, name := range []string{"a", "default"} {
+			groups = append(groups, e.clusters["c"].groups[name].save(&episode.Saver{}))
+		}
+		return groups
+	}
+	before := restored()
+	lose(0.5, 4, 5)(p)
+	p.ticks(100)
+	assert.Equal(t, before, restored())
+}
+
+// TestIncidentOverARestart: it goes on, and ends once.
 func TestIncidentOverARestart(t *testing.T) {
 	p := newPlay(t, []string{"j"}, 20, nil)
 	p.ticks(400)
 	lose(0.3, 0, 1, 2, 3)(p)
 	require.Equal(t, []string{"group onset 4 stragglers"}, brief(p.ticks(12)))
 	var kept bytes.Buffer
-	require.NoError(t, p.e.Save(&kept))
+	require.NoError(t, p.e.Save().Write(&kept))
 	p.e = New(p.e.cfg)
 	require.NoError(t, p.e.Restore(&kept, p.now))
-	assert.Empty(t, p.ticks(restTicks-1))
-	assert.Equal(t, []string{"group onset 4 stragglers"}, brief(p.ticks(1)))
+	assert.Empty(t, p.ticks(90), "nobody has joined it")
+	assert.True(t, p.group().Incident)
+	lose(0)(p)
+	assert.Equal(t, []string{"group end 4 recovered"}, brief(p.ticks(100)))
 }
 
 // TestMissingOverARestart: a node that was missing is, since the same time. Nobody else is
@@ -86,14 +116,14 @@ func TestMissingOverARestart(t *testing.T) {
 	told := p.ticks(30)
 	require.Equal(t, []string{"missing onset j-05"}, brief(told))
 	var kept bytes.Buffer
-	require.NoError(t, p.e.Save(&kept))
+	require.NoError(t, p.e.Save().Write(&kept))
 	p.now = p.now.Add(10 * time.Minute)
 	p.e = New(p.e.cfg)
 	require.NoError(t, p.e.Restore(&kept, p.now))
-	again := p.ticks(10)
-	require.Equal(t, []string{"missing onset j-05"}, brief(again))
-	assert.Equal(t, told[0].ID, again[0].ID)
+	require.Empty(t, p.ticks(10))
 	assert.Equal(t, seen, p.node("j-05").Seen)
 	silent()(p)
-	assert.Equal(t, []string{"missing end j-05 recovered"}, brief(p.ticks(3)))
+	again := p.ticks(3)
+	require.Equal(t, []string{"missing end j-05 recovered"}, brief(again))
+	assert.Equal(t, told[0].ID, again[0].ID)
 }

@@ -87,7 +87,7 @@ func (l *drawnLoss) play(t *testing.T, r *rand.Rand) (late float64, found bool) 
 		f.now = next
 		if at >= l.restarted && l.restarted >= 0 {
 			var kept bytes.Buffer
-			require.NoError(t, f.e.Save(&kept))
+			require.NoError(t, f.e.Save().Write(&kept))
 			f.e = New(f.e.cfg)
 			require.NoError(t, f.e.Restore(&kept, f.now))
 			l.restarted = -1

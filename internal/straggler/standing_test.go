@@ -14,43 +14,27 @@ import (
 )
 
 func TestHowANodeStands(t *testing.T) {
-	f := newFleet(t, func(c *Config) { plain(c); c.Quorum = 3 })
+	f := newFleet(t, nil)
 	stands := func(node string) (int, unjudged.Reason) {
 		group, active, why, known := f.e.Standing("c", node)
 		assert.True(t, known)
 		assert.Equal(t, f.e.clusters["c"].nodes[node].group.name, group)
 		return active, why
 	}
-	f.round(0.9, 0.9)
-	active, why := stands(nodeName("n", 1))
-	assert.Equal(t, 2, active)
-	assert.Equal(t, unjudged.FewPeers, why)
-	f.push(nodeName("n", 2), nil, nodesignal.StateActive, 0.9)
-	_, why = stands(nodeName("n", 2))
-	assert.Equal(t, unjudged.Calibrating, why, "nobody has compared it yet")
 	f.round(0.9, 0.9, 0.9)
-	active, why = stands(nodeName("n", 2))
+	f.push(nodeName("n", 3), nil, 0.9)
+	active, why := stands(nodeName("n", 3))
 	assert.Equal(t, 3, active)
+	assert.Equal(t, unjudged.Calibrating, why, "nobody has compared it yet")
+	for range warmTicks {
+		f.round(0.9, 0.9, 0.9)
+	}
+	_, why = stands(nodeName("n", 2))
 	assert.Equal(t, unjudged.Judged, why)
 	_, _, _, known := f.e.Standing("c", "stranger") //nolint:dogsled // who it is counts
 	assert.False(t, known)
 	_, _, _, known = f.e.Standing("elsewhere", nodeName("n", 1)) //nolint:dogsled // who it is counts
 	assert.False(t, known)
-}
-
-// TestTwoOfThreeSayWhy from the first: their signal is told, and only too few tell it.
-func TestTwoOfThreeSayWhy(t *testing.T) {
-	f := newFleet(t, nil)
-	var why unjudged.Reason
-	for range 12 {
-		for i := range 2 {
-			f.observe(Observation{Cluster: "c", Node: nodeName("n", i), State: nodesignal.StateActive, HasState: true, Values: throughput(1)})
-		}
-		f.tick()
-		_, _, why, _ = f.e.Standing("c", nodeName("n", 0)) //nolint:dogsled // why counts
-		assert.Contains(t, []unjudged.Reason{unjudged.Calibrating, unjudged.FewPeers}, why)
-	}
-	assert.Equal(t, unjudged.FewPeers, why)
 }
 
 // A shard repeats by heartbeats what it told. The value after a heartbeat is the same node's.

@@ -58,7 +58,7 @@ func (e *Engine) Tick(now time.Time) *Report {
 	clear(r.Nodes[e.row:])
 	r.Nodes = r.Nodes[:e.row]
 	e.relabel, e.ticked = false, now
-	r.Events = e.book.Take(r.Events)
+	r.Events, r.Open = e.book.Take(r.Events)
 	e.counters.Flapping, e.counters.Folded, e.book.Flapping, e.book.Folded = e.book.Flapping, e.book.Folded, 0, 0
 	r.Counters, e.counters = e.counters, Counters{}
 	return r
@@ -74,7 +74,7 @@ func (e *Engine) tickCluster(c *cluster, now time.Time) {
 		if g.settle(); g.live == 0 {
 			continue
 		}
-		e.tickGroup(g, now)
+		e.tickGroup(g)
 		stragglers += g.slow
 		for s, n := range g.counts {
 			c.wideCounts[s] += n
@@ -100,7 +100,7 @@ func (e *Engine) tickCluster(c *cluster, now time.Time) {
 			silent = append(silent, episode.Silence{Node: &n.episodes, Group: &n.group.told, Name: n.name, Since: since})
 		}
 	}
-	e.book.Silent(silent)
+	e.book.Fell(silent)
 	c.silent, c.silentTicks = nil, 0
 }
 
@@ -119,28 +119,26 @@ func (e *Engine) expire(g *group, now time.Time) {
 		case m.flags&flagMissing == 0 && e.elapsed <= e.cfg.TTL: // else nobody listened
 			m.flags |= flagMissing
 			g.cluster.silent = append(g.cluster.silent, n)
+		default:
+			e.book.Away(&n.episodes)
 		}
 	}
 }
 
-func (e *Engine) tickGroup(g *group, now time.Time) {
+func (e *Engine) tickGroup(g *group) {
 	g.age += e.dt
 	e.states(g)
 	g.rule.Update(&e.cfg.Config, &e.sample, e.scores, e.throughputs)
-	if e.cfg.Decision == DecisionThreshold {
-		e.judgePlain(g, now)
-	} else {
-		for s := range nodesignal.Count {
-			if e.deciding.Has(s) && g.tracks[s] != nil {
-				e.hear(g, s)
-			}
+	for s := range nodesignal.Count {
+		if e.deciding.Has(s) && g.tracks[s] != nil {
+			e.hear(g, s)
 		}
-		e.place(g)
-		for s := range nodesignal.Count {
-			if e.deciding.Has(s) && g.tracks[s] != nil {
-				for k := range g.levels {
-					e.compare(g, s, uint8(k))
-				}
+	}
+	e.place(g)
+	for s := range nodesignal.Count {
+		if e.deciding.Has(s) && g.tracks[s] != nil {
+			for k := range g.levels {
+				e.compare(g, s, uint8(k))
 			}
 		}
 	}
@@ -167,7 +165,7 @@ func (e *Engine) states(g *group) {
 		}
 		g.counts[m.state]++
 		e.contest(g, i)
-		m.flags &^= flagSlow | flagFewPeers | flagJudged | flagLockstep
+		m.flags &^= flagSlow | flagFewPeers | flagJudged | flagLockstep | flagNoise
 		m.suspicion, m.gap, m.weight, m.signal = 0, 0, 0, nodesignal.Score
 		active := m.state == nodesignal.StateActive
 		// A calibrating node waits for the reference that it helps to form.
@@ -188,7 +186,8 @@ func (e *Engine) states(g *group) {
 }
 
 // contestedTicks in a row with contradicting values under one name suspend the verdict, until
-// six times as many without. stuckTicks of the same throughput mean that nobody measures it.
+// six times as many without. After stuckTicks with the same throughput nobody measures a node
+// that was not behind when the throughput last changed.
 const contestedTicks, stuckTicks = 3, 30
 
 // contest follows the values of one name that contradict each other.
@@ -230,25 +229,8 @@ func (e *Engine) stands(g *group, i int, s nodesignal.Signal) {
 	if t.Flagged {
 		m.suspect(s, 1, t, &e.cfg.Signals[s])
 	}
-	if t.Flagged || m.why == unjudged.Judged {
+	if t.Flagged || m.why.Compared() {
 		m.flags |= flagJudged
-	}
-}
-
-// judgePlain compares each member's score with the published threshold.
-func (e *Engine) judgePlain(g *group, now time.Time) {
-	for i := range g.members {
-		m, v := &g.members[i], &g.nodes[i].plain
-		if m.state != nodesignal.StateActive || !m.known.Has(nodesignal.Score) || m.flags&flagContested != 0 {
-			v.Reset()
-			continue
-		}
-		score := g.tracks[nodesignal.Score][i].X
-		v.Judge(&g.rule, score, m.fresh.Has(nodesignal.Score), e.cfg.ExitBand, now, e.cfg.EnterTicks, e.cfg.LeaveTicks)
-		if v.Straggler {
-			m.flags |= flagSlow
-			m.suspicion, m.gap = 1, float32(g.rule.Median-score)
-		}
 	}
 }
 
@@ -270,7 +252,7 @@ func (e *Engine) conclude(g *group) {
 			m.flags |= flagEpisode
 			f := episode.Finding{
 				Node: &n.episodes, Name: n.name, Slot: i, Since: time.UnixMilli(e.since(g, i)).UTC(), Signal: m.signal,
-				Gap: float64(m.gap), Suspicion: float64(m.suspicion), Behind: e.behind(g, i), Culprit: n.culprit,
+				Gap: float64(m.gap), Suspicion: float64(m.suspicion), Behind: g.behind(i), Culprit: n.culprit,
 			}
 			if n.ranks.speaks(m.signal) {
 				f.Culprit, f.Ranks, f.Job = n.ranks.Culprit, n.ranks.Ranks, n.ranks.Job
@@ -285,10 +267,7 @@ func (e *Engine) conclude(g *group) {
 }
 
 // behind reports whether a slow member was slow at its last value.
-func (e *Engine) behind(g *group, i int) bool {
-	if e.cfg.Decision == DecisionThreshold {
-		return g.nodes[i].plain.Suspect()
-	}
+func (g *group) behind(i int) bool {
 	s := g.members[i].signal
 	if g.nodes[i].ranks.speaks(s) {
 		return g.nodes[i].ranks.Behind

@@ -19,31 +19,37 @@ const (
 	Judged Reason = iota
 	Idle
 	Missing
-	// Calibrating nodes say so, or have just come.
+	// Calibrating nodes have just come.
 	Calibrating
 	// Contested names are used by several nodes.
 	Contested
-	// NoSignal nodes tell nothing that decides.
+	// NoSignal nodes send nothing that they can be compared by.
 	NoSignal
 	FewPeers
 	// Levels nodes do other work than those that they could be compared with.
 	Levels
 	// Lockstep nodes all wait for the slowest: none of them stands out, whoever it is.
 	Lockstep
+	// Noise hides that a node is behind. It is compared all the same.
+	Noise
 	// Count is the number of reasons, Judged included.
 	Count
 )
 
 var words = [Count]struct{ name, sentence string }{
-	Idle:        {"idle", "There is no work."},
-	Missing:     {"missing", "Nothing is heard."},
-	Calibrating: {"calibrating", "Warm-up: a node is compared from its sixth push on, or after five minutes where its group is older than 15."},
-	Contested:   {"contested", "Several nodes or agents use one name."},
-	NoSignal:    {"no_signal", "No signal that decides is told."},
-	FewPeers:    {"too_few_peers", "Too few peers tell the same signal (min_peers, quorum)."},
-	Levels:      {"other_levels", "Levels change hands: label the jobs (group_by)."},
-	Lockstep:    {"lockstep", "All wait for the slowest: no signal tells the ranks apart."},
+	Idle:        {"idle", "The node has no work."},
+	Missing:     {"missing", "No report from the node. Look whether it is up and its agent runs."},
+	Calibrating: {"calibrating", "Warm-up. A node is compared after six pushes, or after five minutes in a group older than 15 minutes."},
+	Contested:   {"contested", "Several nodes or agents use this name. Give each its own: `GPU_COLLECTOR_NODE`."},
+	NoSignal:    {"no_signal", "The node sends none of the signals that verdicts use. Push the step time."},
+	FewPeers:    {"too_few_peers", "Fewer peers than `min_peers` send the same signal. Compare more nodes with `group_by`."},
+	Levels:      {"other_levels", "Nodes take turns at unlabelled jobs, so their levels cannot be compared. Set `gpu.job.id`."},
+	Lockstep:    {"lockstep", "All ranks wait for the slowest, so step times are equal. Push each rank's own time, or let NCCL tell."},
+	Noise:       {"noise", "The node is behind, but its peers differ by as much. Compare it with nodes of the same work."},
 }
+
+// Compared reports whether the node is compared with its peers.
+func (r Reason) Compared() bool { return r == Judged || r == Noise }
 
 // String is empty for Judged.
 func (r Reason) String() string {

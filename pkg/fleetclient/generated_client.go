@@ -32,9 +32,33 @@ const (
 
 // Defines values for AttentionItemSeverity.
 const (
-	Critical AttentionItemSeverity = "critical"
-	Major    AttentionItemSeverity = "major"
-	Minor    AttentionItemSeverity = "minor"
+	AttentionItemSeverityCritical AttentionItemSeverity = "critical"
+	AttentionItemSeverityMajor    AttentionItemSeverity = "major"
+	AttentionItemSeverityMinor    AttentionItemSeverity = "minor"
+)
+
+// Defines values for EpisodePhase.
+const (
+	End      EpisodePhase = "end"
+	Onset    EpisodePhase = "onset"
+	Severity EpisodePhase = "severity"
+	Update   EpisodePhase = "update"
+)
+
+// Defines values for EpisodeSeverity.
+const (
+	EpisodeSeverityCritical EpisodeSeverity = "critical"
+	EpisodeSeverityMajor    EpisodeSeverity = "major"
+	EpisodeSeverityMinor    EpisodeSeverity = "minor"
+)
+
+// Defines values for EpisodeSubject.
+const (
+	EpisodeSubjectCommunicator EpisodeSubject = "communicator"
+	EpisodeSubjectGroup        EpisodeSubject = "group"
+	EpisodeSubjectJob          EpisodeSubject = "job"
+	EpisodeSubjectMissing      EpisodeSubject = "missing"
+	EpisodeSubjectNode         EpisodeSubject = "node"
 )
 
 // Defines values for GPUHealth.
@@ -118,10 +142,10 @@ const (
 
 // Defines values for ListNodesParamsState.
 const (
-	Active      ListNodesParamsState = "active"
-	Calibrating ListNodesParamsState = "calibrating"
-	Idle        ListNodesParamsState = "idle"
-	Missing     ListNodesParamsState = "missing"
+	ListNodesParamsStateActive      ListNodesParamsState = "active"
+	ListNodesParamsStateCalibrating ListNodesParamsState = "calibrating"
+	ListNodesParamsStateIdle        ListNodesParamsState = "idle"
+	ListNodesParamsStateMissing     ListNodesParamsState = "missing"
 )
 
 // Defines values for ListNodesParamsHealth.
@@ -163,16 +187,6 @@ type AggregationList struct {
 	Until        time.Time     `json:"until"`
 }
 
-// Allocation defines model for Allocation.
-type Allocation struct {
-	Container *string `json:"container,omitempty"`
-
-	// Job As its scheduler names it; absent for a container
-	Job       *string `json:"job,omitempty"`
-	Namespace *string `json:"namespace,omitempty"`
-	Pod       *string `json:"pod,omitempty"`
-}
-
 // AttentionCounts defines model for AttentionCounts.
 type AttentionCounts struct {
 	// GroupFaults Open faults of groups, communicators and jobs
@@ -184,12 +198,6 @@ type AttentionCounts struct {
 	Nodes      int64 `json:"nodes"`
 	SickGpus   int64 `json:"sick_gpus"`
 	Stragglers int64 `json:"stragglers"`
-}
-
-// AttentionGPU defines model for AttentionGPU.
-type AttentionGPU struct {
-	Index *int64 `json:"index,omitempty"`
-	UUID  string `json:"uuid"`
 }
 
 // AttentionItem defines model for AttentionItem.
@@ -206,10 +214,10 @@ type AttentionItem struct {
 	EpisodeID *string `json:"episode_id,omitempty"`
 
 	// GPUHoursLostAtMost gpu_hours_lost_per_hour is a bound: a silent node may still work
-	GPUHoursLostAtMost  *bool           `json:"gpu_hours_lost_at_most,omitempty"`
-	GPUHoursLostPerHour *float64        `json:"gpu_hours_lost_per_hour,omitempty"`
-	Gpus                *[]AttentionGPU `json:"gpus,omitempty"`
-	Group               *string         `json:"group,omitempty"`
+	GPUHoursLostAtMost  *bool     `json:"gpu_hours_lost_at_most,omitempty"`
+	GPUHoursLostPerHour *float64  `json:"gpu_hours_lost_per_hour,omitempty"`
+	Gpus                *[]Device `json:"gpus,omitempty"`
+	Group               *string   `json:"group,omitempty"`
 
 	// ID Stays the same while the trouble lasts
 	ID string `json:"id"`
@@ -240,6 +248,9 @@ type AttentionItem struct {
 	// SinceBefore It began at that time or earlier
 	SinceBefore *bool `json:"since_before,omitempty"`
 
+	// Straggler The node is slow for it
+	Straggler *bool `json:"straggler,omitempty"`
+
 	// Updated When a verdict's figures were taken; absent where they are of now
 	Updated *time.Time `json:"updated,omitempty"`
 
@@ -269,15 +280,10 @@ type AttentionList struct {
 	Waiting []string `json:"waiting"`
 }
 
-// Culprit defines model for Culprit.
-type Culprit struct {
-	GPU *string `json:"gpu,omitempty"`
-
-	// LocalRank Place of the process on the node, from 0
-	LocalRank *int64 `json:"local_rank,omitempty"`
-
-	// Rank Place of the process in its job, from 0
-	Rank *int64 `json:"rank,omitempty"`
+// Device defines model for Device.
+type Device struct {
+	Index *int64 `json:"index,omitempty"`
+	UUID  string `json:"uuid"`
 }
 
 // ECC defines model for ECC.
@@ -295,22 +301,23 @@ type Episode struct {
 	// Active Active peers
 	Active *int64 `json:"active,omitempty"`
 
-	// AgeSeconds Since its last record
+	// AgeSeconds Since its figures were taken
 	AgeSeconds float64 `json:"age_seconds"`
 
 	// Allocations The containers and jobs that held the culprit's GPU at the onset, else those of the node, at most 16
-	Allocations *[]Allocation `json:"allocations,omitempty"`
+	Allocations *[]Holder `json:"allocations,omitempty"`
 
 	// Cause Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well
 	Cause   *string `json:"cause,omitempty"`
 	Cluster string  `json:"cluster"`
 
-	// Communicator Of one that is slow
-	Communicator *string `json:"communicator,omitempty"`
+	// Communicator Name of one that is slow
+	Communicator   *string `json:"communicator,omitempty"`
+	CommunicatorID *string `json:"communicator_id,omitempty"`
 
 	// Confidence 0 to 1
 	Confidence *float64 `json:"confidence,omitempty"`
-	Culprit    *Culprit `json:"culprit,omitempty"`
+	Culprit    *Subject `json:"culprit,omitempty"`
 
 	// DurationSeconds So far, for an open one
 	DurationSeconds float64     `json:"duration_seconds"`
@@ -331,36 +338,62 @@ type Episode struct {
 	// JobID Of the ranks or the communicator that are meant
 	JobID *string `json:"job_id,omitempty"`
 
-	// Median The peers'
+	// Median The peers'; of a communicator its own of the last hour
 	Median    *float64 `json:"median,omitempty"`
 	Node      *string  `json:"node,omitempty"`
 	NodeCount *int64   `json:"node_count,omitempty"`
 
-	// Nodes Affected nodes of a group, at most 100
+	// Nodes Affected nodes, at most 100
 	Nodes *[]string `json:"nodes,omitempty"`
 
 	// Observation The reason has no contrast with the peers: no proof
-	Observation *bool   `json:"observation,omitempty"`
-	Open        bool    `json:"open"`
-	Rank        *int64  `json:"rank,omitempty"`
-	Reason      *string `json:"reason,omitempty"`
+	Observation *bool `json:"observation,omitempty"`
+	Open        bool  `json:"open"`
 
-	// Severity minor, major or critical
-	Severity *string   `json:"severity,omitempty"`
-	Signal   *string   `json:"signal,omitempty"`
-	Since    time.Time `json:"since"`
+	// Part Rank and GPU as people name them
+	Part *string `json:"part,omitempty"`
+
+	// Phase What its last log record was for
+	Phase *EpisodePhase `json:"phase,omitempty"`
+
+	// Rank Place in the group, 1 for the worst
+	Rank             *int64  `json:"rank,omitempty"`
+	Ranks            *int64  `json:"ranks,omitempty"`
+	Reason           *string `json:"reason,omitempty"`
+	ReasonNodes      *int64  `json:"reason_nodes,omitempty"`
+	ReasonNodesAsked *int64  `json:"reason_nodes_asked,omitempty"`
+
+	// Recovering It keeps up now; the verdict ends when its average of some minutes does
+	Recovering *bool            `json:"recovering,omitempty"`
+	Severity   *EpisodeSeverity `json:"severity,omitempty"`
+	Signal     *string          `json:"signal,omitempty"`
+	Since      time.Time        `json:"since"`
 
 	// SinceBefore It began at that time or earlier
-	SinceBefore *bool `json:"since_before,omitempty"`
+	SinceBefore *bool          `json:"since_before,omitempty"`
+	Subject     EpisodeSubject `json:"subject"`
 
-	// Subject node, group, missing, communicator or job
-	Subject string    `json:"subject"`
-	Text    *string   `json:"text,omitempty"`
+	// Text The body of its last log record
+	Text *string `json:"text,omitempty"`
+
+	// Untold No record told the end; the views concluded it
+	Untold *bool `json:"untold,omitempty"`
+
+	// Updated When its figures were taken
 	Updated time.Time `json:"updated"`
 
 	// Value In the signal's unit
 	Value *float64 `json:"value,omitempty"`
 }
+
+// EpisodePhase What its last log record was for
+type EpisodePhase string
+
+// EpisodeSeverity defines model for Episode.Severity.
+type EpisodeSeverity string
+
+// EpisodeSubject defines model for Episode.Subject.
+type EpisodeSubject string
 
 // EpisodePage defines model for EpisodePage.
 type EpisodePage struct {
@@ -418,18 +451,25 @@ type Evidence struct {
 	GPU  *string `json:"gpu,omitempty"`
 
 	// Peers The peers' median
-	Peers *float64 `json:"peers,omitempty"`
-	Unit  *string  `json:"unit,omitempty"`
-	Value *float64 `json:"value,omitempty"`
+	Peers *float64   `json:"peers,omitempty"`
+	Since *time.Time `json:"since,omitempty"`
+
+	// Standing It was there before the node became slow
+	Standing *bool    `json:"standing,omitempty"`
+	Unit     *string  `json:"unit,omitempty"`
+	Value    *float64 `json:"value,omitempty"`
 }
 
 // GPU defines model for GPU.
 type GPU struct {
 	// Allocations The containers and jobs that hold the GPU
-	Allocations   *[]Allocation `json:"allocations,omitempty"`
-	DriverVersion *string       `json:"driver_version,omitempty"`
-	EccErrors     ECC           `json:"ecc_errors"`
-	Health        GPUHealth     `json:"health"`
+	Allocations *[]Holder `json:"allocations,omitempty"`
+
+	// DownSince When it last answered, where that is known and it does not
+	DownSince     *time.Time `json:"down_since,omitempty"`
+	DriverVersion *string    `json:"driver_version,omitempty"`
+	EccErrors     ECC        `json:"ecc_errors"`
+	Health        GPUHealth  `json:"health"`
 
 	// HealthScore 0 to 100
 	HealthScore *float64 `json:"health_score,omitempty"`
@@ -483,7 +523,9 @@ type GPU struct {
 
 	// ThrottleReasons The reasons that hold the clocks down
 	ThrottleReasons []string `json:"throttle_reasons"`
-	Up              *bool    `json:"up,omitempty"`
+
+	// Up Whether the GPU answers. While it does not, it has no readings, only limits
+	Up *bool `json:"up,omitempty"`
 
 	// UpReason ok, or why the GPU does not answer
 	UpReason *string `json:"up_reason,omitempty"`
@@ -553,11 +595,8 @@ type Group struct {
 	Median *float64 `json:"median,omitempty"`
 
 	// Nodes Nodes by state
-	Nodes map[string]int64 `json:"nodes"`
-
-	// PanicMode So many nodes are below the threshold that it is held
-	PanicMode bool `json:"panic_mode"`
-	QuorumMet bool `json:"quorum_met"`
+	Nodes     map[string]int64 `json:"nodes"`
+	QuorumMet bool             `json:"quorum_met"`
 
 	// Signals Medians of what nodes are compared by
 	Signals []GroupSignal `json:"signals"`
@@ -646,9 +685,19 @@ type HistoryHealth struct {
 	Storage string `json:"storage"`
 }
 
+// Holder defines model for Holder.
+type Holder struct {
+	Container *string `json:"container,omitempty"`
+
+	// Job As its scheduler names it; absent for a container
+	Job       *string `json:"job,omitempty"`
+	Namespace *string `json:"namespace,omitempty"`
+	Pod       *string `json:"pod,omitempty"`
+}
+
 // HostPage defines model for HostPage.
 type HostPage struct {
-	Hosts []RecordedHost `json:"hosts"`
+	Hosts []Recorded `json:"hosts"`
 
 	// Limit Most items on a page
 	Limit int64 `json:"limit"`
@@ -674,7 +723,7 @@ type Node struct {
 
 	// CPUPressure Share of time in which some task waited for a CPU
 	CPUPressure *float64 `json:"cpu_pressure,omitempty"`
-	Culprit     *Culprit `json:"culprit,omitempty"`
+	Culprit     *Subject `json:"culprit,omitempty"`
 
 	// DetectionMode The parameters that the node judges itself by: fleet, cached, local or none
 	DetectionMode    *string  `json:"detection_mode,omitempty"`
@@ -751,8 +800,11 @@ type NodeGPU struct {
 	AgeSeconds float64 `json:"age_seconds"`
 
 	// Allocations The containers and jobs that hold the GPU
-	Allocations   *[]Allocation `json:"allocations,omitempty"`
-	Cluster       string        `json:"cluster"`
+	Allocations *[]Holder `json:"allocations,omitempty"`
+	Cluster     string    `json:"cluster"`
+
+	// DownSince When it last answered, where that is known and it does not
+	DownSince     *time.Time    `json:"down_since,omitempty"`
 	DriverVersion *string       `json:"driver_version,omitempty"`
 	EccErrors     ECC           `json:"ecc_errors"`
 	Health        NodeGPUHealth `json:"health"`
@@ -813,7 +865,9 @@ type NodeGPU struct {
 
 	// ThrottleReasons The reasons that hold the clocks down
 	ThrottleReasons []string `json:"throttle_reasons"`
-	Up              *bool    `json:"up,omitempty"`
+
+	// Up Whether the GPU answers. While it does not, it has no readings, only limits
+	Up *bool `json:"up,omitempty"`
 
 	// UpReason ok, or why the GPU does not answer
 	UpReason *string `json:"up_reason,omitempty"`
@@ -879,7 +933,7 @@ type PastSignal struct {
 	// Scale How much its peers differ; of the score there is none
 	Scale []float64 `json:"scale"`
 
-	// Signal A signal, or score
+	// Signal A signal, score, or of the rank that is furthest behind communication and own_time
 	Signal string `json:"signal"`
 
 	// Threshold Of the verdict
@@ -892,11 +946,13 @@ type PastSignal struct {
 	Value []float64 `json:"value"`
 }
 
-// RecordedGPU defines model for RecordedGPU.
-type RecordedGPU struct {
+// Recorded defines model for Recorded.
+type Recorded struct {
 	Cluster string    `json:"cluster"`
 	First   time.Time `json:"first"`
-	GPU     string    `json:"gpu"`
+
+	// GPU Absent of a node
+	GPU     *string   `json:"gpu,omitempty"`
 	Host    string    `json:"host"`
 	Last    time.Time `json:"last"`
 	Samples int64     `json:"samples"`
@@ -904,7 +960,7 @@ type RecordedGPU struct {
 
 // RecordedGPUPage defines model for RecordedGPUPage.
 type RecordedGPUPage struct {
-	Gpus []RecordedGPU `json:"gpus"`
+	Gpus []Recorded `json:"gpus"`
 
 	// Limit Most items on a page
 	Limit int64 `json:"limit"`
@@ -917,15 +973,6 @@ type RecordedGPUPage struct {
 
 	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
-}
-
-// RecordedHost defines model for RecordedHost.
-type RecordedHost struct {
-	Cluster string    `json:"cluster"`
-	First   time.Time `json:"first"`
-	Host    string    `json:"host"`
-	Last    time.Time `json:"last"`
-	Samples int64     `json:"samples"`
 }
 
 // Rows defines model for Rows.
@@ -990,7 +1037,7 @@ type Straggler struct {
 
 	// CPUPressure Share of time in which some task waited for a CPU
 	CPUPressure *float64 `json:"cpu_pressure,omitempty"`
-	Culprit     *Culprit `json:"culprit,omitempty"`
+	Culprit     *Subject `json:"culprit,omitempty"`
 
 	// DetectionMode The parameters that the node judges itself by: fleet, cached, local or none
 	DetectionMode    *string  `json:"detection_mode,omitempty"`
@@ -1075,10 +1122,23 @@ type StragglerList struct {
 	Stragglers []Straggler `json:"stragglers"`
 }
 
+// Subject defines model for Subject.
+type Subject struct {
+	GPU *string `json:"gpu,omitempty"`
+
+	// LocalRank Place of the process on the node, from 0
+	LocalRank *int32 `json:"local_rank,omitempty"`
+
+	// Rank Place of the process in its job, from 0
+	Rank *int32 `json:"rank,omitempty"`
+}
+
 // Summary defines model for Summary.
 type Summary struct {
-	At           time.Time        `json:"at"`
-	Clusters     int64            `json:"clusters"`
+	At       time.Time `json:"at"`
+	Clusters int64     `json:"clusters"`
+
+	// Gpus Without MIG slices, of nodes that are not missing
 	Gpus         int64            `json:"gpus"`
 	GpusByHealth map[string]int64 `json:"gpus_by_health"`
 

@@ -39,6 +39,9 @@ type Config struct {
 	// ThresholdExtension is the straggler_threshold extension that carries the
 	// thresholds: published to in mode gateway, read from in mode agent.
 	ThresholdExtension *component.ID `mapstructure:"threshold_extension"`
+	// FleetViewExtension is the fleet_view extension whose views explain verdicts, in mode
+	// gateway. Without it verdicts have no reason and no cost.
+	FleetViewExtension *component.ID `mapstructure:"fleet_view_extension"`
 	// StateDirectory is where a small file keeps what a gateway learnt of its nodes over a
 	// restart. Empty means that a restart forgets it.
 	StateDirectory string `mapstructure:"state_directory"`
@@ -51,10 +54,8 @@ type Config struct {
 	GroupBy []string `mapstructure:"group_by"`
 	// DefaultCluster is the cluster of nodes that name none.
 	DefaultCluster string `mapstructure:"default_cluster"`
-	// Decision is what makes a straggler: deviation or threshold.
-	Decision string `mapstructure:"decision"`
-	// EnterTicks and LeaveTicks are the persistence of a verdict by the
-	// threshold, at the node and at the gateway.
+	// EnterTicks and LeaveTicks are the persistence of an agent's own verdict, by the
+	// threshold.
 	EnterTicks int `mapstructure:"enter_ticks"`
 	LeaveTicks int `mapstructure:"leave_ticks"`
 	// Compatibility lists foreign metrics that are read too: ingero.
@@ -99,9 +100,8 @@ func createDefaultConfig() component.Config {
 		GroupBy:        []string{gpusemconv.AttrJobID, gpusemconv.AttrJobRole, gpusemconv.AttrGPUModel},
 		DefaultCluster: "default",
 		RefusedPoints:  refusedDrop,
-		Decision:       s.Decision.String(),
-		EnterTicks:     s.EnterTicks,
-		LeaveTicks:     s.LeaveTicks,
+		EnterTicks:     n.EnterTicks,
+		LeaveTicks:     n.LeaveTicks,
 		Gateway:        s,
 		Agent:          AgentConfig{Config: n, MaxNodes: 10_000},
 	}
@@ -113,10 +113,8 @@ func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compati
 
 func (c *Config) engine() straggler.Config {
 	e := c.Gateway
-	e.Decision, _ = straggler.ParseDecision(c.Decision) // Validate has said what is wrong with it
-	n, _ := c.node()                                    // the same
-	e.Signals = n.Signals
-	e.EnterTicks, e.LeaveTicks, e.TTL = c.EnterTicks, c.LeaveTicks, c.ttl()
+	n, _ := c.node() // Validate has said what is wrong with it
+	e.Signals, e.TTL = n.Signals, c.ttl()
 	return e
 }
 
@@ -142,14 +140,13 @@ func (c *Config) Validate() error {
 	if c.Mode != modeAgent && c.Mode != modeGateway {
 		errs = append(errs, fmt.Errorf("`mode` is %q, must be %q on a GPU node or %q above the nodes", c.Mode, modeAgent, modeGateway))
 	}
-	if _, err := straggler.ParseDecision(c.Decision); err != nil {
-		errs = append(errs, fmt.Errorf("`decision` %w", err))
+	if c.Mode == modeAgent && c.FleetViewExtension != nil {
+		errs = append(errs, fmt.Errorf("`fleet_view_extension` is %q, must not be set in mode %q", c.FleetViewExtension, modeAgent))
 	}
-	// Both sections are checked in either mode; the keys they share once.
+	// Both sections are checked in either mode.
 	g := c.engine()
 	errs = append(errs, g.Validate("gateway::"))
 	n, err := c.node()
-	n.EnterTicks, n.LeaveTicks = 1, 1
 	errs = append(errs, err, n.Validate("agent::"))
 	if c.Agent.MaxNodes < 1 {
 		errs = append(errs, fmt.Errorf("`agent::max_nodes` is %d, must be at least 1", c.Agent.MaxNodes))
@@ -161,7 +158,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("`state_directory` is %q, must be an absolute path or empty", c.StateDirectory))
 	}
 	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
-		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, memoryPercent))
+		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, c.memoryPercent()))
 	}
 	if c.TTLMultiplier < 1 {
 		errs = append(errs, fmt.Errorf("`ttl_multiplier` is %d, must be at least 1", c.TTLMultiplier))

@@ -81,11 +81,10 @@ func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
 	cfg.Mode = modeGateway
 	cfg.Gateway.K = -1
 	cfg.Gateway.Quorum = 2
-	cfg.Decision = "vote"
 	cfg.Gateway.MinPeers = 2
 	cfg.Gateway.MaxOnsets = 0
 	for _, want := range []string{
-		"`decision` is \"vote\", must be deviation or threshold", "`gateway::min_peers`", "`gateway::max_onsets`",
+		"`gateway::min_peers`", "`gateway::max_onsets`",
 		"`gateway::k`", "`gateway::quorum`", "`push_interval`",
 	} {
 		require.ErrorContains(t, cfg.Validate(), want)
@@ -129,7 +128,6 @@ func TestOwnNode(t *testing.T) {
 	assert.Empty(t, node)
 }
 
-// With decision deviation there must be something to compare nodes by.
 func TestSomeSignalMustDecide(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Mode = modeGateway
@@ -141,6 +139,4 @@ func TestSomeSignalMustDecide(t *testing.T) {
 	require.NoError(t, cfg.Validate(), "the score is left")
 	cfg.Signals["score"] = SignalConfig{Decides: &no}
 	require.EqualError(t, cfg.Validate(), "`signals` decide nothing, at least one must have `decides: true`")
-	cfg.Decision = "threshold"
-	require.NoError(t, cfg.Validate())
 }

@@ -166,7 +166,6 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 	nodes := g.Metric(gpusemconv.MetricStragglerNodes)
 	quorum := g.Metric(gpusemconv.MetricStragglerQuorumMet)
 	coverage := g.Metric(gpusemconv.MetricStragglerCoverageLow)
-	panicMode := g.Metric(gpusemconv.MetricStragglerPanicMode)
 	count := g.Metric(gpusemconv.MetricStragglers)
 	incident := g.Metric(gpusemconv.MetricStragglerIncident)
 	without := g.Metric(gpusemconv.MetricStragglerUnjudged)
@@ -193,7 +192,6 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 		}
 		label(g.Flag(quorum, gr.Quorum))
 		label(g.Flag(coverage, gr.CoverageLow))
-		label(g.Flag(panicMode, gr.Panic))
 		p := g.Point(count)
 		p.SetIntValue(int64(gr.Stragglers))
 		label(p)
@@ -225,9 +223,15 @@ func appendSignals(g nodereport.Gauges, groups []straggler.GroupReport) {
 			if r.N == 0 {
 				continue
 			}
-			for _, p := range [...]pmetric.NumberDataPoint{g.Double(medians, r.Median), g.Double(scales, r.Scale), g.Double(thresholds, r.Threshold), g.Double(falls, r.Fall)} {
+			label := func(p pmetric.NumberDataPoint) {
 				p.Attributes().PutStr(gpusemconv.AttrPeerGroup, gr.Group)
 				p.Attributes().PutStr(gpusemconv.AttrSignal, s.String())
+			}
+			label(g.Double(medians, r.Median))
+			label(g.Double(scales, r.Scale))
+			label(g.Double(thresholds, r.Threshold))
+			if r.FallKnown {
+				label(g.Double(falls, r.Fall))
 			}
 		}
 	}
@@ -241,6 +245,18 @@ func appendNode(md pmetric.Metrics, ts pcommon.Timestamp, n *straggler.NodeRepor
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
 	p = g.Double(g.Metric(gpusemconv.MetricNodeSuspicion), n.Suspicion)
 	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
+	if n.Ranks != nil && n.Ranks.Judged {
+		values, medians := g.Metric(gpusemconv.MetricStragglerRankValue), g.Metric(gpusemconv.MetricStragglerRankMedian)
+		for i, l := range n.Ranks.Levels {
+			if l.Median == 0 {
+				continue
+			}
+			for _, p := range [...]pmetric.NumberDataPoint{g.Double(values, l.Value), g.Double(medians, l.Median)} {
+				p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
+				p.Attributes().PutStr(gpusemconv.AttrSignal, straggler.RankSignals[i].String())
+			}
+		}
+	}
 	if n.Unjudged == unjudged.Judged && n.UnjudgedBefore == unjudged.Judged {
 		return // most are; nothing told is judged too
 	}

@@ -201,10 +201,12 @@ func TestWhatAGroupIsComparedWith(t *testing.T) {
 	rep := report("a")
 	g := &rep.Groups[1]
 	g.Incident = true
-	g.Signals[nodesignal.Throughput] = straggler.SignalReport{N: 8, Median: 10, Scale: 0.02, Threshold: 9.7, Fall: 0.1}
+	g.Signals[nodesignal.Throughput] = straggler.SignalReport{N: 8, Median: 10, Scale: 0.02, Threshold: 9.7, Fall: 0.1, FallKnown: true}
+	g.Signals[nodesignal.CPU] = straggler.SignalReport{N: 8, Median: 1}
 	got := values(oneBatch(t, r.metrics(rep)))
 	for name, want := range map[string]float64{"incident g": 1, "signal.median g throughput": 10, "signal.scale g throughput": 0.02, "signal.fall g throughput": 0.1, "signal.threshold g throughput": 9.7} {
 		assert.InDelta(t, want, got[" gpu.straggler."+name], 0, name)
 	}
 	assert.NotContains(t, got, " gpu.straggler.signal.median g compute", "of too few nodes")
+	assert.NotContains(t, got, " gpu.straggler.signal.fall g cpu", "its usual level is not known")
 }

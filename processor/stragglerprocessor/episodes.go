@@ -6,102 +6,97 @@ import (
 	"cmp"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/plog"
+	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/episode/otlp"
+	"github.com/gpu-collector/gpu-collector/internal/episode/words"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
-// explained is one event with what the nodes' facts add to it.
-type explained struct {
-	*episode.Event
-	// finding is why the node is slow, at the end why it was; nil where that is
-	// not asked.
-	finding *reason.Finding
-	// holders are the containers and jobs of the culprit's GPU, else of the node; of an onset.
-	holders []reading.Holder
-	// cost is what the gap takes from a synchronous job, in GPU-hours per hour;
-	// only read when hasCost.
-	cost    float64
-	hasCost bool
-}
-
-// explainer completes events by the facts of the nodes.
+// explainer adds to episodes what the nodes' facts say: why, whose GPU, at what cost.
 type explainer struct {
-	facts   *factReader
+	views   *views
 	groupBy []string
-	// told is what was said of the episodes that go on, by their ids: at the end
-	// the facts may be gone.
-	told map[string]reason.Finding
-	most int // in told
+	gpus    map[groupKey]int // of the active nodes at this tick, -1 where they are not known
 }
 
-// maxHolders bounds those that a record names.
-const maxHolders = 16
-
-func newExplainer(cfg *Config, facts *factReader) *explainer {
-	return &explainer{facts: facts, groupBy: cfg.GroupBy, told: make(map[string]reason.Finding), most: cfg.bounded().MaxNodes}
+func newExplainer(cfg *Config, views *views) *explainer {
+	return &explainer{views: views, groupBy: cfg.GroupBy}
 }
 
-// episodes completes the events of a report.
-func (x *explainer) episodes(r *straggler.Report) []explained {
-	if len(r.Events) == 0 {
-		return nil
-	}
-	all := make([]explained, len(r.Events))
-	for i := range r.Events {
-		all[i] = explained{Event: &r.Events[i]}
-		ep := &all[i]
-		if ep.Node != "" && ep.Kind == episode.EventOnset {
-			ep.holders = x.facts.store.Holders(ep.Cluster, ep.Node, ep.Culprit.GPU, maxHolders)
+// maxAgain unexplained episodes are explained again at a tick: the facts may come late.
+const maxAgain = 16
+
+// explain completes the episodes of a report.
+func (x *explainer) explain(r *straggler.Report) {
+	x.gpus = make(map[groupKey]int)
+	for _, e := range r.Events {
+		if e.Node != "" && e.Phase == episode.PhaseOnset {
+			e.Holders = x.holders(e)
 		}
-		switch {
-		case ep.slow():
-			x.explain(ep, r)
-		case ep.Kind == episode.EventEnd:
-			if f, known := x.told[ep.ID]; known {
-				ep.finding = &f
-				delete(x.told, ep.ID)
-			}
+		if e.Phase != episode.PhaseEnd && slow(e) {
+			x.why(e, r)
 		}
 	}
-	return all
+	again := 0
+	for _, e := range r.Open {
+		if !slow(e) {
+			continue
+		}
+		if e.Reason == string(reason.Unexplained) && e.Phase != "" && again < maxAgain {
+			again++
+			x.why(e, r)
+		}
+		e.Cost = x.cost(e, r)
+	}
+	for _, e := range r.Events {
+		if slow(e) && e.Phase != episode.PhaseEnd { // which keeps what it cost last
+			e.Cost = x.cost(e, r)
+		}
+		names := x.views.node(e.Cluster, e.Node).GPUName
+		e.Part = words.Part(e, names)
+		e.Text = words.Line(e, names)
+	}
 }
 
-// explain says why those whom ep is about are slow, and what it costs.
-func (x *explainer) explain(ep *explained, r *straggler.Report) {
-	members := groupMembers(r.Nodes, ep.Cluster, ep.Group)
-	since := ep.Since
-	if !ep.sinceKnown() {
+// slow reports whether an episode is about slowness that facts explain.
+func slow(e *episode.Episode) bool {
+	return e.Subject == episode.SubjectNode || e.Subject == episode.SubjectGroup
+}
+
+// why adds the reason.
+func (x *explainer) why(e *episode.Episode, r *straggler.Report) {
+	members := groupMembers(r.Nodes, e.Cluster, e.Group)
+	since := e.Since
+	if e.SinceBefore {
 		since = time.Time{}
 	}
 	var f reason.Finding
-	if ep.Subject == episode.SubjectNode {
-		f = x.facts.store.Explain(ep.Cluster, ep.Node, workers(members, false), since, ep.At)
+	if e.Subject == episode.SubjectNode {
+		f = reason.Explain(x.views.node(e.Cluster, e.Node), x.workers(members, false, e.Node), since, e.Updated)
 	} else {
-		f = x.facts.store.ExplainGroup(ep.Cluster, ep.Nodes, workers(members, true), since, ep.At)
+		slow := make([]*fleetstate.Node, len(e.Nodes))
+		for i, name := range e.Nodes {
+			slow[i] = x.views.node(e.Cluster, name)
+		}
+		f = reason.ExplainGroup(slow, x.workers(members, true, e.Nodes...), since, e.Updated)
 	}
-	ep.finding = &f
-	ep.cost, ep.hasCost = cost(ep.Event, members, x.facts, x.groupBy)
-	if _, known := x.told[ep.ID]; known || len(x.told) < x.most {
-		x.told[ep.ID] = reason.Finding{Reason: f.Reason, Observation: f.Observation, GPU: f.GPU}
+	e.Reason, e.Action, e.Observation, e.GPU = string(f.Reason), string(f.Action), f.Observation, cmp.Or(f.GPU, e.Culprit.GPU)
+	if f.Reason == reason.Unexplained && e.Ranks > 0 {
+		e.Action = string(gpuhealth.ActionInspectJob) // its own time was compared, and not its hardware
 	}
-}
-
-// slow reports whether the episode is about slowness that goes on. Its group and
-// signal are known.
-func (ep *explained) slow() bool {
-	return ep.Kind != episode.EventEnd && (ep.Subject == episode.SubjectNode || ep.Subject == episode.SubjectGroup)
+	e.Shared, e.Asked, e.Evidence = int64(f.Shared), int64(f.Asked), f.Evidence
 }
 
 // groupMembers returns the part of nodes, which are in order, that is one group.
@@ -116,194 +111,128 @@ func groupMembers(nodes []straggler.NodeReport, cluster, group string) []straggl
 	return nodes[at:end]
 }
 
-// workers are the names of the active nodes, without the stragglers where that is
+// workers are the views of the active nodes but these, without the stragglers where that is
 // asked. A node that lacks work says nothing about a node that works.
-func workers(nodes []straggler.NodeReport, healthy bool) iter.Seq[string] {
-	return func(yield func(string) bool) {
+func (x *explainer) workers(nodes []straggler.NodeReport, healthy bool, but ...string) iter.Seq[*fleetstate.Node] {
+	return func(yield func(*fleetstate.Node) bool) {
 		for i := range nodes {
 			n := &nodes[i]
-			if n.State == nodesignal.StateActive && (!healthy || !n.Straggler) && !yield(n.Node) {
+			if n.State != nodesignal.StateActive || healthy && n.Straggler || slices.Contains(but, n.Node) {
+				continue
+			}
+			if view := x.views.node(n.Cluster, n.Node); view != nil && !yield(view) {
 				return
 			}
 		}
 	}
 }
 
-// cost is gap times GPUs: in a synchronous job, which steps together, all wait
-// for the slowest (Greyhound, ATC '25). It is known when the nodes belong to a
-// job and all active ones have told their number of GPUs.
-func cost(ev *episode.Event, members []straggler.NodeReport, facts *factReader, groupBy []string) (float64, bool) {
-	if ev.Ranks > 1 {
-		return ev.Gap * float64(ev.Ranks-1), true // each has a GPU
+// holders are who holds the culprit's GPU, and where nobody is known to, who holds any of the
+// node's.
+func (x *explainer) holders(e *episode.Episode) []reading.Holder {
+	view := x.views.node(e.Cluster, e.Node)
+	if view == nil {
+		return nil
 	}
-	job := slices.Index(groupBy, gpusemconv.AttrJobID)
-	if ev.Gap <= 0 || job < 0 || job >= len(ev.Peers) || ev.Peers[job] == "" {
-		return 0, false
+	list := view.Held.Of(e.Culprit.GPU)
+	if len(list) == 0 {
+		list = view.Held.Of("")
 	}
+	return list[:min(len(list), episode.MaxHolders)]
+}
+
+// cost is gap times GPUs: in a synchronous job, which steps together, all wait for the
+// slowest (Greyhound, ATC '25). It is nil unless the nodes belong to a job and all active
+// ones have told their number of GPUs.
+func (x *explainer) cost(e *episode.Episode, r *straggler.Report) *float64 {
+	job := slices.Index(x.groupBy, gpusemconv.AttrJobID)
 	gpus := 0
-	for i := range members {
-		if members[i].State != nodesignal.StateActive {
+	switch {
+	case e.Gap == nil || *e.Gap <= 0:
+		return nil
+	case e.Ranks > 1:
+		gpus = int(e.Ranks) - 1 // each has one
+	case job < 0 || job >= len(e.GroupLabels) || e.GroupLabels[job] == "":
+		return nil
+	default:
+		gpus = x.gpusOf(groupKey{e.Cluster, e.Group}, r)
+	}
+	if gpus <= 0 {
+		return nil
+	}
+	cost := min(*e.Gap, 1) * float64(gpus)
+	return &cost
+}
+
+// gpusOf counts the GPUs of a group's active nodes, -1 where one does not tell them.
+func (x *explainer) gpusOf(k groupKey, r *straggler.Report) int {
+	if n, known := x.gpus[k]; known {
+		return n
+	}
+	sum := 0
+	for _, n := range groupMembers(r.Nodes, k.cluster, k.group) {
+		if n.State != nodesignal.StateActive {
 			continue
 		}
-		n, ok := facts.store.GPUs(members[i].Cluster, members[i].Node)
-		if !ok {
-			return 0, false
+		gpus, known := x.views.gpus(n.Cluster, n.Node)
+		if !known {
+			sum = -1
+			break
 		}
-		gpus += n
+		sum += gpus
 	}
-	return min(ev.Gap, 1) * float64(gpus), gpus > 0
+	x.gpus[k] = sum
+	return sum
 }
 
-// sinceKnown is false when the node was slow from its first value on.
-func (ep *explained) sinceKnown() bool { return ep.Since.Unix() > 0 }
-
-// duration of an episode that has ended, zero when its beginning is not known.
-func (ep *explained) duration() time.Duration {
-	if !ep.sinceKnown() {
-		return 0
-	}
-	return max(ep.At.Sub(ep.Since), 0)
-}
-
-// record turns an episode's event into the log record that docs/events.md
-// describes.
-func (ep *explained) record(ids *identifier, version string, now time.Time) plog.Logs {
+// record is an episode as the log record that docs/events.md describes.
+func record(e *episode.Episode, ids *identifier, version string, now time.Time) plog.Logs {
 	ld := plog.NewLogs()
 	rl := ld.ResourceLogs().AppendEmpty()
-	ids.stamp(rl.Resource().Attributes(), ep.Cluster, ep.Node, ep.Peers)
+	ids.stamp(rl.Resource().Attributes(), e.Cluster, e.Node, e.GroupLabels)
 	sl := rl.ScopeLogs().AppendEmpty()
 	sl.Scope().SetName(metadata.ScopeName)
 	sl.Scope().SetVersion(version)
-	lr := sl.LogRecords().AppendEmpty()
-	lr.SetTimestamp(pcommon.NewTimestampFromTime(ep.At))
-	lr.SetObservedTimestamp(pcommon.NewTimestampFromTime(now))
-	lr.SetEventName(gpusemconv.EventStraggler)
-	lr.SetSeverityNumber(ep.severityNumber())
-	lr.SetSeverityText(lr.SeverityNumber().String())
-	lr.Body().SetStr(ep.sentence())
-	ep.fill(lr.Attributes())
+	otlp.Encode(e, sl.LogRecords().AppendEmpty(), now)
 	return ld
 }
 
-func (ep *explained) severityNumber() plog.SeverityNumber {
-	switch {
-	case ep.Kind == episode.EventEnd:
-		return plog.SeverityNumberInfo
-	case ep.Severity == episode.SeverityCritical:
-		return plog.SeverityNumberError
-	default:
-		return plog.SeverityNumberWarn
+// logEpisode writes an episode's record to the collector's own log. For many the line is the
+// only thing that they read.
+func logEpisode(e *episode.Episode, logger *zap.Logger) {
+	fields := []zap.Field{zap.String("cluster", e.Cluster)}
+	for _, f := range [...]struct{ key, text string }{{"group", e.Group}, {"node", e.Node}, {"communicator", e.CommunicatorID}} {
+		if f.text != "" {
+			fields = append(fields, zap.String(f.key, f.text))
+		}
+	}
+	of := e.Culprit
+	of.GPU = cmp.Or(e.GPU, of.GPU)
+	fields = appendSubject(fields, of)
+	if !e.SinceBefore {
+		fields = append(fields, zap.String("since", e.Since.UTC().Format(time.RFC3339)))
+	}
+	if e.Reason != "" {
+		fields = append(fields, zap.String("reason", e.Reason))
+	}
+	fields = append(fields, zap.String("episode", e.ID))
+	if e.Phase == episode.PhaseEnd {
+		logger.Info(e.Text, fields...)
+	} else {
+		logger.Warn(e.Text, fields...)
 	}
 }
 
-func (ep *explained) fill(a pcommon.Map) {
-	a.PutStr(gpusemconv.AttrEpisodeID, ep.ID)
-	a.PutStr(gpusemconv.AttrEpisodePhase, ep.Kind.String())
-	a.PutStr(gpusemconv.AttrEpisodeSubject, ep.Subject.String())
-	a.PutStr(gpusemconv.AttrEpisodeSeverity, ep.Severity.String())
-	if ep.sinceKnown() {
-		a.PutStr(gpusemconv.AttrEpisodeSince, ep.Since.UTC().Format(iso8601))
-		if ep.Kind == episode.EventEnd {
-			a.PutDouble(gpusemconv.AttrEpisodeDuration, ep.duration().Seconds())
-		}
+// appendSubject adds what is known of the part of a node that is meant.
+func appendSubject(fields []zap.Field, of nodesignal.Subject) []zap.Field {
+	if n, known := of.Rank.Get(); known {
+		fields = append(fields, zap.Int64("rank", n))
 	}
-	putText(a, gpusemconv.AttrPeerGroup, ep.Group)
-	putText(a, gpusemconv.AttrEpisodeCause, ep.Cause)
-	putText(a, gpusemconv.AttrJobID, ep.Job)
-	if ep.Node == "" && ep.NodeCount > 0 {
-		a.PutInt(gpusemconv.AttrEpisodeNodeCount, int64(ep.NodeCount))
-		list := a.PutEmptySlice(gpusemconv.AttrEpisodeNodes)
-		for _, n := range ep.Nodes {
-			list.AppendEmpty().SetStr(n)
-		}
+	if n, known := of.LocalRank.Get(); known {
+		fields = append(fields, zap.Int64("local_rank", n))
 	}
-	if len(ep.holders) > 0 {
-		list := a.PutEmptySlice(gpusemconv.AttrEpisodeAllocations)
-		for _, h := range ep.holders {
-			list.AppendEmpty().SetStr(h.String())
-		}
+	if of.GPU != "" {
+		fields = append(fields, zap.String("gpu", of.GPU))
 	}
-	switch ep.Subject {
-	case episode.SubjectNode:
-		a.PutDouble(gpusemconv.AttrEpisodeConfidence, ep.Confidence)
-		if ep.Compared {
-			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
-			a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
-		}
-		if ep.Rank > 0 {
-			a.PutInt(gpusemconv.AttrEpisodeRank, int64(ep.Rank))
-		}
-		ep.fillComparison(a)
-		rankattr.Put(a, ep.Culprit)
-		putText(a, gpusemconv.AttrJobRankGPU, ep.Culprit.GPU)
-	case episode.SubjectJob:
-		rankattr.Put(a, ep.Culprit)
-	case episode.SubjectLink:
-		a.PutStr(gpusemconv.AttrCommunicatorName, ep.Detail)
-		a.PutDouble(gpusemconv.AttrEpisodeGap, ep.Gap)
-		a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
-		a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
-	case episode.SubjectGroup:
-		if ep.Kind != episode.EventEnd {
-			a.PutDouble(gpusemconv.AttrEpisodeValue, ep.Value)
-			a.PutDouble(gpusemconv.AttrEpisodePeersMedian, ep.Median)
-			ep.fillComparison(a)
-		}
-	}
-	if ep.hasCost {
-		a.PutDouble(gpusemconv.AttrEpisodeCost, ep.cost)
-	}
-	if f := ep.finding; f != nil {
-		a.PutStr(gpusemconv.AttrEpisodeReason, string(f.Reason))
-		a.PutBool(gpusemconv.AttrEpisodeObservation, f.Observation)
-		putText(a, gpusemconv.AttrEpisodeAction, string(f.Action))
-		putText(a, gpusemconv.AttrHWID, f.GPU)
-		if len(f.Evidence) > 0 {
-			list := a.PutEmptySlice(gpusemconv.AttrEpisodeEvidence)
-			for i := range f.Evidence {
-				list.AppendEmpty().SetStr(logfmt(&f.Evidence[i]))
-			}
-		}
-		if f.Asked > 0 {
-			a.PutInt(gpusemconv.AttrEpisodeShared, int64(f.Shared))
-			a.PutInt(gpusemconv.AttrEpisodeAsked, int64(f.Asked))
-		}
-	}
-}
-
-func (ep *explained) fillComparison(a pcommon.Map) {
-	a.PutStr(gpusemconv.AttrSignal, ep.Signal.String())
-	a.PutDouble(gpusemconv.AttrEpisodeGap, ep.Gap)
-	a.PutInt(gpusemconv.AttrEpisodePeersActive, int64(ep.Active))
-}
-
-// iso8601 in UTC, to the millisecond, as OpenTelemetry's own attributes of
-// points in time, such as process.creation.time.
-const iso8601 = "2006-01-02T15:04:05.000Z"
-
-// logfmt writes evidence as keys and values in one string: log stores index
-// lists of strings, but not lists of maps.
-func logfmt(e *reason.Evidence) string {
-	var b strings.Builder
-	b.WriteString("fact=" + e.Fact.String() + " value=" + short(e.Value))
-	if e.HasPeers {
-		b.WriteString(" peers=" + short(e.Peers))
-	}
-	b.WriteString(" unit=" + e.Fact.Unit())
-	switch {
-	case !e.Since.IsZero():
-		b.WriteString(" since=" + e.Since.Format(iso8601))
-	case e.Standing:
-		b.WriteString(" since=unknown")
-	}
-	if e.GPU != "" {
-		b.WriteString(" gpu=" + oneLine(e.GPU))
-	}
-	return b.String()
-}
-
-func putText(a pcommon.Map, key, text string) {
-	if text != "" {
-		a.PutStr(key, text)
-	}
+	return fields
 }

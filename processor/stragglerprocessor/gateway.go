@@ -16,7 +16,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/collective"
+	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
@@ -38,9 +39,9 @@ type gateway struct {
 	explainer *explainer // used by the ticks alone, with mu held
 	reporter  reporter   // used by the ticks alone
 	odd       oddNodes   // used by the ticks alone
+	recorded  bool       // an episode since the state was written; used by the ticks alone
 	id        component.ID
 	version   string
-	decision  straggler.Decision
 	publisher threshold.Publisher // nil without a threshold extension
 
 	mu     sync.Mutex
@@ -63,13 +64,11 @@ func newGateway(set processor.Settings, cfg *Config) (*gateway, error) {
 		return nil, err
 	}
 	o := newObserver(cfg, newRejects(tb), set.Logger)
-	engine := cfg.bounded()
 	return &gateway{
 		cfg: cfg, logger: set.Logger, telemetry: tb,
-		observer: o, explainer: newExplainer(cfg, o.facts),
+		observer: o, explainer: newExplainer(cfg, &o.views),
 		reporter: reporter{ids: &o.ids},
-		engine:   straggler.New(engine),
-		decision: engine.Decision,
+		engine:   straggler.New(cfg.bounded()),
 		id:       set.ID,
 		version:  set.BuildInfo.Version,
 	}, nil
@@ -91,6 +90,15 @@ func (g *gateway) start(host component.Host) error {
 			return err
 		}
 		g.publisher = p
+	}
+	if g.cfg.FleetViewExtension == nil {
+		g.logger.Info("no `fleet_view_extension`: verdicts have no reason and no cost in GPU-hours, and nodes with fewer GPUs than their peers are not told")
+	} else {
+		source, err := hostextension.Find[fleetstate.Source](host, "fleet_view_extension", "fleet_view", *g.cfg.FleetViewExtension)
+		if err != nil {
+			return err
+		}
+		g.observer.views.store = source.State()
 	}
 	g.join(func(o *outputs) {
 		switch {
@@ -141,8 +149,8 @@ func (g *gateway) run(ctx context.Context) {
 		case <-ticker.C:
 			now := g.clock.Now()
 			g.offer(ctx, g.tick(ctx, now))
-			if now.Sub(kept) >= keepEach {
-				kept = now
+			if age := now.Sub(kept); age >= keepEach || g.recorded && age >= keepNews {
+				kept, g.recorded = now, false
 				g.keeper.Changed()
 			}
 		}
@@ -173,32 +181,31 @@ func (g *gateway) offer(ctx context.Context, tick []pmetric.Metrics) {
 func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	began := time.Now()
 	g.mu.Lock()
-	events := g.observer.book.Tick(g.engine, now)
-	if n := g.observer.book.Refused; n > 0 {
-		g.observer.rejects.addN(ctx, collective.ErrTooMany, n)
+	events, slow := g.observer.book.Tick(g.engine, now)
+	for err, n := range g.observer.book.Refused {
+		g.observer.rejects.addN(ctx, err, n)
 	}
 	report := g.engine.Tick(now)
 	g.ticks.Add(1)
-	g.observer.facts.store.Sweep(now)
 	nodes := g.engine.Nodes()
-	odd := g.odd.look(report, g.observer.ids.model, g.observer.facts.store.GPUs)
-	found := g.explainer.episodes(report)
-	for i := range events {
-		found = append(found, explained{Event: &events[i]})
-	}
+	odd := g.odd.look(report, g.observer.ids.model, g.observer.views.gpus)
+	report.Events, report.Open = append(report.Events, events...), append(report.Open, slow...)
+	g.explainer.explain(report)
+	records, open := copies(report.Events), copies(report.Open)
+	g.recorded = g.recorded || len(records) > 0
 	g.mu.Unlock()
 	took := time.Since(began)
 
 	snap := snapshot(report, g.cfg)
 	snap.Standing = g.standing
 	metrics := g.reporter.metrics(report)
-	g.warn(report)
 	for i := range odd {
 		odd[i].tell(g.logger)
 	}
-	for i := range found {
-		g.announce(ctx, &found[i], now)
+	for i := range records {
+		g.announce(ctx, &records[i], now)
 	}
+	g.observer.views.show(records, open)
 	g.count(ctx, &report.Counters)
 	g.telemetry.ProcessorStragglerTickDuration.Record(ctx, took.Seconds())
 	g.telemetry.ProcessorStragglerNodes.Record(ctx, int64(nodes))
@@ -206,6 +213,15 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 		g.publisher.Publish(snap)
 	}
 	return metrics
+}
+
+// copies of episodes, which pushes may change between ticks.
+func copies(list []*episode.Episode) []episode.Episode {
+	all := make([]episode.Episode, len(list))
+	for i, e := range list {
+		all[i] = *e
+	}
+	return all
 }
 
 // standing looks one node up, for the extension that was asked.
@@ -216,22 +232,18 @@ func (g *gateway) standing(cluster, node string) threshold.Standing {
 	if !known {
 		return threshold.Standing{}
 	}
-	needed := g.cfg.Gateway.MinPeers
-	if g.decision == straggler.DecisionThreshold {
-		needed = g.cfg.Gateway.Quorum
-	}
-	return threshold.Standing{Node: node, Group: group, Active: active, Needed: needed, Why: why}
+	return threshold.Standing{Node: node, Group: group, Active: active, Needed: g.cfg.Gateway.MinPeers, Why: why}
 }
 
 // announce tells of one event: in the log, and in the logs pipelines.
-func (g *gateway) announce(ctx context.Context, ep *explained, now time.Time) {
-	ep.tell(g.logger)
+func (g *gateway) announce(ctx context.Context, e *episode.Episode, now time.Time) {
+	logEpisode(e, g.logger)
 	g.telemetry.ProcessorStragglerEpisodes.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(
-		attribute.String("phase", ep.Kind.String()), attribute.String("subject", ep.Subject.String()))))
+		attribute.String("phase", string(e.Phase)), attribute.String("subject", string(e.Subject)))))
 	g.outputsMu.Lock()
 	defer g.outputsMu.Unlock()
 	for _, sink := range g.outputs.logs {
-		sink.Offer(ep.record(&g.observer.ids, g.version, now))
+		sink.Offer(record(e, &g.observer.ids, g.version, now))
 	}
 }
 
@@ -309,7 +321,7 @@ func wordOf(r *straggler.Report) map[groupKey]word {
 		for ; from < len(r.Nodes) && r.Nodes[from].Group == key.group && r.Nodes[from].Cluster == key.cluster; from++ {
 			n := &r.Nodes[from]
 			switch n.Unjudged {
-			case unjudged.Judged, unjudged.Levels, unjudged.Lockstep:
+			case unjudged.Judged, unjudged.Noise, unjudged.Levels, unjudged.Lockstep:
 				w.judged = true
 			case unjudged.Calibrating:
 				w.judged = w.judged || n.State == nodesignal.StateActive // it warms up
@@ -326,20 +338,4 @@ func wordOf(r *straggler.Report) map[groupKey]word {
 		said[key] = w
 	}
 	return said
-}
-
-// warn tells when a threshold stands still. With decision deviation nobody is
-// judged by it, and an incident says the same.
-func (g *gateway) warn(r *straggler.Report) {
-	if g.decision != straggler.DecisionThreshold {
-		return
-	}
-	for i := range r.Groups {
-		gr := &r.Groups[i]
-		if gr.Began && gr.Group != "" {
-			g.logger.Warn("panic mode: too many nodes fell below the threshold at once, so that the threshold is held and nobody is accused",
-				zap.String("cluster", gr.Cluster), zap.String("group", gr.Group),
-				zap.Int("active", gr.Counts[nodesignal.StateActive]), zap.Float64("median", round(gr.Median)))
-		}
-	}
 }

@@ -3,6 +3,7 @@
 package stragglerprocessor
 
 import (
+	"context"
 	"strings"
 	"sync"
 	"testing"
@@ -11,10 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/exporter/exportertest"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
@@ -45,6 +51,29 @@ func (f *fakeExtension) Reachable() bool { return f.reachable }
 func (f *fakeExtension) Received(cluster, group string) (threshold.Received, bool) {
 	r, ok := f.received[cluster+" "+group]
 	return r, ok
+}
+
+// fleetView stands for the fleet_view extension, without its server.
+type fleetView struct {
+	component.StartFunc
+	component.ShutdownFunc
+
+	state *fleetstate.Store
+}
+
+func (v *fleetView) State() *fleetstate.Store    { return v.state }
+func (*fleetView) History() fleethistory.History { return fleethistory.None{} }
+
+var viewID = component.MustNewID("fleet_view")
+
+// newFleetView returns the views, and the exporter that fills them from metrics.
+func newFleetView(t *testing.T) (*fleetView, consumer.Metrics) {
+	v, f := &fleetView{state: fleetstate.New(fleetstate.DefaultConfig())}, fleetviewexporter.NewFactory()
+	e, err := f.CreateMetrics(t.Context(), exportertest.NewNopSettings(f.Type()), f.CreateDefaultConfig())
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context(), host{map[component.ID]component.Component{viewID: v}}))
+	t.Cleanup(func() { require.NoError(t, e.Shutdown(context.WithoutCancel(t.Context()))) })
+	return v, e
 }
 
 type host struct {

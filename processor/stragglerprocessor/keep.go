@@ -17,9 +17,10 @@ import (
 
 const (
 	// stateForm is another when an older Restore would misread what the engine saves.
-	stateForm = "straggler-2"
-	// keepEach is how often it is written: a tick changes every node's averages.
-	keepEach = 5 * time.Minute
+	stateForm = "straggler-4"
+	// keepEach is how often it is written, since a tick changes every node's averages, and
+	// keepNews how soon after a record of an episode: a crash must not tell it twice.
+	keepEach, keepNews = 5 * time.Minute, time.Minute
 )
 
 // learnt is the engine's state: its revision is the count of ticks.
@@ -28,14 +29,18 @@ type learnt struct{ g *gateway }
 func (l learnt) Revision() uint64 { return l.g.ticks.Load() }
 
 func (l learnt) Snapshot() ([]byte, uint64, error) {
-	var data bytes.Buffer
-	l.g.mu.Lock()
-	defer l.g.mu.Unlock()
-	revision := l.Revision()
-	var nodes, ranks bytes.Buffer
-	err := errors.Join(l.g.engine.Save(&nodes), l.g.observer.book.Save(&ranks))
+	var data, nodes, ranks bytes.Buffer
+	ofNodes, ofRanks, revision := l.copy()
+	err := errors.Join(ofNodes.Write(&nodes), ofRanks.Write(&ranks))
 	err = errors.Join(err, gob.NewEncoder(&data).Encode([][]byte{nodes.Bytes(), ranks.Bytes()}))
 	return data.Bytes(), revision, err
+}
+
+// copy holds the lock, for which pushes wait, for as long as it takes, and for no encoding.
+func (l learnt) copy() (nodes *straggler.Saved, ranks *collective.Saved, revision uint64) {
+	l.g.mu.Lock()
+	defer l.g.mu.Unlock()
+	return l.g.engine.Save(), l.g.observer.book.Save(), l.Revision()
 }
 
 func (l learnt) Restore(data []byte, now time.Time) error {

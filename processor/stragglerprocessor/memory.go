@@ -12,16 +12,14 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/collective"
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
-	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
-// The memory of a gateway's comparison, in percent. Facts are counted in bytes, nodes and
-// groups by number: their texts are bounded, and they have no lists that clients fill.
+// The memory of a gateway's comparison, in percent. Nodes and groups are counted: their texts
+// are bounded, and they have no lists that clients fill.
 const (
-	factPercent  = 52
-	nodePercent  = 41
-	groupPercent = 100 - factPercent - nodePercent
+	nodePercent  = 85
+	groupPercent = 100 - nodePercent
 )
 
 // nodeBytes and groupBytes are what a node and a group take in the engine at most, with
@@ -34,12 +32,17 @@ const (
 	minBytes = 1 << 20
 )
 
-// memoryPercent is of the process' memory, in either mode.
-const memoryPercent = 8
+// memoryPercent is of the process' memory.
+func (c *Config) memoryPercent() int64 {
+	if c.Mode == modeGateway {
+		return 4
+	}
+	return 8
+}
 
 // MemoryBytes implements memorybudget.Holder.
 func (c *Config) MemoryBytes() int64 {
-	return cmp.Or(c.MaxBytes, memorybudget.Percent(memoryPercent))
+	return cmp.Or(c.MaxBytes, memorybudget.Percent(c.memoryPercent()))
 }
 
 // bounded is the engine's configuration with no more nodes and groups than the memory
@@ -51,16 +54,11 @@ func (c *Config) bounded() straggler.Config {
 	return e
 }
 
-// facts are the bounds of what explains a node.
-func (c *Config) facts() reason.Config {
-	return reason.Config{MaxNodes: c.Gateway.MaxNodes, MaxBytes: int(c.MemoryBytes() * factPercent / 100), Retention: c.Gateway.Retention}
-}
-
 // noRoom are the errors that say that a bound is reached.
 var noRoom = map[error]bool{
 	fairshare.ErrTooManyClusters: true, fairshare.ErrTooManyGroups: true, fairshare.ErrTooManyNodes: true,
 	fairshare.ErrClusterGroups: true, fairshare.ErrClusterNodes: true,
-	collective.ErrTooMany: true, reason.ErrTooManyNodes: true, reason.ErrClusterNodes: true, reason.ErrTooManyBytes: true,
+	collective.ErrTooMany: true,
 }
 
 // rejected counts n points of a cluster, and says once an hour that the cluster has no
@@ -71,7 +69,7 @@ func (o *observer) rejected(ctx context.Context, cluster string, err error, n in
 		return
 	}
 	if name, tell := o.short.Note(cluster, now); tell {
-		o.log.Warn("Nodes of a cluster are not compared or explained: there is no room for them.",
+		o.log.Warn("Nodes of a cluster are not compared: there is no room for them.",
 			zap.String("cluster", name), zap.String("reason", reasons[err]))
 	}
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
-	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
@@ -48,9 +47,10 @@ type observer struct {
 	rejects  *rejects
 	log      *zap.Logger
 	reader   *metricreading.Reader
-	facts    *factReader
+	from     metricreading.Resource // that is being read
+	views    views
+	starts   starts
 	book     *collective.Book // of ranks
-	twins    twins
 	maxNodes int
 	short    memorybudget.Shortages
 }
@@ -58,8 +58,8 @@ type observer struct {
 func newObserver(cfg *Config, r *rejects, log *zap.Logger) *observer {
 	o := &observer{
 		ids: newIdentifier(cfg), compares: reading.Verdict, rejects: r, log: log,
-		reader: metricreading.New(log, r.counter), facts: newFactReader(cfg), book: collective.New(cfg.bounded()),
-		twins: twins{}, maxNodes: cfg.bounded().MaxNodes,
+		reader: metricreading.New(log, r.counter), views: views{twins: twins{}}, starts: starts{}, book: collective.New(cfg.bounded()),
+		maxNodes: cfg.bounded().MaxNodes,
 	}
 	o.reader.Drops = cfg.RefusedPoints == refusedDrop
 	if cfg.ingero() {
@@ -75,13 +75,18 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 	for _, rm := range md.ResourceMetrics().All() {
 		attrs := rm.Resource().Attributes()
 		id, peers := o.ids.read(caller, attrs)
-		o.facts.from.Begin(o.reader, attrs, caller.Cluster, o.ids.defaultCluster)
-		o.facts.begin(o.named(e, id, attrs), caller, now)
-		var found found
+		o.name(id, attrs)
+		o.from.Begin(o.reader, attrs, caller.Cluster, o.ids.defaultCluster)
+		found := found{id: id, foreign: caller.Authenticated && id.cluster != caller.Cluster}
 		ok := o.read(rm, &found)
-		refused := o.facts.end(ctx, func(err error, n int64) { o.rejected(ctx, id.cluster, err, n, now) })
+		refused := o.from.Refused != [reading.NumRefusals]int64{}
+		o.from.End(ctx)
 		if refused && o.reader.Drops {
 			drop(rm, found.Heartbeat)
+		}
+		if found.foreign {
+			o.rejects.add(ctx, errForeignCluster)
+			continue
 		}
 		if !ok {
 			continue
@@ -91,12 +96,12 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 				o.rejects.add(ctx, errLongAttribute)
 			}
 		}
-		if caller.Authenticated && id.cluster != caller.Cluster {
-			o.rejects.add(ctx, errForeignCluster)
-			continue
-		}
 		found.Cluster, found.Node, found.Peers = id.cluster, id.node, peers
-		found.Contested = o.facts.store.Cloned(id.cluster, id.node)
+		devices := 0
+		if view := o.views.node(id.cluster, id.node); view != nil {
+			devices = len(view.GPUs)
+			found.Contested = found.Contested || view.Crowded()
+		}
 		if found.ingero && found.HasScore && !e.Has(found.Cluster, found.Node) {
 			// The first score of Ingero's agent is always about 0.27: its
 			// throughput term starts at 0.
@@ -106,7 +111,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 			o.rejected(ctx, found.Cluster, err, 1, now)
 			continue
 		}
-		o.book.Alive(found.Cluster, found.Node, o.facts.store.Devices(found.Cluster, found.Node), now)
+		o.book.Alive(found.Cluster, found.Node, devices, now)
 		for i := range found.ranks {
 			if err := found.ranks[i].tell(o.book, id, now); err != nil {
 				o.rejected(ctx, found.Cluster, err, 1, now)
@@ -118,6 +123,8 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 // found is an observation and where it came from.
 type found struct {
 	straggler.Observation
+	id      nodeKey
+	foreign bool // the cluster is not the authenticated client's
 	// Of Ingero's agent: score is the newest point of its score, and idle says that
 	// its window had no launch.
 	ingero, idle bool
@@ -126,7 +133,7 @@ type found struct {
 }
 
 // read looks for a score, the signals behind it, or a heartbeat, and hands
-// everything else on to the facts. A value that cannot be used is counted and
+// nothing else on. A value that cannot be used is counted and
 // voids the one before: the node is alive, but there is nothing to compare it by.
 func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
 	var p metricreading.Point
@@ -138,10 +145,11 @@ func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
 				any = o.verdict(f, &p, known, m) || any
 			case known.For&reading.Ranks != 0:
 				any = o.ofRanks(f, &p, known, m, rm.Resource().Attributes()) || any
-			case known.For&reading.Reasons != 0:
-				o.facts.take(&p, known, m)
 			default:
-				o.facts.from.Check(known, m)
+				o.from.Check(known, m)
+				if known.Kind == reading.Counter && known.Subject() == reading.GPU && !f.foreign {
+					f.Contested = o.starts.older(f.id, known, m, o.maxNodes) || f.Contested
+				}
 			}
 		}
 	}
@@ -168,7 +176,7 @@ func drop(rm pmetric.ResourceMetrics, changes bool) {
 
 // verdict reads a metric that nodes are compared by.
 func (o *observer) verdict(f *found, p *metricreading.Point, known *reading.Metric, m pmetric.Metric) (any bool) {
-	from := &o.facts.from
+	from := &o.from
 	points, ok := from.Open(known, m)
 	if !ok {
 		return false
@@ -292,12 +300,9 @@ var reasons = map[error]string{
 	fairshare.ErrClusterNodes:    "cluster_nodes",
 	errForeignCluster:            "foreign_cluster",
 	errLongAttribute:             "attribute_too_long",
-	reason.ErrName:               "fact_name",
-	reason.ErrTooManyNodes:       "fact_max_nodes",
-	reason.ErrClusterNodes:       "fact_cluster_nodes",
-	reason.ErrTooManyDevices:     "fact_max_devices",
-	reason.ErrTooManyBytes:       "fact_max_bytes",
 	collective.ErrTooMany:        "max_communicators",
+	collective.ErrTooManyClasses: "max_operations",
+	collective.ErrTooManyRanks:   "max_ranks",
 	errGPUs:                      "max_gpus",
 	errAgentBytes:                "max_bytes",
 }
@@ -378,9 +383,14 @@ func (r *identifier) read(caller wire.Caller, attrs pcommon.Map) (key nodeKey, p
 // whichever of its reports led to them. A text about many nodes or groups leaves
 // node or peers empty.
 func (r *identifier) stamp(attrs pcommon.Map, cluster, node string, peers []string) {
-	putText(attrs, gpusemconv.AttrHostName, node)
+	put := func(key, text string) {
+		if text != "" {
+			attrs.PutStr(key, text)
+		}
+	}
+	put(gpusemconv.AttrHostName, node)
 	attrs.PutStr(gpusemconv.AttrClusterName, cluster)
 	for i, name := range r.groupBy[:min(len(r.groupBy), len(peers))] {
-		putText(attrs, name, peers[i])
+		put(name, peers[i])
 	}
 }

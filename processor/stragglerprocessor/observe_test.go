@@ -79,7 +79,7 @@ func TestSignals(t *testing.T) {
 					p.change(to)
 				}
 			}
-			from := &r.g.observer.facts.from
+			from := &r.g.observer.from
 			from.Begin(r.g.observer.reader, rm.Resource().Attributes(), "", "")
 			var found found
 			any := r.g.observer.read(rm, &found)
@@ -160,8 +160,8 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 	plan := nodescore.NewPlan(&cfg.Measures)
 	all := []nodesignal.Signal{nodesignal.Throughput, nodesignal.Compute, nodesignal.Interconnect, nodesignal.CPU, nodesignal.Power, nodesignal.Memory}
 	for name, want := range map[string][]nodesignal.Signal{
-		"../../../sim/fleetpush/h100.yaml": all, // which the simulator writes too
-		"b200.yaml":                        all,
+		"h100.yaml": all,
+		"b200.yaml": all,
 		// Its library knows no links.
 		"eight_gpus.yaml": {nodesignal.Throughput, nodesignal.Compute, nodesignal.CPU, nodesignal.Power, nodesignal.Memory},
 		"t4.yaml":         all,

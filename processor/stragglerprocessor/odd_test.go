@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.uber.org/zap"
@@ -73,7 +74,9 @@ func TestTwoOfOneName(t *testing.T) {
 		"one agent":    {[2]string{"a", "a"}, [2]int64{1000, 1000}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
+			view, exporter := newFleetView(t)
 			r := newGatewayRig(t, nil, nil)
+			r.g.observer.views.store = view.state
 			var last map[string]float64
 			for k := range 5 {
 				for i, machine := range tt.gpus {
@@ -93,6 +96,7 @@ func TestTwoOfOneName(t *testing.T) {
 					}
 					gauge(rm, "hw.gpu.devices", 2, "state", "found")
 					r.push(md)
+					require.NoError(t, exporter.ConsumeMetrics(t.Context(), md))
 				}
 				last = r.tick()
 			}
@@ -119,32 +123,36 @@ func TestStepsAreNoSilence(t *testing.T) {
 	}
 }
 
-// TestTwoNamesOfOneNode: a host-metrics collector names it with its domain. It is told once, and
-// explains verdicts where both are of one machine.
+// TestTwoNamesOfOneNode: two collectors of a node name it differently. It is told once, and the
+// GPUs under the other name explain verdicts where both are of one machine.
 func TestTwoNamesOfOneNode(t *testing.T) {
 	for name, tt := range map[string]struct {
 		machine string // of the other name
 		other   string
-		joined  bool
+		gpus    int
 		lines   int
 	}{
-		"one machine":           {"m0", "n0.example.net", true, 1},
-		"another machine":       {"m1", "n0.example.net", false, 1},
-		"unknown machine":       {"", "n0.example.net", false, 1},
-		"a name that is longer": {"m0", "n01.example.net", false, 0},
+		"one machine":           {"m0", "n0.example.net", 8, 1},
+		"another machine":       {"m1", "n0.example.net", 0, 1},
+		"unknown machine":       {"", "n0.example.net", 0, 1},
+		"a name that is longer": {"m0", "n01.example.net", 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
+			view, exporter := newFleetView(t)
 			r := newGatewayRig(t, nil, nil)
+			r.g.observer.views.store = view.state
 			for range 3 {
 				md := fleet(1)
 				md.ResourceMetrics().At(0).Resource().Attributes().PutStr("host.id", "m0")
-				gauge(md.ResourceMetrics().At(0), "gpu.node.cpu.pressure", 0.1)
-				host := resource(md, map[string]any{"host.name": tt.other, "k8s.cluster.name": "prod", "host.id": tt.machine})
-				gauge(host, "system.cpu.load_average.1m", 190)
+				other := resource(md, map[string]any{"host.name": tt.other, "k8s.cluster.name": "prod", "host.id": tt.machine})
+				gauge(other, "hw.gpu.up", 1, "hw.id", "GPU-0", "reason", "ok")
+				gauge(other, "hw.gpu.devices", 8, "state", "expected")
 				r.push(md)
+				require.NoError(t, exporter.ConsumeMetrics(t.Context(), md))
 			}
-			facts := r.g.observer.facts.store
-			assert.Equal(t, map[bool]int{true: 1, false: 2}[tt.joined], facts.Len(), "nodes with facts")
+			gpus, known := r.g.observer.views.gpus("prod", "n0")
+			assert.Equal(t, tt.gpus, gpus)
+			assert.Equal(t, tt.gpus > 0, known)
 			assert.Equal(t, tt.lines, r.logs.FilterMessageSnippet("two names look like one node's").Len())
 		})
 	}

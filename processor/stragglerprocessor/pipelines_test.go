@@ -105,7 +105,9 @@ func TestEpisodesReachTheLogsPipelines(t *testing.T) {
 		core, lines := zapobserver.New(zapcore.WarnLevel)
 		set.Logger = zap.New(core)
 		f := NewFactory()
-		metrics, err := f.CreateMetrics(t.Context(), set, cfg, consumertest.NewNop())
+		view, exporter := newFleetView(t)
+		cfg.FleetViewExtension = &viewID
+		metrics, err := f.CreateMetrics(t.Context(), set, cfg, exporter)
 		require.NoError(t, err)
 		var stores [2]consumertest.LogsSink
 		parts := []component.Component{metrics}
@@ -115,7 +117,7 @@ func TestEpisodesReachTheLogsPipelines(t *testing.T) {
 			parts = append(parts, p)
 		}
 		for _, p := range parts {
-			require.NoError(t, p.Start(t.Context(), componenttest.NewNopHost()))
+			require.NoError(t, p.Start(t.Context(), host{map[component.ID]component.Component{viewID: view}}))
 		}
 		for range 30 {
 			require.NoError(t, metrics.ConsumeMetrics(t.Context(), hardware(8, "n2")))
@@ -127,14 +129,16 @@ func TestEpisodesReachTheLogsPipelines(t *testing.T) {
 			require.Equal(t, 1, stores[i].LogRecordCount())
 			rl := stores[i].AllLogs()[0].ResourceLogs().At(0)
 			assert.Equal(t, "1.2.3", rl.ScopeLogs().At(0).Scope().Version())
-			a := theRecord(rl).Attributes().AsRaw()
+			a := rl.ScopeLogs().At(0).LogRecords().At(0).Attributes().AsRaw()
 			assert.Equal(t, "onset", a["gpu.straggler.phase"])
 			assert.Equal(t, "critical", a["gpu.straggler.severity"])
 			assert.Equal(t, "GPU-2-0", a["hw.id"])
+			assert.Equal(t, "hw_thermal", a["gpu.straggler.reason"])
+			assert.Equal(t, []any{"job=12"}, a["gpu.straggler.allocations"])
 			assert.InDelta(t, 0.3*64, a["gpu.straggler.gpu_hours_lost_per_hour"], 1)
 			assert.NotContains(t, a, "gpu.straggler.since", "it was slow from its first value on")
 		}
-		told := lines.FilterMessageSnippet("STRAGGLER n2: ").All()
+		told := lines.FilterMessageSnippet("Straggler n2").All()
 		require.Len(t, told, 1)
 		assert.Equal(t, "GPU-2-0", told[0].ContextMap()["gpu"])
 		m, err := tel.GetMetric("otelcol_processor_straggler_episodes")

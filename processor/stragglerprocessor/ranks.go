@@ -26,12 +26,12 @@ type rankPoint struct {
 
 // ofRanks keeps the points of a metric that ranks tell: a sign of life of the node.
 func (o *observer) ofRanks(f *found, p *metricreading.Point, known *reading.Metric, m pmetric.Metric, resource pcommon.Map) (any bool) {
-	points, ok := o.facts.from.Open(known, m)
+	points, ok := o.from.Open(known, m)
 	if !ok {
 		return false
 	}
 	for i := range points.Len() {
-		if o.facts.from.Read(points.At(i), p) == reading.Accepted {
+		if o.from.Read(points.At(i), p) == reading.Accepted {
 			f.ranks = append(f.ranks, rankPointOf(p, resource))
 		}
 	}

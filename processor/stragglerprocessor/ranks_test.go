@@ -30,7 +30,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -69,7 +68,7 @@ type jobPlay struct {
 	o      *observer
 	engine *straggler.Engine
 	now    time.Time
-	events []episode.Event
+	events []episode.Episode
 }
 
 func (p *jobPlay) start(t require.TestingT, seed uint64) {
@@ -195,15 +194,14 @@ func (p *jobPlay) tick(tick int) {
 		p.push(p.agents[0], shared, p.now.Add(-time.Second))
 	}
 	for _, ev := range p.engine.Tick(p.now).Events {
-		ev.Nodes = append([]string(nil), ev.Nodes...)
-		p.events = append(p.events, ev)
+		p.events = append(p.events, *ev)
 	}
 }
 
 // onsets returns the beginnings among what the gateway told.
-func (p *jobPlay) onsets() (all []episode.Event) {
+func (p *jobPlay) onsets() (all []episode.Episode) {
 	for _, ev := range p.events {
-		if ev.Kind == episode.EventOnset {
+		if ev.Phase == episode.PhaseOnset {
 			all = append(all, ev)
 		}
 	}
@@ -349,8 +347,7 @@ func TestTheGatewayForgetsACulprit(t *testing.T) {
 				rankattr.Put(dp.Attributes(), p.of)
 				dp.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(p.ended))
 			}
-			o.facts.from.Begin(o.reader, rm.Resource().Attributes(), "", "")
-			o.facts.begin(nodeKey{}, wire.Caller{}, noon)
+			o.from.Begin(o.reader, rm.Resource().Attributes(), "", "")
 			var got found
 			any := o.read(rm, &got)
 			assert.True(t, any)

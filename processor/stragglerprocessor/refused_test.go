@@ -44,7 +44,7 @@ func TestRefusedPoints(t *testing.T) {
 		}
 		before := md.DataPointCount()
 		r.push(md)
-		assert.EqualValues(t, 5, rejected(t, r.tel)["value_range"]+rejected(t, r.tel)["not_finite"], "and two of another mistake")
+		assert.EqualValues(t, 7, rejected(t, r.tel)["value_range"]+rejected(t, r.tel)["not_finite"], "the view tells of other mistakes")
 		line := r.logs.FilterMessageSnippet("hw.power is 3.69e+12").All()
 		require.Len(t, line, 1)
 		assert.Equal(t, "n1", line[0].ContextMap()["node"])

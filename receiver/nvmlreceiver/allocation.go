@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/podresources"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/record"
 )
 
 // pods asks the kubelet beside the poll, so that neither waits for the other.
@@ -221,7 +222,7 @@ func relate(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, samples []gpuheal
 		a.record(mb, ts, 1)
 	}
 	for a := range before {
-		a.record(mb, ts, over)
+		a.record(mb, ts, record.Ended)
 	}
 	return now
 }

@@ -5,8 +5,10 @@ package nvmlreceiver
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"go.opentelemetry.io/collector/confmap/xconfmap"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/podresources"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 )
@@ -180,4 +183,41 @@ func (c *Config) Validate() error {
 	check(c.PodResources.Timeout <= 0, "`pod_resources::timeout` is %v: it has to be more than 0", c.PodResources.Timeout)
 	_, err := c.Health.rubric()
 	return errors.Join(append(errs, err)...)
+}
+
+// rubric is the default one with the overrides. The error has every mistake,
+// each with its key.
+func (c *HealthConfig) rubric() (*gpuhealth.Rubric, error) {
+	rubric := gpuhealth.DefaultRubric()
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(c.Rules)) {
+		if err := rubric.OverrideRule(name, c.Rules[name].override()); err != nil {
+			errs = append(errs, fmt.Errorf("`health::rules::%s`: %w", name, err))
+		}
+	}
+	for _, text := range slices.Sorted(maps.Keys(c.Xids)) {
+		code, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("`health::xids::%s`: %q is no Xid; it has to be a number", text, text))
+			continue
+		}
+		if err = rubric.OverrideXid(code, c.Xids[text].override()); err != nil {
+			errs = append(errs, fmt.Errorf("`health::xids::%s`: %w", text, err))
+		}
+	}
+	return rubric, errors.Join(errs...)
+}
+
+func (o HealthOverride) override() gpuhealth.Override {
+	override := gpuhealth.Override{Action: gpuhealth.Action(o.Action), Off: o.Enabled != nil && !*o.Enabled}
+	if o.Cap != nil {
+		override.Cap = gpuhealth.Some(*o.Cap)
+	}
+	if o.ClearAfter != nil {
+		override.ClearAfter = gpuhealth.Some(*o.ClearAfter)
+	}
+	if o.Threshold != nil {
+		override.Threshold = gpuhealth.Some(*o.Threshold)
+	}
+	return override
 }

@@ -524,23 +524,6 @@ func TestLostGPUsProperty(t *testing.T) {
 	})
 }
 
-// Slices of a GPU that was silent begin with its reason, those that are cut later with
-// none.
-func TestSlicesResumeTheReasonOfTheirGPU(t *testing.T) {
-	var s said
-	s.resume(nil, map[string]gpuhealth.Reason{"GPU-1": gpuhealth.ReasonLost})
-	for range 2 { // it is lost for a while
-		s.begin()
-		assert.Equal(t, gpuhealth.ReasonLost, s.of("GPU-1", "").up)
-	}
-	s.begin()
-	s.of("GPU-1", "").up = gpuhealth.ReasonOK
-	assert.Equal(t, gpuhealth.ReasonLost, s.of("MIG-1", "GPU-1").up)
-	s.begin()
-	s.of("GPU-1", "")
-	assert.Empty(t, s.of("MIG-2", "GPU-1").up)
-}
-
 // Xids that the health score has no place for are counted.
 func TestXidsWithoutAPlaceAreCounted(t *testing.T) {
 	m := newMachine(t, 1, false, false)

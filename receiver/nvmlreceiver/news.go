@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/record"
 )
 
 // news logs what changed since the last report, and nothing that did not: a
@@ -26,7 +27,7 @@ type news struct {
 	why      map[string]string // NVML's error, by UUID
 	rejected map[rejection]struct{}
 	onBus    []string
-	before   census          // of the last report
+	before   record.Census   // of the last report
 	awaited  map[string]bool // who had not answered yet
 }
 
@@ -90,7 +91,7 @@ func (n *news) report(r *nvml.Report, after time.Duration) {
 			n.log.Warn("GPU does not answer", append(at, zap.String("reason", string(s.Reason)), zap.String("error", n.why[s.UUID]))...)
 		case seen:
 			n.log.Info("GPU answers again", at...)
-		case n.before.pending+n.before.lost > 0:
+		case n.before.Pending+n.before.Lost > 0:
 			n.log.Info("GPU answers for the first time", append(at, zap.Duration("after", after))...)
 		}
 	}
@@ -99,7 +100,7 @@ func (n *news) report(r *nvml.Report, after time.Duration) {
 
 // missing tells of the GPUs that have not answered since the start, as far as anyone
 // knows which, and of those that count as lost though they have no name.
-func (n *news) missing(c census, r *nvml.Report, known *roster.Roster, after time.Duration) {
+func (n *news) missing(c record.Census, r *nvml.Report, known *roster.Roster, after time.Duration) {
 	before := n.before
 	n.before = c
 	var names []string
@@ -112,7 +113,7 @@ func (n *news) missing(c census, r *nvml.Report, known *roster.Roster, after tim
 		s := &r.Silent[i]
 		switch {
 		case s.UUID != "":
-		case c.pending > 0 && !s.Told:
+		case c.Pending > 0 && !s.Told:
 			names = append(names, nameOf("", s.Index, s.PCIBusID, s.Why))
 		default:
 			at := s.PCIBusID
@@ -129,11 +130,11 @@ func (n *news) missing(c census, r *nvml.Report, known *roster.Roster, after tim
 		n.unnamed = unnamed
 	}
 	switch {
-	case c.pending > 0:
-		n.pending(c.pending, append(names, addresses...), before.pending == 0)
-	case c.lost == 0:
-	case before.pending > 0 && c.lost > before.lost:
-		n.log.Warn("GPUs that have not answered count as lost", zap.Int("gpus", c.lost-before.lost), zap.Duration("after", after))
+	case c.Pending > 0:
+		n.pending(c.Pending, append(names, addresses...), before.Pending == 0)
+	case c.Lost == 0:
+	case before.Pending > 0 && c.Lost > before.Lost:
+		n.log.Warn("GPUs that have not answered count as lost", zap.Int("gpus", c.Lost-before.Lost), zap.Duration("after", after))
 		fallthrough
 	default:
 		n.nameless(addresses)

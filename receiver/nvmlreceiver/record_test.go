@@ -9,22 +9,23 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/record"
 )
 
 // teller records verdicts on one GPU as the scraper does.
 func teller(t *testing.T) func(gpuhealth.Sample, gpuhealth.Verdict) pmetric.Metrics {
 	t.Helper()
-	r := recorder{mb: metadata.NewMetricsBuilder(metadata.NewDefaultMetricsBuilderConfig(), settings(t).Settings)}
+	r, history := record.NewDefault(testTime), record.History{}
 	return func(s gpuhealth.Sample, v gpuhealth.Verdict) pmetric.Metrics {
-		r.begin(1)
-		r.sample(&s)
-		r.verdict(&v)
-		md := r.mb.Emit()
-		end(md)
+		r.Begin(1, &history)
+		r.Sample(&s)
+		r.Verdict(&v)
+		md := r.Emit(pcommon.NewResource())
 		for _, m := range all(md) {
 			points := pointsOf(m)
 			if len(points) == 1 && points[0].Flags().NoRecordedValue() {
@@ -85,14 +86,15 @@ func TestNoTwoTruths(t *testing.T) {
 }
 
 func TestReasonsThatAreOverAreBounded(t *testing.T) {
-	var st states
-	for i := range 10 * maxReasons {
-		st.tell([]gpuhealth.ActiveReason{{Reason: "gpu_lost"}, {Reason: fmt.Sprint("xid_", 1000+i)}})
+	tell := teller(t)
+	const most = 128
+	var md pmetric.Metrics
+	for i := range 2 * most {
+		md = tell(hopper(), gpuhealth.Verdict{Reasons: []gpuhealth.ActiveReason{{Reason: "gpu_lost"}, {Reason: fmt.Sprint("xid_", 1000+i)}}})
 	}
-	require.Len(t, st.reasons, maxReasons)
-	assert.Equal(t, toldReason{"gpu_lost", "", true}, st.reasons[0])
-	assert.Equal(t, toldReason{fmt.Sprint("xid_", 1000+10*maxReasons-1), "", true}, st.reasons[maxReasons-1])
-	assert.False(t, st.reasons[maxReasons-2].holds)
+	reasons := valuesBy(md, "hw.gpu.health.reason", "reason")
+	require.Len(t, reasons, most)
+	assert.Equal(t, []int64{1, 1, 0}, []int64{reasons["gpu_lost"], reasons["xid_1255"], reasons["xid_1254"]})
 }
 
 // TestARestartEndsWhatIsOver: with a state file the receiver knows what the last
@@ -112,13 +114,11 @@ func TestARestartEndsWhatIsOver(t *testing.T) {
 		s.keeper.Shutdown()
 	}
 	record := func(s *gpuScraper, sample gpuhealth.Sample) pmetric.Metrics {
-		s.recorder.begin(1)
+		s.recorder.Begin(1, &s.history)
 		verdict := s.monitor.Observe(&sample, testTime)
-		s.recorder.sample(&sample)
-		s.recorder.verdict(&verdict)
-		md := s.builder.Emit()
-		end(md)
-		return md
+		s.recorder.Sample(&sample)
+		s.recorder.Verdict(&verdict)
+		return s.recorder.Emit(s.resource)
 	}
 	ill := hopper()
 	ill.RemappedRows.Pending = some(true)
@@ -132,8 +132,8 @@ func TestARestartEndsWhatIsOver(t *testing.T) {
 		s.keeper.Changed()
 	})
 	life(func(s *gpuScraper) {
-		s.recorder.begin(1) // the driver comes late
-		s.recorder.begin(1)
+		s.recorder.Begin(1, &s.history) // the driver comes late
+		s.recorder.Begin(1, &s.history)
 		s.monitor.Opened(gpuhealth.DriverLoad{BootID: "b"}, false, testTime.Add(time.Second))
 		down := hopper()
 		down.Reason = gpuhealth.ReasonHang
@@ -141,7 +141,6 @@ func TestARestartEndsWhatIsOver(t *testing.T) {
 		assert.Equal(t, map[string]int64{"xid_48": 0, "ecc_uncorrected": 0, "remap_pending": 0, "nvml_hang": 1}, valuesBy(md, "hw.gpu.health.reason", "reason"))
 		assert.Equal(t, []string{gpuA}, ended(md, "hw.gpu.health.score", nil), "it had one")
 		assert.Equal(t, map[string]int64{"xid_62": 0, "nvml_hang": 1}, valuesBy(record(s, slice), "hw.gpu.health.reason", "reason"))
-		assert.Empty(t, s.recorder.said.before)
 	})
 }
 
@@ -221,14 +220,15 @@ func hopper() gpuhealth.Sample {
 // recorded is the report of the samples and a monitor's verdicts on them.
 func recorded(t *testing.T, cfg metadata.MetricsBuilderConfig, full bool, samples ...gpuhealth.Sample) pmetric.Metrics {
 	t.Helper()
-	r := recorder{mb: metadata.NewMetricsBuilder(cfg, settings(t).Settings), ts: 1, full: full}
+	r, history := record.New(metadata.NewMetricsBuilder(cfg, settings(t).Settings), full), record.History{}
+	r.Begin(1, &history)
 	monitor := gpuhealth.NewMonitor(gpuhealth.DefaultRubric())
 	for i := range samples {
 		verdict := monitor.Observe(&samples[i], testTime)
-		r.sample(&samples[i])
-		r.verdict(&verdict)
+		r.Sample(&samples[i])
+		r.Verdict(&verdict)
 	}
-	return r.mb.Emit()
+	return r.Emit(pcommon.NewResource())
 }
 
 // TestWhatIsOffByDefault: what one asks for by name is there at any detail.
@@ -307,14 +307,14 @@ func TestWhatHeldIsSaidToBeOver(t *testing.T) {
 		"hw.status": "hw.state", "hw.gpu.recovery_action": "action", "hw.gpu.repair.pending": "part", "hw.gpu.fabric.state": "state",
 		"hw.gpu.fabric.health": "condition", "hw.gpu.throttle.active": "reason", "hw.gpu.nvlink.links": "state",
 	}
-	r := recorder{mb: metadata.NewMetricsBuilder(metadata.NewDefaultMetricsBuilderConfig(), settings(t).Settings)}
+	r, history := record.NewDefault(testTime), record.History{}
 	report := func(hardware gpuhealth.HardwareState, samples ...gpuhealth.Sample) reported {
-		r.begin(1)
+		r.Begin(1, &history)
 		for i := range samples {
-			r.sample(&samples[i])
-			r.verdict(&gpuhealth.Verdict{Hardware: hardware})
+			r.Sample(&samples[i])
+			r.Verdict(&gpuhealth.Verdict{Hardware: hardware})
 		}
-		md := r.mb.Emit()
+		md := r.Emit(pcommon.NewResource())
 		got := reported{}
 		for metric, key := range keys {
 			got[metric] = valuesBy(md, metric, key)
@@ -361,9 +361,6 @@ func TestWhatHeldIsSaidToBeOver(t *testing.T) {
 	// A GPU that is no longer reported, as a slice that was destroyed, is forgotten.
 	report(gpuhealth.HardwareOK)
 	assert.Equal(t, healthy, report(gpuhealth.HardwareOK, hopper()))
-	report(gpuhealth.HardwareOK)
-	r.said.begin()
-	assert.Empty(t, r.said.byID)
 }
 
 // TestOlderCRCCounters: they have points where the newest is not there.

@@ -25,6 +25,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/record"
 )
 
 // closeTimeout is what a hanging call may delay a shutdown by. It leaves most
@@ -42,7 +43,8 @@ type gpuScraper struct {
 	session   session
 	telemetry *metadata.TelemetryBuilder
 	builder   *metadata.MetricsBuilder
-	recorder  recorder
+	recorder  *record.Recorder
+	history   record.History
 	resource  pcommon.Resource
 	starts    startTimes
 	news      news
@@ -98,7 +100,7 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 	machine, _ := s.resource.Attributes().Get(gpusemconv.AttrHostID)
 	s.roster = roster.New(machine.Str())
 	s.directory = cfg.StateDirectory
-	s.recorder = recorder{mb: s.builder, full: cfg.Detail == DetailFull}
+	s.recorder = record.New(s.builder, cfg.Detail == DetailFull)
 	s.logs = logs{resource: s.resource, version: set.BuildInfo.Version, now: s.now}
 	s.pods = pods{log: set.Logger, minors: minorFiles{proc: cfg.ProcPath}, failure: func() { telemetry.ReceiverNvmlPodResourcesFailures.Add(context.Background(), 1) }}
 	s.groups, s.files = groupJobs{proc: cfg.ProcPath}, jobFiles{directory: cfg.JobMappingDirectory, log: set.Logger}
@@ -136,7 +138,7 @@ func (s *gpuScraper) start(context.Context, component.Host) error {
 	if bus, why := s.inventory.readable(); !bus {
 		s.nobodyKnows(why)
 	}
-	s.recorder.said.resume(s.monitor.Known(), s.roster.Reasons())
+	s.history.Resume(s.monitor.Known(), s.roster.Reasons())
 	if s.logs.sink != nil {
 		s.logs.sink.Start()
 	}
@@ -202,7 +204,7 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	after := firstContact - s.until.Sub(now)
 	s.news.report(&report, after)
 
-	s.recorder.begin(ts)
+	s.recorder.Begin(ts, &s.history)
 	s.countRejected(ctx, gpuhealth.FieldUUID, report.InvalidUUIDs)
 	samples := s.valid(ctx, report.Samples)
 	s.inventory.look(s.roster, now)
@@ -211,7 +213,7 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		s.nobodyKnows(fmt.Sprintf("it shows %d GPUs, and NVML lists %d", shown, report.Listed))
 	}
 	acknowledged := map[string]bool{}
-	if s.count(samples, &report, now).pending == 0 { // an operator may mean a GPU that is pending
+	if s.count(samples, &report, now).Pending == 0 { // an operator may mean a GPU that is pending
 		acknowledged = s.acknowledge(samples)
 	}
 	samples = s.end(samples, now)
@@ -224,8 +226,8 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 			cause = roster.Acknowledged
 		}
 		s.logs.health(sample, &verdict, cause)
-		s.recorder.sample(sample)
-		s.recorder.verdict(&verdict)
+		s.recorder.Sample(sample)
+		s.recorder.Verdict(&verdict)
 	}
 	s.keeper.Changed()
 	if n := s.monitor.Dropped(); n > s.left {
@@ -239,25 +241,22 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		}
 	}
 	for x, count := range counts {
-		var parent []metadata.MetricAttributeOption
-		if x.parent != "" {
-			parent = append(parent, metadata.WithHwParentMetricAttribute(x.parent))
-		}
-		s.builder.RecordHwGpuXidEventsDataPoint(ts, count, x.uuid, int64(x.code), string(s.rubric.Xid(x.code).Class), parent...)
+		s.recorder.Xids(x.uuid, x.parent, x.code, s.rubric.Xid(x.code).Class, count)
 	}
 	count := s.count(samples, &report, now)
 	if s.relates {
 		jobs := s.groups.of(samples, holders(samples))
 		s.files.read(samples, jobs)
-		byMinor := s.pods.gpus(samples, held, max(count.expected, report.Listed))
+		byMinor := s.pods.gpus(samples, held, max(count.Expected, report.Listed))
 		s.held = relate(s.builder, ts, samples, held, byMinor, jobs, s.held)
 	}
-	s.recordNode(ts, count, len(samples))
+	if len(samples) > 0 || count.Expected > 0 { // else there is nothing to say
+		s.recorder.Node(count, s.pressure.read())
+	}
 	s.news.missing(count, &report, s.roster, after)
 
-	metrics := s.builder.Emit(metadata.WithResource(s.resource))
+	metrics := s.recorder.Emit(s.resource)
 	s.starts.apply(metrics)
-	end(metrics)
 	s.slices.report(metrics, samples, ts)
 	if s.silent {
 		return pmetric.NewMetrics(), nil
@@ -312,53 +311,35 @@ func (s *gpuScraper) end(samples []gpuhealth.Sample, now time.Time) []gpuhealth.
 		}
 		sample, verdict := gpuhealth.Sample{Identity: ended.ID, Reason: ended.Reason}, s.monitor.Forget(uuid, now)
 		s.logs.health(&sample, &verdict, ended.Cause)
-		s.recorder.last(&sample, &verdict)
+		s.recorder.Last(&sample, &verdict)
 	}
 	return samples
 }
 
-// census counts the whole GPUs of the node: expected are found, lost or pending.
-type census struct{ expected, found, lost, pending int }
-
 // count takes for lost what answered before, what was lost before and what the driver
 // has spoken of. Until the bound of the first contact the rest is pending.
-func (s *gpuScraper) count(samples []gpuhealth.Sample, r *nvml.Report, now time.Time) census {
-	c := census{expected: s.roster.Expected(s.expected, r.Listed)}
+func (s *gpuScraper) count(samples []gpuhealth.Sample, r *nvml.Report, now time.Time) record.Census {
+	c := record.Census{Expected: s.roster.Expected(s.expected, r.Listed)}
 	for i := range samples {
 		switch {
 		case samples[i].Parent != "":
 		case samples[i].Up():
-			c.found++
+			c.Found++
 		default:
-			c.lost++
+			c.Lost++
 		}
 	}
 	for i := range r.Silent {
 		if r.Silent[i].UUID == "" && r.Silent[i].Told {
-			c.lost++
+			c.Lost++
 		}
 	}
-	missing := c.expected - c.found
+	missing := c.Expected - c.Found
 	if now.Before(s.until) {
-		c.pending = max(0, missing-c.lost)
+		c.Pending = max(0, missing-c.Lost)
 	}
-	c.lost = missing - c.pending
+	c.Lost = missing - c.Pending
 	return c
-}
-
-// recordNode adds what concerns no single GPU. A node that has no GPU and
-// expects none has nothing to say.
-func (s *gpuScraper) recordNode(ts pcommon.Timestamp, c census, samples int) {
-	if samples == 0 && c.expected == 0 {
-		return
-	}
-	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(c.expected), metadata.AttributeCountStateExpected)
-	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(c.found), metadata.AttributeCountStateFound)
-	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(c.lost), metadata.AttributeCountStateLost)
-	s.builder.RecordHwGpuDevicesDataPoint(ts, int64(c.pending), metadata.AttributeCountStatePending)
-	if v := s.pressure.read(); v.OK {
-		s.builder.RecordGpuNodeCPUPressureDataPoint(ts, v.V)
-	}
 }
 
 // onXid is called by the goroutine that waits for events and must not block it.

@@ -164,11 +164,7 @@ func TestModels(t *testing.T) {
 			md := n.first()
 			n.scrape()
 			n.shutdown()
-			file := model + ".yaml"
-			if model == "h100" {
-				file = "../../../sim/fleetpush/h100.yaml" // the simulator's nodes report it
-			}
-			compareGolden(t, file, md)
+			compareGolden(t, model+".yaml", md)
 			_, err := n.telemetry.GetMetric("otelcol_receiver_nvml_rejected_fields")
 			require.Error(t, err, "nothing is rejected")
 			_, err = n.telemetry.GetMetric("otelcol_receiver_nvml_call_failures")

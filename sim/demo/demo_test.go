@@ -55,7 +55,7 @@ func TestScreen(t *testing.T) {
 	full.Items[2].Since, full.Items[2].SinceBefore = new(time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)), new(true)
 	fewer := &fleetclient.AttentionList{Counts: full.Counts, Items: slices.Clone(full.Items)}
 	for i := range fewer.Items {
-		fewer.Items[i].What = "About to be more."
+		fewer.Items[i].NodeCount = new(int64(2))
 	}
 	s.show(fewer, 35*time.Second)
 	for range settled - 1 {

@@ -63,8 +63,9 @@ func (s *screen) show(l *fleetclient.AttentionList, elapsed time.Duration) {
 			continue // its record is on its way, and says since when and why
 		}
 		as := s.told[it.ID]
-		if as.times++; as.what != it.What {
-			as.what, as.times = it.What, 1
+		what := fmt.Sprint(or(it.NodeCount, 0), or(it.Reason, ""), or(it.Part, "")) // its figures move
+		if as.times++; as.what != what {
+			as.what, as.times = what, 1
 		}
 		tell := !as.told && as.times >= settled
 		as.told = as.told || tell
@@ -74,7 +75,7 @@ func (s *screen) show(l *fleetclient.AttentionList, elapsed time.Duration) {
 		s.verdict(it, elapsed)
 		before := len(s.found)
 		for _, f := range faults {
-			if f.kind == it.Kind && f.cluster == it.Cluster && f.node == or(it.Node, "") {
+			if (f.kind == it.Kind || or(it.Straggler, false) && f.kind == fleetclient.AttentionItemKindStraggler) && f.cluster == it.Cluster && f.node == or(it.Node, "") {
 				s.found[f] = true
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/sim/ranks"
 )
 
@@ -58,7 +59,7 @@ func (f *Fleet) addRanks(md pmetric.Metrics, id *identity, i int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	rm := md.ResourceMetrics().AppendEmpty()
-	id.name(rm.Resource(), gpusemconv.AttrHostName, gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostID, gpusemconv.AttrClusterName)
+	id.name(rm.Resource(), hostAttrs...)
 	metrics := rm.ScopeMetrics().AppendEmpty().Metrics()
 	for nth, name := range [...]string{
 		gpusemconv.MetricCollectiveTimeShare, gpusemconv.MetricCollectiveStalled,
@@ -77,7 +78,7 @@ func (f *Fleet) addRanks(md pmetric.Metrics, id *identity, i int) {
 				if t.Count == 0 || ofRank && j+1 < len(k.Traffic) { // the last is that of all ranks
 					continue
 				}
-				p := points(m).AppendEmpty()
+				p := metricreading.Points(m).AppendEmpty()
 				p.SetStartTimestamp(pcommon.NewTimestampFromTime(f.cfg.Start))
 				p.SetTimestamp(pcommon.NewTimestampFromTime(n.at))
 				v := [...]float64{k.Seconds / f.cfg.Step.Seconds(), 0, t.Bandwidth, t.Seconds / float64(t.Count), float64(t.Total)}[nth]
@@ -87,7 +88,7 @@ func (f *Fleet) addRanks(md pmetric.Metrics, id *identity, i int) {
 				attrs := p.Attributes()
 				attrs.PutStr(gpusemconv.AttrJobID, id.job)
 				attrs.PutInt(gpusemconv.AttrJobRank, int64(t.Rank))
-				attrs.PutStr(gpusemconv.AttrHWID, id.gpus[gpu].uuid)
+				attrs.PutStr(gpusemconv.AttrHWID, id.gpus[gpu].UUID)
 				attrs.PutInt(gpusemconv.AttrProcessPID, int64(1000+t.Rank))
 				attrs.PutStr(gpusemconv.AttrCommunicatorID, t.ID)
 				attrs.PutStr(gpusemconv.AttrCommunicatorName, t.Name)

@@ -10,22 +10,26 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/record"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 	"github.com/gpu-collector/gpu-collector/sim/ranks"
 )
@@ -146,16 +150,14 @@ func (c *Config) Validate() error {
 // Fleet is a number of simulated nodes with their agents. Different nodes may be
 // used at the same time.
 type Fleet struct {
-	cfg      Config
-	spec     *fleetsim.Spec
-	layout   *layout
-	step     *nodescore.Input // the time of a step, nil where no job tells
-	score    nodescore.Config
-	plan     *nodescore.Plan
-	gpuNames []string
-	model    string // of the GPUs, as a peer attribute
-	nodes    []node
-	groups   []group
+	cfg    Config
+	spec   *fleetsim.Spec
+	rubric *gpuhealth.Rubric
+	score  nodescore.Config
+	plan   *nodescore.Plan
+	model  string // of the GPUs, as a peer attribute
+	nodes  []node
+	groups []group
 	// scratches are *scratch.
 	scratches sync.Pool
 }
@@ -166,7 +168,7 @@ type node struct {
 	sim       *fleetsim.Node
 	group     int32
 	ticks     int64
-	had       []facts
+	history   record.History
 	health    *health // of a node with a fault
 	score     *nodescore.Node
 	received  threshold.Received
@@ -246,29 +248,16 @@ func New(cfg Config) (*Fleet, error) {
 		return nil, err
 	}
 	cfg.defaults()
-	f := &Fleet{cfg: cfg, spec: &fleetsim.H100, nodes: make([]node, cfg.Nodes)}
+	f := &Fleet{
+		cfg: cfg, spec: &fleetsim.H100, rubric: gpuhealth.DefaultRubric(), nodes: make([]node, cfg.Nodes),
+		model: strings.Join(strings.Fields(product), "-"),
+	}
 	f.score = nodescore.DefaultConfig()
 	f.score.Interval, f.score.ReadingTTL = cfg.Step, 5*cfg.Step
 	f.plan = nodescore.NewPlan(&f.score.Measures)
 	f.deal()
-	var err error
-	if f.layout, err = newLayout(h100, f.plan); err != nil {
-		return nil, err
-	}
-	f.model = strings.Join(strings.Fields(f.layout.product), "-")
 	if err := f.nameGroups(); err != nil {
 		return nil, err
-	}
-	for g := range cfg.GPUs {
-		f.gpuNames = append(f.gpuNames, strconv.Itoa(g))
-	}
-	if cfg.Load == fleetsim.Training {
-		step, _ := reading.Of(reading.StepDuration)
-		inputs := f.plan.Known(step)
-		if len(inputs) != 1 {
-			return nil, errors.New("the node's score has no one place for the time of a step")
-		}
-		f.step = &inputs[0]
 	}
 	f.populate()
 	return f, nil
@@ -302,7 +291,6 @@ func (f *Fleet) populate() {
 		if n.sim == nil {
 			n.sim = fleetsim.NewNode(f.spec, c.GPUs, c.Load, c.Seed<<20+uint64(i)+1)
 		}
-		n.had = make([]facts, c.GPUs)
 		if !c.Raw {
 			n.score = nodescore.NewNode(&f.score, f.plan)
 		}
@@ -317,7 +305,7 @@ func (f *Fleet) populate() {
 			}
 			n.troubles = append(n.troubles, t)
 			if n.health == nil {
-				n.health = newHealth(f.layout.rubric, c.GPUs)
+				n.health = newHealth(f.rubric, c.GPUs)
 			}
 		}
 	}
@@ -374,10 +362,10 @@ func (f *Fleet) identity(i int, id *identity) {
 
 // scratch is what making a report needs.
 type scratch struct {
-	id      identity
-	values  []values // of the GPUs, then of the node
-	reading nodescore.Reading
-	sheet   *sheet // of an ordinary report
+	id       identity
+	recorder *record.Recorder
+	reader   *metricreading.Reader
+	reading  nodescore.Reading
 }
 
 // Next moves a node on by so many steps and appends its report of now to dst:
@@ -388,23 +376,19 @@ func (f *Fleet) Next(i, steps int, now time.Time, dst []byte) ([]byte, error) {
 	defer n.mu.Unlock()
 	s, ok := f.scratches.Get().(*scratch)
 	if !ok {
-		s = &scratch{values: make([]values, f.cfg.GPUs+1)}
+		s = &scratch{recorder: record.NewDefault(f.cfg.Start), reader: metricreading.New(zap.NewNop(), nil)}
 	}
 	defer f.scratches.Put(s)
 	f.identity(i, &s.id)
 	n.ticks += int64(steps)
 	n.at, n.told = now, n.reachable
-	f.advance(n, steps, s)
-	if n.score != nil {
-		f.evaluate(n, s)
-	}
-	b, err := pmetricotlp.NewExportRequestFromMetrics(f.metrics(i, s)).MarshalProto()
+	b, err := pmetricotlp.NewExportRequestFromMetrics(f.metrics(i, steps, s)).MarshalProto()
 	return append(dst, b...), err
 }
 
-// advance moves a node on and takes its readings. The nodes of a job move
-// together, with the first of them that is asked.
-func (f *Fleet) advance(n *node, steps int, s *scratch) {
+// advance moves a node on and returns what the nvml receiver reports of it, and the seconds of
+// a training step. The nodes of a job move together, with the first of them that is asked.
+func (f *Fleet) advance(n *node, steps int, s *scratch) (md pmetric.Metrics, seconds float64) {
 	g := &f.groups[n.group]
 	if g.sim == nil {
 		n.sim.Advance(time.Duration(steps) * f.cfg.Step)
@@ -415,47 +399,60 @@ func (f *Fleet) advance(n *node, steps int, s *scratch) {
 			f.Advance(int(n.group), f.cfg.Step)
 		}
 	}
-	host := n.sim.Host()
-	whole := &s.values[f.cfg.GPUs]
-	*whole = values{}
-	whole.v[cpuPressure], whole.v[stepSeconds] = host.CPUPressure, host.StepSeconds
+	s.recorder.Begin(pcommon.NewTimestampFromTime(n.at), &n.history)
+	census := record.Census{Expected: f.cfg.GPUs}
 	for gpu := range f.cfg.GPUs {
-		v := &s.values[gpu]
 		r := n.sim.Reading(gpu)
-		v.read(&r, f.spec, n.had[gpu])
-		if n.health == nil {
-			v.judge(&healthy)
-		} else {
-			id := gpuhealth.Identity{UUID: s.id.gpus[gpu].uuid, Index: gpu, Model: f.layout.product}
-			n.health.judge(v, &r, gpu, id, f.spec, n.at)
+		sample, verdict := r.Sample(s.id.gpus[gpu], f.spec), healthy
+		if n.health != nil {
+			verdict = n.health.judge(&r, &sample, n.at)
 		}
-		n.had[gpu] = v.facts
 		if r.Up {
-			whole.v[gpusFound]++
+			census.Found++
 		} else {
-			whole.v[gpusLost]++
+			census.Lost++
 		}
-	}
-}
-
-// evaluate is what the straggler processor does with a push in mode agent.
-func (f *Fleet) evaluate(n *node, s *scratch) {
-	s.reading.Reset()
-	whole := &s.values[f.cfg.GPUs]
-	for j := range f.layout.ofNode {
-		p := &f.layout.ofNode[j]
-		s.reading.Add(p.input, nodesignal.Subject{}, p.value(whole))
-	}
-	for gpu := range f.cfg.GPUs {
-		v := &s.values[gpu]
-		for j := range f.layout.ofGPU {
-			if p := &f.layout.ofGPU[j]; v.facts&p.facts == p.facts {
-				s.reading.Add(p.input, nodesignal.Subject{GPU: f.gpuNames[gpu]}, p.value(v))
+		s.recorder.Sample(&sample)
+		s.recorder.Verdict(&verdict)
+		for _, x := range r.Xids {
+			if x.Count > 0 {
+				s.recorder.Xids(sample.UUID, "", x.Code, f.rubric.Xid(x.Code).Class, int64(x.Count))
 			}
 		}
 	}
-	if f.step != nil && whole.v[stepSeconds] > 0 {
-		s.reading.Add(f.step, nodesignal.Subject{}, whole.v[stepSeconds])
+	host := n.sim.Host()
+	s.recorder.Node(census, gpuhealth.Some(host.CPUPressure))
+	resource := pcommon.NewResource()
+	s.id.name(resource, hostAttrs...)
+	s.id.name(resource, gpusemconv.AttrJobID)
+	return s.recorder.Emit(resource), host.StepSeconds
+}
+
+// evaluate is what the straggler processor does with a push in mode agent.
+func (f *Fleet) evaluate(n *node, md pmetric.Metrics, s *scratch) {
+	s.reading.Reset()
+	var from metricreading.Resource
+	var p metricreading.Point
+	for _, rm := range md.ResourceMetrics().All() {
+		from.Begin(s.reader, rm.Resource().Attributes(), "", "")
+		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
+			known := reading.ByName(m.Name())
+			inputs := f.plan.Known(known)
+			if inputs == nil {
+				continue
+			}
+			list, _ := from.Open(known, m)
+			for _, dp := range list.All() {
+				if from.Read(dp, &p) != reading.Accepted || p.Ended {
+					continue
+				}
+				for i := range inputs {
+					if inputs[i].Field == p.Field {
+						s.reading.Add(&inputs[i], nodesignal.Subject{GPU: p.ID}, p.Value)
+					}
+				}
+			}
+		}
 	}
 	n.score.Observe(&s.reading, n.at)
 	n.res = n.score.Evaluate(n.at, s.id.node, n.received, !n.received.At.IsZero())
@@ -465,23 +462,49 @@ func (f *Fleet) evaluate(n *node, s *scratch) {
 	n.slow = n.res.Straggler
 }
 
-// metrics returns the report of a node. It is good until s is used again.
-func (f *Fleet) metrics(i int, s *scratch) pmetric.Metrics {
-	n, to, v := &f.nodes[i], s.sheet, s.values
-	if usual := ordinary(v[:f.cfg.GPUs]); to == nil || !usual {
-		if to = f.layout.sheet(v); usual {
-			s.sheet = to
-		}
-	}
-	to.fill(&s.id, n.at, f.cfg.Start, v)
-	if seconds := v[f.cfg.GPUs].v[stepSeconds]; f.step != nil && seconds > 0 {
-		addStep(to.md, &s.id, n.at, seconds)
-		if f.cfg.Ranks {
-			f.addRanks(to.md, &s.id, i)
-		}
+// metrics moves a node on and returns its report.
+func (f *Fleet) metrics(i, steps int, s *scratch) pmetric.Metrics {
+	n := &f.nodes[i]
+	md, seconds := f.advance(n, steps, s)
+	works := f.cfg.Load == fleetsim.Training && seconds > 0
+	if works {
+		addStep(md, &s.id, n.at, seconds)
 	}
 	if n.score != nil {
-		addVerdict(to.md, &s.id, f.model, n.at, &n.res, n.told)
+		f.evaluate(n, md, s)
 	}
-	return to.md
+	if works && f.cfg.Ranks {
+		f.addRanks(md, &s.id, i)
+	}
+	if n.score != nil {
+		addVerdict(md, &s.id, f.model, n.at, &n.res, n.told)
+	}
+	return md
+}
+
+// health is the nvml receiver's judgement of the GPUs of a node. Only nodes with a
+// fault have one: nothing is wrong with the others.
+type health struct {
+	monitor *gpuhealth.Monitor
+	xids    [][fleetsim.MaxXids]fleetsim.Xid // that were observed, by GPU
+}
+
+func newHealth(rubric *gpuhealth.Rubric, gpus int) *health {
+	return &health{monitor: gpuhealth.NewMonitor(rubric), xids: make([][fleetsim.MaxXids]fleetsim.Xid, gpus)}
+}
+
+// healthy is the verdict on a GPU without a fault.
+var healthy = gpuhealth.Verdict{
+	Score: gpuhealth.Some(100), State: gpuhealth.StateHealthy, Hardware: gpuhealth.HardwareOK,
+}
+
+// judge judges a GPU by one reading more.
+func (h *health) judge(r *fleetsim.Reading, s *gpuhealth.Sample, now time.Time) gpuhealth.Verdict {
+	for i, x := range r.Xids {
+		if x.Count > h.xids[s.Index][i].Count {
+			h.monitor.ObserveXid(gpuhealth.XidEvent{UUID: s.UUID, Code: x.Code, Time: now})
+		}
+	}
+	h.xids[s.Index] = r.Xids
+	return h.monitor.Observe(s, now)
 }

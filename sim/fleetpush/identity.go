@@ -7,16 +7,18 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 )
 
 // identity is how a node and its GPUs are called.
 type identity struct {
 	node, hostID, cluster, job string
-	gpus                       []gpuIdentity
+	gpus                       []gpuhealth.Identity
 }
 
-type gpuIdentity struct{ uuid, serial string }
+// product is the GPUs' hw.model.
+const product = "NVIDIA H100 80GB HBM3"
 
 // NodeName returns the name of a node of a fleet.
 func NodeName(node int) string { return fmt.Sprintf("node-%06d", node) }
@@ -29,11 +31,14 @@ func (id *identity) draw(seed uint64, node, gpus int) {
 	d := digits{state: seed ^ uint64(node+1)<<32}
 	id.hostID = string(d.fill(make([]byte, 32), 16)) // as systemd's machine id
 	id.gpus = id.gpus[:0]
-	for range gpus {
+	for gpu := range gpus {
 		// A random UUID, as NVML's are (RFC 9562, 5.4).
 		uuid := d.fill(make([]byte, 36), 16)
 		uuid[8], uuid[13], uuid[14], uuid[18], uuid[19], uuid[23] = '-', '-', '4', '-', '8', '-'
-		id.gpus = append(id.gpus, gpuIdentity{"GPU-" + string(uuid), string(d.fill(make([]byte, 13), 10))})
+		id.gpus = append(id.gpus, gpuhealth.Identity{
+			UUID: "GPU-" + string(uuid), Index: gpu, Model: product, Serial: string(d.fill(make([]byte, 13), 10)),
+			PCIBusID: fmt.Sprintf("00000000:%02X:00.0", 0x1b+gpu), VBIOS: "96.00.89.00.01", DriverVersion: "570.86.15", CUDAVersion: "12.8",
+		})
 	}
 }
 
@@ -56,6 +61,9 @@ func (d *digits) fill(to []byte, base uint64) []byte {
 	}
 	return to
 }
+
+// hostAttrs name a node as its receivers do.
+var hostAttrs = []string{gpusemconv.AttrHostName, gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostID, gpusemconv.AttrClusterName}
 
 // name puts names into a resource.
 func (id *identity) name(resource pcommon.Resource, attrs ...string) {

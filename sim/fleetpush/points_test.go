@@ -10,9 +10,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
@@ -48,7 +50,7 @@ func TestPointsShowTheHardware(t *testing.T) {
 			assert.Equal(t, want, v.Str(), attr)
 		}
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			for _, p := range points(m).All() {
+			for _, p := range metricreading.Points(m).All() {
 				assert.Equal(t, pcommon.NewTimestampFromTime(now), p.Timestamp(), m.Name())
 				if m.Name() != gpusemconv.MetricAppStepDuration {
 					assert.Equal(t, pcommon.NewTimestampFromTime(start), p.StartTimestamp(), m.Name())
@@ -65,7 +67,7 @@ func TestPointsShowTheHardware(t *testing.T) {
 						}
 						require.GreaterOrEqual(t, at, 0, "%s is of no GPU of the node", m.Name())
 						name = fmt.Sprintf("%d %s", at, name)
-					case attrSerial:
+					case "hw.serial_number":
 						serials[v.Str()] = true
 					case gpusemconv.AttrHWType, gpusemconv.AttrMemoryLocation, gpusemconv.AttrECCCounter, gpusemconv.AttrNetworkIODirection:
 					default:
@@ -119,6 +121,19 @@ func TestPointsShowTheHardware(t *testing.T) {
 	assert.InDelta(t, 8, values["1 hw.gpu.pcie.link.width current"], 0)
 	assert.Less(t, values["1 hw.gpu.health.score"], 50.0)
 	assert.InDelta(t, 100, values["0 hw.gpu.health.score"], 0)
+}
+
+// gpuIDs are those of a report, in its order.
+func gpuIDs(md pmetric.Metrics) (ids []string) {
+	for _, m := range md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
+		if m.Name() == gpusemconv.MetricGPUInfo {
+			for _, p := range metricreading.Points(m).All() {
+				v, _ := p.Attributes().Get(gpusemconv.AttrHWID)
+				ids = append(ids, v.Str())
+			}
+		}
+	}
+	return ids
 }
 
 func classOf(code uint64) string { return string(gpuhealth.DefaultRubric().Xid(code).Class) }

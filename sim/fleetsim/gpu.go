@@ -30,8 +30,8 @@ type Spec struct {
 	// Inertia is the time constant of the chip with its heat sink.
 	Inertia time.Duration
 	// MaxCelsius is where the driver begins to lower the clock, SlowdownCelsius
-	// where the hardware halves it.
-	MaxCelsius, SlowdownCelsius float64
+	// where the hardware halves it. The memory stays below MaxMemoryCelsius at both.
+	MaxCelsius, SlowdownCelsius, MaxMemoryCelsius float64
 	// PCIeGeneration, PCIeLanes and NVLinks are what the board can do.
 	PCIeGeneration, PCIeLanes, NVLinks int
 	// PCIeBytesPerSecond and NVLinkBytesPerSecond are what a training job moves
@@ -50,7 +50,7 @@ var H100 = Spec{
 	MemoryBytes:  80 << 30,
 	InletCelsius: 26, KelvinPerWatt: 0.06, MemoryKelvin: 12,
 	Inertia:    30 * time.Second,
-	MaxCelsius: 87, SlowdownCelsius: 89,
+	MaxCelsius: 87, SlowdownCelsius: 89, MaxMemoryCelsius: 105,
 	PCIeGeneration: 5, PCIeLanes: 16, NVLinks: 18,
 	PCIeBytesPerSecond: 2e9, NVLinkBytesPerSecond: 90e9,
 }

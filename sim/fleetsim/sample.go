@@ -4,8 +4,8 @@ package fleetsim
 
 import "github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 
-// Sample is the reading as the health rubric takes it. Readings that the model
-// lacks are absent.
+// Sample is the reading as the nvml receiver takes it of a healthy node's H100. What the
+// model lacks is as it is on such a board.
 func (r *Reading) Sample(id gpuhealth.Identity, spec *Spec) gpuhealth.Sample {
 	s := gpuhealth.Sample{Identity: id, Reason: gpuhealth.ReasonOK}
 	if !r.Up {
@@ -16,6 +16,7 @@ func (r *Reading) Sample(id gpuhealth.Identity, spec *Spec) gpuhealth.Sample {
 	v.MemoryTotal, v.MemoryUsed = gpuhealth.Some(uint64(spec.MemoryBytes)), gpuhealth.Some(uint64(r.MemoryUsed))
 	v.Utilization = gpuhealth.Some(r.Utilization)
 	v.Temperature, v.MemoryTemperature = gpuhealth.Some(r.Celsius), gpuhealth.Some(r.MemoryCelsius)
+	v.TemperatureLimits[gpuhealth.LimitMemoryMax] = gpuhealth.Some(spec.MaxMemoryCelsius)
 	v.TemperatureMargin = gpuhealth.Some(spec.MaxCelsius - r.Celsius)
 	v.MarginLimits[gpuhealth.LimitSlowdown] = gpuhealth.Some(spec.MaxCelsius - spec.SlowdownCelsius)
 	v.Power, v.PowerLimit, v.PowerLimitMax = gpuhealth.Some(r.Watts), gpuhealth.Some(r.LimitWatts), gpuhealth.Some(spec.CapWatts)
@@ -23,10 +24,12 @@ func (r *Reading) Sample(id gpuhealth.Identity, spec *Spec) gpuhealth.Sample {
 	v.Clocks[gpuhealth.ClockSM], v.ClockLimits[gpuhealth.ClockSM] = gpuhealth.Some(r.ClockHertz), gpuhealth.Some(r.BoostHertz)
 	v.ECC[gpuhealth.ECCCorrected][gpuhealth.ECCVolatile] = gpuhealth.Some(uint64(r.ECCCorrected))
 	v.ECC[gpuhealth.ECCUncorrected][gpuhealth.ECCVolatile] = gpuhealth.Some(uint64(r.ECCUncorrected))
+	v.SRAMThresholdExceeded = gpuhealth.Some(false)
 	v.RemappedRows = gpuhealth.RemappedRows{
 		Corrected: gpuhealth.Some(uint64(0)), Uncorrected: gpuhealth.Some(uint64(r.RemappedRows)),
 		Pending: gpuhealth.Some(r.RemapPending), Failed: gpuhealth.Some(r.RemapFailed),
 	}
+	v.RecoveryAction = gpuhealth.Some(gpuhealth.RecoveryNone)
 	var bits uint64
 	for reason, bit := range throttleBits {
 		if r.Throttled[reason] {
@@ -37,15 +40,22 @@ func (r *Reading) Sample(id gpuhealth.Identity, spec *Spec) gpuhealth.Sample {
 	for reason, time := range throttleTimes {
 		v.ThrottleTime[time] = gpuhealth.Some(r.ThrottledSeconds[reason])
 	}
+	for link, bytes := range map[gpuhealth.Link]float64{gpuhealth.LinkPCIe: r.PCIeBytes, gpuhealth.LinkNVLink: r.NVLinkBytes} {
+		v.IO[link] = [gpuhealth.NumDirections]gpuhealth.Opt[uint64]{gpuhealth.Some(uint64(bytes)), gpuhealth.Some(uint64(bytes))}
+	}
 	v.PCIe = gpuhealth.PCIe{
 		Width: gpuhealth.Some(uint32(r.PCIeLanes)), WidthMax: gpuhealth.Some(uint32(spec.PCIeLanes)),
 		Generation: gpuhealth.Some(uint32(r.PCIeGeneration)), GenerationMax: gpuhealth.Some(uint32(spec.PCIeGeneration)),
+		Replays: gpuhealth.Some(uint64(0)),
 	}
-	v.NVLink.Up = gpuhealth.Some(uint32(r.NVLinksUp))
+	v.NVLink.Up, v.NVLink.Down = gpuhealth.Some(uint32(r.NVLinksUp)), gpuhealth.Some(uint32(spec.NVLinks-r.NVLinksUp))
 	v.NVLink.Errors[gpuhealth.NVLinkReplay] = gpuhealth.Some(uint64(r.NVLinkReplays))
 	v.NVLink.Errors[gpuhealth.NVLinkCRC] = gpuhealth.Some(uint64(r.NVLinkCRC))
+	v.NVLink.Errors[gpuhealth.NVLinkRecovery] = gpuhealth.Some(uint64(0))
+	v.Fabric.State, v.Fabric.Summary = gpuhealth.Some(gpuhealth.FabricCompleted), gpuhealth.Some(gpuhealth.FabricSummaryHealthy)
 	v.Processes[gpuhealth.ProcessCompute] = gpuhealth.Some(uint64(max(0, r.Processes)))
-	v.Modes[gpuhealth.ModeECC] = gpuhealth.Some(true)
+	v.Modes[gpuhealth.ModePersistence], v.Modes[gpuhealth.ModeECC] = gpuhealth.Some(true), gpuhealth.Some(true)
+	v.Modes[gpuhealth.ModeMIG] = gpuhealth.Some(false)
 	return s
 }
 

@@ -102,6 +102,7 @@ test('what holds a GPU down, its peers and its neighbours are in the panel', asy
       assert.match(await page.locator('#panel .reasons').innerText(), /GPU 2 degraded[^]*row remap pending → drain and reset gpu/);
       const rows = page.locator('#panel .wide tbody tr');
       assert.equal(await rows.count(), 8);
+      await page.locator('#panel tr[data-named]', { hasText: '▸ 2' }).waitFor();
       assert.match(await rows.nth(2).innerText(), /◆ degraded[^]*91 °C[^]*hw thermal/);
     });
     await withPage(browser, `${url}#in=cluster-d&node=node-00003`, { colorScheme: 'light' }, async (page) => {

@@ -58,7 +58,7 @@ func (w *world) findsSlow(t *testing.T) {
 func (w *world) named(node int) func(context.Context) string {
 	return func(ctx context.Context) string {
 		s := scrape(ctx, w.gateway.prom)
-		if on, _ := s.one("gpu_node_straggler", map[string]string{"host_name": nodeName(node)}); on != 1 || len(w.gateway.Log.Lines("STRAGGLER "+nodeName(node))) == 0 {
+		if on, _ := s.one("gpu_node_straggler", map[string]string{"host_name": nodeName(node)}); on != 1 || len(w.gateway.Log.Lines("Straggler "+nodeName(node))) == 0 {
 			return nodeName(node) + " is not named"
 		}
 		return ""

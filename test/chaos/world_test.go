@@ -229,7 +229,7 @@ func (w *world) crash(t *testing.T, dead time.Duration, members ...*member) {
 // accusations are the lines that name a straggler, at the gateway and at the
 // agents, since it was asked last.
 func (w *world) accusations() (lines []string) {
-	kinds := [][]string{w.gateway.Log.Lines("STRAGGLER"), w.gateway.Log.Lines("INCIDENT")}
+	kinds := [][]string{w.gateway.Log.Lines("Straggler ", "\twarn\t"), w.gateway.Log.Lines("Incident ", "\twarn\t")}
 	for _, a := range w.agents {
 		kinds = append(kinds, a.Log.Lines("takes itself for a straggler", "\twarn\t"))
 	}

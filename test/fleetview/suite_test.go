@@ -26,6 +26,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/test/metricstore"
 )
@@ -178,7 +179,7 @@ func suite(t *testing.T, g *gateway) {
 		span := []string{"since", stamp(start), "until", stamp(start.Add(20 * time.Minute))}
 		// A server of PromQL tells times to a hundredth of the time asked about.
 		const precision = 20*time.Minute/100 + 10*time.Millisecond
-		check := func(got fleetapi.Recorded, match func(*fleetapi.Sample) bool) {
+		check := func(got fleethistory.Recorded, match func(*fleetapi.Sample) bool) {
 			t.Helper()
 			var first, last time.Time
 			var n int64
@@ -202,7 +203,7 @@ func suite(t *testing.T, g *gateway) {
 			assert.Equal(t, len(nodes), p.Total)
 			for _, h := range p.Hosts {
 				names = append(names, h.Cluster+"/"+h.Host)
-				check(h.Recorded, func(s *fleetapi.Sample) bool { return s.Cluster == h.Cluster && s.Host == h.Host })
+				check(h, func(s *fleetapi.Sample) bool { return s.Cluster == h.Cluster && s.Host == h.Host })
 			}
 		}
 		assert.Equal(t, []string{"east/node-a", "west/node-a", "east/node-b.example", "default/node|c"}, names)
@@ -211,7 +212,7 @@ func suite(t *testing.T, g *gateway) {
 		var gpus []string
 		for _, gpu := range p.GPUs {
 			gpus = append(gpus, gpu.GPU)
-			check(gpu.Recorded, func(s *fleetapi.Sample) bool { return s.GPU == gpu.GPU })
+			check(gpu, func(s *fleetapi.Sample) bool { return s.GPU == gpu.GPU })
 		}
 		assert.Equal(t, []string{"GPU-eastnode-a-0", "GPU-eastnode-a-1", "GPU-westnode-a-0", "GPU-westnode-a-1"}, gpus)
 		assert.Len(t, get[fleetapi.RecordedGPUPage](g, "/telemetry/hosts/node-a/gpus", append(span, "cluster", "west")...).GPUs, 2)
@@ -219,12 +220,11 @@ func suite(t *testing.T, g *gateway) {
 	})
 	t.Run("aggregations", func(t *testing.T) {
 		for groupBy, key := range map[string]func(*fleetapi.Sample) fleetapi.Aggregation{
-			"cluster": func(s *fleetapi.Sample) fleetapi.Aggregation { return fleetapi.Aggregation{Cluster: s.Cluster} },
-			"host": func(s *fleetapi.Sample) fleetapi.Aggregation {
-				return fleetapi.Aggregation{Cluster: s.Cluster, Host: s.Host}
-			},
-			"gpu": func(s *fleetapi.Sample) fleetapi.Aggregation {
-				return fleetapi.Aggregation{Cluster: s.Cluster, Host: s.Host, GPU: s.GPU}
+			"cluster": func(s *fleetapi.Sample) (a fleetapi.Aggregation) { a.Cluster = s.Cluster; return a },
+			"host":    func(s *fleetapi.Sample) (a fleetapi.Aggregation) { a.Cluster, a.Host = s.Cluster, s.Host; return a },
+			"gpu": func(s *fleetapi.Sample) (a fleetapi.Aggregation) {
+				a.Cluster, a.Host, a.GPU = s.Cluster, s.Host, s.GPU
+				return a
 			},
 			"metric": func(*fleetapi.Sample) fleetapi.Aggregation { return fleetapi.Aggregation{} },
 		} {

@@ -47,14 +47,14 @@ func TestFleetViewSaysWhyANodeIsSlow(t *testing.T) {
 	ep := episodes.Episodes[0]
 	assert.Equal(t,
 		[]string{"node", "view", "job/worker", "n5", "throughput", "major", "hw_thermal", "check_cooling", "GPU-5-0"},
-		[]string{ep.Subject, ep.Cluster, ep.Group, ep.Node, ep.Signal, ep.Severity, ep.Reason, ep.Action, ep.GPU})
+		[]string{string(ep.Subject), ep.Cluster, ep.Group, ep.Node, ep.Signal, ep.Severity.String(), ep.Reason, ep.Action, ep.GPU})
 	// It is the last tick, of a second each, at which nothing was lost yet, in whole seconds.
 	assert.WithinRange(t, ep.Since, began.Truncate(time.Second).Add(-time.Second), time.Now())
 	assert.Greater(t, *ep.Confidence, 0.6)
 	assert.InDelta(t, 0.2, *ep.Gap, 0.05)
-	assert.InDelta(t, 0.2*64, *ep.LostGPUHours, 0.05*64)
+	assert.InDelta(t, 0.2*64, *ep.Cost, 0.05*64)
 	assert.Equal(t, []int64{1, 8}, []int64{*ep.Rank, *ep.Active})
-	assert.Contains(t, ep.Text, "STRAGGLER n5: ")
+	assert.Contains(t, ep.Text, "Straggler n5")
 	assert.False(t, ep.Observation)
 	require.NotEmpty(t, ep.Evidence)
 	assert.Equal(t, []string{"hw_thermal", "GPU-5-0", "1"}, []string{ep.Evidence[0].Fact, ep.Evidence[0].GPU, ep.Evidence[0].Unit})

@@ -118,7 +118,7 @@ func assertDemoFleetView(t *testing.T, addr, slow string) {
 	assert.Equal(t, slow, ranking.Stragglers[0].Node.Node)
 	require.NotNil(t, ranking.Stragglers[0].Episode)
 	assert.True(t, ranking.Stragglers[0].Episode.Open)
-	assert.Contains(t, ranking.Stragglers[0].Episode.Text, "STRAGGLER "+slow+": ")
+	assert.Contains(t, ranking.Stragglers[0].Episode.Text, "Straggler "+slow)
 	var groups fleetapi.GroupPage
 	getJSON(t, url+"/groups", &groups)
 	require.Len(t, groups.Groups, 5, "four stages and the cluster")

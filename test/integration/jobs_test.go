@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
@@ -42,7 +43,7 @@ func TestJobsOfGPUs(t *testing.T) {
 	eventually(t, "the job's GPU in the API", func() bool { return len(gpusOf("1234")) == 1 })
 	g := gpusOf("1234")[0]
 	assert.Equal(t, fakenvml.UUID(0), g.UUID)
-	assert.Equal(t, []fleetapi.Allocation{{Job: "1234"}}, g.Allocations)
+	assert.Equal(t, []reading.Holder{{Job: "1234"}}, g.Allocations)
 
 	require.NoError(t, os.RemoveAll(of))
 	n.await("the end of one job", func(s scraped) bool {

@@ -114,10 +114,11 @@ exporters:
   kafka: {timeout: 5s}
 extensions:
   straggler_threshold: {api: {endpoint: %q}}
+  fleet_view: {http: {endpoint: %q}}
   healthcheckv2: {http: {endpoint: %q}}
 service:
   telemetry: {metrics: {level: none}}
-`, sp.grpc, sp.http, sp.api, sp.health)}})
+`, sp.grpc, sp.http, sp.api, sp.fleet, sp.health)}})
 	root := start(t, options{env: env, configs: []string{"configs/kafka-root.yaml", fmt.Sprintf(`
 receivers:
   kafka: {initial_offset: earliest}

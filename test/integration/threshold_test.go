@@ -77,7 +77,7 @@ exporters: {otlp_grpc: {sending_queue: {queue_size: 1000}}}
 	t.Logf("the fleet's verdict is back %s after the gateway", time.Since(back).Round(time.Millisecond))
 
 	for _, c := range []*collector{gateway, agent} {
-		for _, line := range append(c.log.Lines("STRAGGLER "), c.log.Lines("this node takes itself for a straggler")...) {
+		for _, line := range append(c.log.Lines("Straggler ", "\twarn\t"), c.log.Lines("this node takes itself for a straggler")...) {
 			assert.Contains(t, line, slowWorker)
 		}
 	}

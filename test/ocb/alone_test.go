@@ -46,10 +46,10 @@ var rooms = map[string][]string{
 	"receiver/csvreplayreceiver":    {},
 	"receiver/fleetotlpreceiver":    {"admission", "clientidentity", "hostextension", "lastvalue", "lastvalue/otlp", "memorybudget", "nodescore/nodesignal", "reading/identity", "reading/metricreading", "serverguard", "threshold", "webguard"},
 	"processor/diffprocessor":       {"hostextension", "lastvalue", "lastvalue/otlp", "lastvalue/resync", "memorybudget", "reading/identity", "reading/metricreading"},
-	"processor/stragglerprocessor":  {"collective", "episode", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "ownnode", "peergroup", "reading/identity", "reading/metricreading", "reason", "robust", "statefile", "straggler", "threshold", "threshold/rule"},
-	"exporter/fleetviewexporter":    {"fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "reading/identity", "reading/metricreading"},
+	"processor/stragglerprocessor":  {"collective", "episode", "episode/otlp", "episode/words", "fleethistory", "fleetstate", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "ownnode", "peergroup", "reading/identity", "reading/metricreading", "reason", "robust", "statefile", "straggler", "threshold", "threshold/rule"},
+	"exporter/fleetviewexporter":    {"episode", "episode/otlp", "fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "peergroup", "reading/identity", "reading/metricreading"},
 	"extension/expositionextension": {"dcgmnames", "lastvalue", "lastvalue/otlp", "memorybudget", "reading/identity", "reading/metricreading", "serverguard", "webguard"},
-	"extension/fleetviewextension":  {"attention", "fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "gpuhealth", "memorybudget", "nodescore/nodesignal", "reason", "serverguard", "webguard"},
+	"extension/fleetviewextension":  {"attention", "episode", "episode/words", "fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "gpuhealth", "memorybudget", "nodescore/nodesignal", "peergroup", "reason", "serverguard", "webguard"},
 	"extension/thresholdextension":  {"clientidentity", "lastvalue/resync", "memorybudget", "nodescore/nodesignal", "reading/identity", "reading/metricreading", "serverguard", "threshold", "webguard"},
 }
 

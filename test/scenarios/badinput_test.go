@@ -126,7 +126,7 @@ func TestBadInput(t *testing.T) {
 				h.tick(h.Tick, flagged)
 				require.NotContains(t, flagged, true, "tick %d", h.Tick)
 				for _, e := range h.report.Events {
-					require.Equal(t, "missing", e.Subject.String(), "tick %d", h.Tick)
+					require.Equal(t, "missing", string(e.Subject), "tick %d", h.Tick)
 				}
 				require.LessOrEqual(t, len(h.report.Nodes), nodes)
 				require.LessOrEqual(t, len(h.report.Groups), nodes+1)

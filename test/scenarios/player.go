@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
@@ -19,31 +20,35 @@ import (
 // families play it their clean forms too.
 const Detector = "detector"
 
-// Decider is one way of naming stragglers: the product's engine with settings.
+// Decider is one way of naming stragglers: the product's engine, or a plain rule.
 type Decider struct {
-	Name   string
-	Config func() straggler.Config
+	Name string
+	// Rule is nil for the engine, with its defaults.
+	Rule *Rule
+}
+
+// watcher judges the nodes of a run: it takes their values of each tick, NaN where there is
+// no push, and then writes its verdicts to flagged.
+type watcher interface {
+	push(tick int, values []float64, lives []uint32) error
+	tick(tick int, flagged []bool) told
+}
+
+func (d *Decider) watch(m *Model) watcher {
+	if d.Rule != nil {
+		return d.Rule.watch(m)
+	}
+	return newDriver(straggler.DefaultConfig(), m)
 }
 
 // Deciders are compared in every family, in the order of the table.
 func Deciders() []Decider {
-	rule := func() straggler.Config {
-		c := straggler.DefaultConfig()
-		c.Decision = straggler.DecisionThreshold
-		return c
-	}
-	return []Decider{
-		{Detector, straggler.DefaultConfig},
-		{"threshold", rule},
-		// Ingero's agent compares with the same threshold, without a least gap. It
-		// enters on one tick and leaves at threshold + 0.02.
-		{"ingero-like", func() straggler.Config {
-			c := rule()
-			c.K, c.Alpha, c.MinGap = 2, 0.2, 0
-			c.EnterTicks, c.LeaveTicks, c.ExitBand = 1, 1, 0.02
-			return c
-		}},
-	}
+	c := straggler.DefaultConfig().Config
+	plain := Rule{Config: c, enter: 3, leave: 3}
+	// Ingero's agent compares with the same threshold, without a least gap. It
+	// enters on one tick and leaves at threshold + 0.02.
+	c.K, c.Alpha, c.MinGap = 2, 0.2, 0
+	return []Decider{{Name: Detector}, {"threshold", &plain}, {"ingero-like", &Rule{Config: c, enter: 1, leave: 1, exitBand: 0.02}}}
 }
 
 // cluster of all the simulated nodes.
@@ -63,7 +68,6 @@ type driver struct {
 	obs      []straggler.Observation
 	lives    []uint32       // names that each node had before
 	nodes    map[string]int // by the name that it has
-	scale    float64        // turns a value into a score
 	report   *straggler.Report
 	told
 }
@@ -78,15 +82,9 @@ type told struct {
 func newDriver(cfg straggler.Config, m *Model) *driver {
 	// A node is missing after as many intervals as in the product.
 	cfg.TTL = cfg.TTL / usual * m.Interval
-	top, peers := 0.0, []string(nil)
-	for _, j := range m.Jobs {
-		top = max(top, j.Level)
-	}
-	if m.Recording != nil {
-		cfg.Quorum = stageWorkers
-	}
+	var peers []string
 	d := &driver{
-		engine: straggler.New(cfg), interval: m.Interval, scale: 0.9 / top,
+		engine: straggler.New(cfg), interval: m.Interval,
 		obs: make([]straggler.Observation, m.Nodes), lives: make([]uint32, m.Nodes), nodes: map[string]int{},
 	}
 	for i := range d.obs {
@@ -94,11 +92,20 @@ func newDriver(cfg straggler.Config, m *Model) *driver {
 			peers = m.Recording.Peers[i]
 		}
 		d.obs[i] = straggler.Observation{
-			Cluster: cluster, Peers: peers, HasState: true, HasScore: true,
+			Cluster: cluster, Peers: peers, HasState: true,
 		}
 		d.rename(i, 0)
 	}
 	return d
+}
+
+// scoreOf makes scores of a run's values: that of the fastest job is 0.9.
+func scoreOf(m *Model) float64 {
+	top := 0.0
+	for _, j := range m.Jobs {
+		top = max(top, j.Level)
+	}
+	return 0.9 / top
 }
 
 // rename gives a node the name of a life.
@@ -109,7 +116,7 @@ func (d *driver) rename(i int, life uint32) {
 	d.nodes[o.Node] = i
 }
 
-// push tells the values of tick, of nodes in these lives. NaN is no push.
+// push implements watcher.
 func (d *driver) push(tick int, values []float64, lives []uint32) error {
 	at := epoch.Add(time.Duration(tick) * d.interval)
 	step := d.interval / time.Duration(len(values)+1)
@@ -128,17 +135,15 @@ func (d *driver) push(tick int, values []float64, lives []uint32) error {
 	return nil
 }
 
-// pushOne tells a value as throughput, which the product compares, and as score, which
-// the plain rules do.
+// pushOne tells a value as throughput.
 func (d *driver) pushOne(i int, v float64, at time.Time) error {
 	o := &d.obs[i]
-	o.Score = min(v*d.scale, 1)
 	o.Values.Set(nodesignal.Throughput, v)
 	return d.engine.Observe(o, at)
 }
 
-// tick ends tick's interval and writes the verdicts to flagged.
-func (d *driver) tick(tick int, flagged []bool) {
+// tick implements watcher: it ends tick's interval.
+func (d *driver) tick(tick int, flagged []bool) told {
 	d.report = d.engine.Tick(epoch.Add(time.Duration(tick+1) * d.interval))
 	clear(flagged)
 	d.known, d.silent = len(d.report.Nodes), make(map[string]int)
@@ -154,15 +159,16 @@ func (d *driver) tick(tick int, flagged []bool) {
 			}
 		}
 	}
-	for i := range d.report.Events {
-		switch e := &d.report.Events[i]; {
-		case e.Subject.String() != "group":
-		case e.Kind.String() == "onset":
+	for _, e := range d.report.Events {
+		switch {
+		case e.Subject != episode.SubjectGroup:
+		case e.Phase == episode.PhaseOnset:
 			d.incidents++
-		case e.Kind.String() == "end":
+		case e.Phase == episode.PhaseEnd:
 			d.incidents--
 		}
 	}
+	return d.told
 }
 
 // Outcome of a family: a result per decider, by name, and that of the product in the
@@ -243,17 +249,17 @@ func Evaluate(ctx context.Context, list []Family, o Options) ([]Outcome, error) 
 // play gives all deciders the same samples of one run.
 func play(f *Family, deciders []Decider, seed uint64, run int, clean bool) ([]Verdicts, error) {
 	r := f.Play(seed, run, clean)
-	drivers, judges := make([]*driver, len(deciders)), make([]*judge, len(deciders))
-	for i, d := range deciders {
-		drivers[i], judges[i] = newDriver(d.Config(), &r.Model), newJudge(r)
+	watchers, judges := make([]watcher, len(deciders)), make([]*judge, len(deciders))
+	for i := range deciders {
+		watchers[i], judges[i] = deciders[i].watch(&r.Model), newJudge(r)
 	}
 	for r.Next() {
-		for i, d := range drivers {
-			if err := d.push(r.Tick, r.Values, r.Life); err != nil {
+		for i, w := range watchers {
+			if err := w.push(r.Tick, r.Values, r.Life); err != nil {
 				return nil, fmt.Errorf("%s: %w", f.Name, err)
 			}
-			d.tick(r.Tick, judges[i].flagged)
-			judges[i].tick(&d.told)
+			said := w.tick(r.Tick, judges[i].flagged)
+			judges[i].tick(&said)
 		}
 	}
 	results := make([]Verdicts, len(deciders))

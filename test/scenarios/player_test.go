@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
@@ -127,12 +128,6 @@ func TestEvaluate(t *testing.T) {
 	assert.NotContains(t, as.String(), "limit")
 }
 
-func TestDigits(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.00512: "0.0051", 1: "1.00", 12.345: "12.3", 167.2: "167"} {
-		assert.Equal(t, want, digits(v))
-	}
-}
-
 // TestDriver: nodes at another interval are missing as many intervals later, and a node
 // of a new name is another one.
 func TestDriver(t *testing.T) {
@@ -145,7 +140,7 @@ func TestDriver(t *testing.T) {
 		require.NoError(t, d.push(tick, values, lives))
 		d.tick(tick, flagged)
 		for _, e := range d.report.Events {
-			assert.Equal(t, "missing", e.Subject.String())
+			assert.Equal(t, episode.SubjectMissing, e.Subject)
 			told = append(told, tick)
 		}
 	}
@@ -205,23 +200,4 @@ func TestRecorded(t *testing.T) {
 	require.Error(t, err)
 	_, err = readJob(root+"/"+computeTimes, "wall_s")
 	require.ErrorContains(t, err, "has no column wall_s")
-}
-
-// TestTrace: each node runs the recorded steps from one of its own on, over and over.
-func TestTrace(t *testing.T) {
-	f := ofGPU("g", []float64{1, 2, 2, 3, 3}, 1, 0)
-	r := f.Play(1, 0, true)
-	assert.Equal(t, 8, r.Model.Nodes)
-	sum := make([]float64, 8)
-	for range 300 {
-		require.True(t, r.Next())
-		for i, v := range r.Values {
-			assert.InDelta(t, 1, v, 0.5)
-			sum[i] += v / 300
-		}
-	}
-	assert.NotEqual(t, sum[0], sum[1])
-	for _, mean := range sum {
-		assert.InDelta(t, 10.0/11, mean, 0.05)
-	}
 }

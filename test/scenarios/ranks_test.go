@@ -36,7 +36,7 @@ type lockstep struct {
 	book   *collective.Book
 	engine *straggler.Engine
 	now    time.Time
-	events []episode.Event
+	events []episode.Episode
 	// own says that ranks tell the own time of their steps, and nothing of operations.
 	own bool
 }
@@ -83,8 +83,10 @@ func (l *lockstep) tick(t *testing.T) {
 		}
 	}
 	l.now = l.now.Add(rankTick)
-	l.events = append(l.events, l.book.Tick(l.engine, l.now)...)
-	l.events = append(l.events, l.engine.Tick(l.now).Events...)
+	events, _ := l.book.Tick(l.engine, l.now)
+	for _, e := range append(events, l.engine.Tick(l.now).Events...) {
+		l.events = append(l.events, *e)
+	}
 }
 
 func communicator(t *ranks.Traffic) collective.Communicator {
@@ -199,17 +201,17 @@ func (f *rankFamily) run(t *testing.T, rng *rand.Rand, o *outcome) {
 	delay := time.Duration(0)
 	for i := range l.events {
 		ev := &l.events[i]
-		at := ev.At.Sub(start)
+		at := ev.Updated.Sub(start)
 		rank, known := ev.Culprit.Rank.Get()
 		switch {
-		case ev.Kind != episode.EventOnset:
+		case ev.Phase != episode.PhaseOnset:
 		case f.fault != nil && at.Seconds() >= from && accused(&job, &fault, ev, rank, known):
 			if delay == 0 {
 				delay = at - time.Duration(from*float64(time.Second))
 			}
 		default:
 			o.wrong++
-			t.Logf("%s: wrong at %v of %v: %v %s %s %s, by %.3f of %.3f, in %+v", f.name, at, from, ev.Subject, ev.Node, ev.Culprit, ev.Detail, ev.Gap, ev.Median, job)
+			t.Logf("%s: wrong at %v of %v: %v %s %s %s, by %.3f of %.3f, in %+v", f.name, at, from, ev.Subject, ev.Node, ev.Culprit, ev.Communicator, *ev.Gap, *ev.Median, job)
 		}
 	}
 	if delay > 0 {
@@ -219,7 +221,7 @@ func (f *rankFamily) run(t *testing.T, rng *rand.Rand, o *outcome) {
 }
 
 // accused reports whether an event names what is at fault.
-func accused(job *ranks.Job, fault *ranks.Fault, ev *episode.Event, rank int64, known bool) bool {
+func accused(job *ranks.Job, fault *ranks.Fault, ev *episode.Episode, rank int64, known bool) bool {
 	switch fault.Kind {
 	case ranks.Rail:
 		return ev.Subject == episode.SubjectLink

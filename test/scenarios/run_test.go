@@ -86,18 +86,6 @@ func TestNoise(t *testing.T) {
 	}
 }
 
-// TestRackMates share their rack's noise, and no other's.
-func TestRackMates(t *testing.T) {
-	x := noise(t, named(func(m *Model) {
-		m.Racks, m.Nodes, m.RackSigma = 2, 16, 0.02
-		m.Jobs[0].Nodes = 16
-	}))
-	for k, v := range x[0] {
-		assert.InDelta(t, v, x[7][k], 1e-12)
-		assert.NotEqual(t, v, x[8][k])
-	}
-}
-
 // TestSteps: a tick is the mean rate of the whole steps that ended in it.
 func TestSteps(t *testing.T) {
 	x := noise(t, named(func(m *Model) { m.Steps = &Steps{Time: time.Second, Sigma: 0.05} }))
@@ -163,22 +151,6 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	assert.InDelta(t, 0.2*0.25*720, sum, 1e-6)
-}
-
-// TestWhoIsHit: a whole rack, or neighbours, or anybody.
-func TestWhoIsHit(t *testing.T) {
-	for run := range 50 {
-		r := named(func(m *Model) {
-			m.Racks, m.Nodes, m.Jobs = 4, 32, []Job{{32, 1}}
-			m.Fault.Nodes, m.Fault.Rack = 8, true
-		}).run(1, run, false)
-		assert.Zero(t, r.Faults[0].Node%8)
-		r = named(func(m *Model) { m.Fault.Nodes, m.Fault.Neighbour = 5, true }).run(1, run, false)
-		for k := range r.Faults {
-			assert.Equal(t, r.Faults[0].Node+k, r.Faults[k].Node)
-			assert.Less(t, r.Faults[k].Node, 8)
-		}
-	}
 }
 
 // TestDips: a dip is as long and deep as it says, and each node is late by its own.

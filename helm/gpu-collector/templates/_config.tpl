@@ -280,6 +280,9 @@ reload_interval: {{ .root.Values.tls.reloadInterval }}
 {{- else -}}
 {{- $_ := unset $config.exporters "fleet_view" -}}
 {{- $_ := unset $config.extensions "fleet_view" -}}
+{{- with get $config.processors "straggler" -}}
+{{- $_ := unset . "fleet_view_extension" -}}
+{{- end -}}
 {{- $_ := set $config.service "extensions" (without $config.service.extensions "fleet_view") -}}
 {{- range $config.service.pipelines -}}
 {{- $_ := set . "exporters" (without .exporters "fleet_view") -}}

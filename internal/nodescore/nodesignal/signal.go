@@ -70,9 +70,6 @@ type Spec struct {
 	// Relative signals have no limit of their own: a gap is a share of the
 	// peers' level. The others are fractions already.
 	Relative bool
-	// Means says that one value is a mean of many operations, and that healthy ones differ
-	// by little: a few values tell what takes others minutes.
-	Means bool
 	// MinGap is the smallest loss worth an alert, a fraction.
 	MinGap float64
 }
@@ -102,8 +99,44 @@ func (s *Spec) Loss(difference float64) float64 {
 	return difference
 }
 
+// MarshalBinary is the signal's name: a signal that comes between others gives what was saved
+// before no other meaning.
+func (s Signal) MarshalBinary() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalBinary takes a name, see Parse.
+func (s *Signal) UnmarshalBinary(name []byte) (err error) {
+	*s, err = Parse(string(name))
+	return err
+}
+
 // Set is a set of signals, a bit each.
 type Set uint8
+
+const _ = Set(1 << (Count - 1)) // each signal has a bit
+
+// MarshalBinary is the signals' names, for the same reason.
+func (s Set) MarshalBinary() ([]byte, error) {
+	var list []byte
+	for x := range Count {
+		if s.Has(x) {
+			list = append(append(list, x.String()...), ' ')
+		}
+	}
+	return list, nil
+}
+
+// UnmarshalBinary takes names, see Parse.
+func (s *Set) UnmarshalBinary(list []byte) error {
+	*s = 0
+	for name := range strings.FieldsSeq(string(list)) {
+		x, err := Parse(name)
+		if err != nil {
+			return err
+		}
+		*s |= SetOf(x)
+	}
+	return nil
+}
 
 // SetOf returns the set of one signal.
 func SetOf(s Signal) Set { return 1 << s }
@@ -136,7 +169,7 @@ func Defaults() [Count]Spec {
 		Power:        {Direction: Low, Relative: true, MinGap: 0.20},
 		Memory:       {Direction: Low, MinGap: 0.20},
 		// A rank that is 5 % slower waits for 3 % less of its time.
-		Communication: {Decides: true, Direction: Low, Means: true, MinGap: 0.02},
+		Communication: {Decides: true, Direction: Low, MinGap: 0.02},
 		Score:         {Decides: true, Direction: Low, MinGap: 0.05},
 	}
 }

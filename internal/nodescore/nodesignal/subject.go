@@ -13,8 +13,9 @@ import (
 // Subject is the part of a node that a reading is of: a rank of its job, a GPU,
 // or, as the zero value, the node itself.
 type Subject struct {
-	GPU             string // hw.id
-	Rank, LocalRank Ordinal
+	GPU       string  `json:"gpu,omitempty"` // hw.id
+	Rank      Ordinal `json:"rank,omitzero" doc:"Place of the process in its job, from 0"`
+	LocalRank Ordinal `json:"local_rank,omitzero" doc:"Place of the process on the node, from 0"`
 }
 
 // Ordinal is a number from 0 on, or unknown, as the zero value is. A negative one tells
@@ -50,13 +51,16 @@ func Unnamed(instance string) Ordinal {
 // Get returns the number, false where it is unknown.
 func (o Ordinal) Get() (int64, bool) { return int64(o) - 1, o > 0 }
 
-// Int returns the number, nil where it is unknown.
-func (o Ordinal) Int() *int64 {
-	n, known := o.Get()
-	if !known {
-		return nil
-	}
-	return &n
+// IsZero reports whether the number is unknown, which JSON leaves out.
+func (o Ordinal) IsZero() bool { return o <= 0 }
+
+// MarshalJSON writes the number.
+func (o Ordinal) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, int64(o)-1, 10), nil }
+
+// UnmarshalJSON reads the number.
+func (o *Ordinal) UnmarshalJSON(text []byte) error {
+	*o = ParseOrdinal(string(text))
+	return nil
 }
 
 // IsRank reports whether the subject is a rank and not a whole GPU or node.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package rule is the published threshold: how a gateway computes it of its nodes'
-// scores, and how a gateway or a node judges a score by it. Pure.
+// scores, and how a node that is cut off judges its own by it. Pure.
 package rule // import "github.com/gpu-collector/gpu-collector/internal/threshold/rule"
 
 import (
@@ -58,8 +58,8 @@ type Threshold struct {
 	// the busy nodes, 0 below the quorum.
 	Median, MAD, Ref float64
 	Quorum           bool
-	// Panic says that the threshold is held, Began that it is since this tick.
-	Panic, Began bool
+	// Panic says that the threshold is held.
+	Panic bool
 
 	below, calm int
 }
@@ -71,7 +71,7 @@ func (t *Threshold) Update(cfg *Config, b *robust.Sample, scores, throughputs []
 		t.Ref = b.Median(throughputs)
 	}
 	t.Quorum = len(scores) >= cfg.Quorum
-	t.below, t.Began = 0, false
+	t.below = 0
 	if !t.Quorum {
 		return
 	}
@@ -83,11 +83,9 @@ func (t *Threshold) Update(cfg *Config, b *robust.Sample, scores, throughputs []
 			t.below++
 		}
 	}
-	was := t.Panic
 	if !t.panicked(cfg, len(scores)) {
 		t.Value, t.Valid = next, true
 	}
-	t.Began = t.Panic && !was
 }
 
 func (t *Threshold) next(cfg *Config) float64 {
@@ -110,8 +108,8 @@ func (t *Threshold) panicked(cfg *Config, active int) bool {
 	return t.Panic
 }
 
-// Verdict is the state machine of one node under the plain rule; the gateway
-// and the node itself run the same one. The zero value is a node in good standing.
+// Verdict is the state machine of one node under the threshold. The zero value is a node in
+// good standing.
 type Verdict struct {
 	// Straggler is the current verdict, Since the first observation of the
 	// run of low scores that led to it.
@@ -143,24 +141,5 @@ func (v *Verdict) Step(score, threshold float64, at time.Time, enter, leave int)
 	return false
 }
 
-// Judge steps by a score that is fresh. Without a threshold to compare with, or something
-// new to compare, the verdict stands.
-func (v *Verdict) Judge(t *Threshold, score float64, fresh bool, exitBand float64, at time.Time, enter, leave int) {
-	limit := t.Value
-	if v.Straggler {
-		limit += exitBand
-	}
-	if fresh && t.Quorum && !t.Panic {
-		v.Step(score, limit, at, enter, leave)
-	}
-}
-
-// Reset ends any run and verdict and reports whether Straggler changed.
-func (v *Verdict) Reset() bool {
-	was := v.Straggler
-	*v = Verdict{}
-	return was
-}
-
-// Suspect reports whether the last score was below the threshold.
-func (v *Verdict) Suspect() bool { return v.low > 0 || v.Straggler }
+// Reset ends any run and verdict.
+func (v *Verdict) Reset() { *v = Verdict{} }

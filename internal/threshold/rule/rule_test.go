@@ -76,10 +76,9 @@ func TestPanicHoldsTheThresholdAndEnds(t *testing.T) {
 	sick := slices.Concat(slices.Repeat([]float64{0.3}, 9), well[:11])
 	th.take(well...)
 	before := th.Value
-	for i := range 6 {
+	for range 6 {
 		th.take(sick...)
 		assert.True(t, th.Panic, "9 of 20 are more than 0.4")
-		assert.Equal(t, i == 0, th.Began, "said once")
 		assert.InDelta(t, before, th.Value, 0)
 	}
 	th.take(well...)
@@ -196,10 +195,9 @@ func TestVerdict(t *testing.T) {
 		changed := v.Step(step.score, 0.5, at.Add(time.Duration(i)*time.Second), 3, 2)
 		require.Equal(t, step.changed, changed, "%d", i)
 		require.Equal(t, step.slow, v.Straggler, "%d", i)
-		require.Equal(t, step.score < 0.5 || step.slow, v.Suspect(), "%d", i)
 	}
 	assert.Equal(t, at.Add(3*time.Second), v.Since)
-	assert.False(t, v.Reset())
 	v.Step(0, 1, at, 1, 1)
-	assert.True(t, v.Reset())
+	v.Reset()
+	assert.Equal(t, Verdict{}, v)
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -15,14 +16,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/confmap/confmaptest"
 	"go.opentelemetry.io/collector/consumer"
+	"go.opentelemetry.io/collector/exporter/exportertest"
 	"go.opentelemetry.io/collector/pdata/plog"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"go.opentelemetry.io/collector/processor/processortest"
 
+	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reason"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
@@ -50,29 +53,29 @@ type cause struct {
 	reasons   []reason.Reason
 }
 
-func xid(code float64, r reason.Reason) cause {
-	return cause{fleetsim.XidError, code, code, []reason.Reason{r}}
+func xid(code float64) cause {
+	return cause{fleetsim.XidError, code, code, []reason.Reason{reason.Reason(fmt.Sprint("xid_", code))}}
 }
 
 var causes = []cause{
 	{fleetsim.ThermalThrottle, 0.5, 0.85, []reason.Reason{"hw_thermal", "sw_thermal"}},
 	{fleetsim.PowerLimit, 0.25, 0.6, []reason.Reason{"sw_power_cap"}},
-	{fleetsim.ECC, 0.1, 0.79, []reason.Reason{"gpu_memory_fault"}},
+	{fleetsim.ECC, 0.1, 0.79, []reason.Reason{"ecc_uncorrected"}},
 	{fleetsim.LostGPU, 1, 1, []reason.Reason{"gpu_lost"}},
 	{fleetsim.SlowNode, 0.08, 0.5, []reason.Reason{reason.Unexplained}},
 	{fleetsim.Drift, 0.5, 0.9, []reason.Reason{reason.Unexplained}},
 	{fleetsim.Flapping, 0.1, 0.5, []reason.Reason{reason.Unexplained}},
 	{fleetsim.Brake, 0.1, 0.7, []reason.Reason{"hw_power_brake"}},
 	{fleetsim.ClockLock, 0.1, 0.6, []reason.Reason{"sm_clock_low"}},
-	{fleetsim.ECC, 0.8, 0.9, []reason.Reason{"row_remap_failed"}},
+	{fleetsim.ECC, 0.8, 0.9, []reason.Reason{"remap_failed"}},
 	{fleetsim.NVLink, 0.35, 1, []reason.Reason{"nvlink_down"}},
-	{fleetsim.NVLinkErrors, 0.35, 0.9, []reason.Reason{"nvlink_errors"}},
-	{fleetsim.PCIe, 0.3, 0.9, []reason.Reason{"pcie_link_degraded"}},
-	{fleetsim.PCIeSlow, 0.2, 0.8, []reason.Reason{"pcie_link_degraded"}},
+	{fleetsim.NVLinkErrors, 0.35, 0.9, []reason.Reason{"nvlink_errors", "nvlink_errors_rising", "nvlink_crc"}},
+	{fleetsim.PCIe, 0.3, 0.9, []reason.Reason{"pcie_width"}},
+	{fleetsim.PCIeSlow, 0.2, 0.8, []reason.Reason{"pcie_generation"}},
 	{fleetsim.CPU, 0.2, 0.8, []reason.Reason{"cpu_contention"}},
 	{fleetsim.Neighbour, 0.1, 0.6, []reason.Reason{"noisy_neighbour"}},
-	xid(79, "gpu_lost"), xid(48, "gpu_memory_fault"), xid(94, "gpu_memory_fault"), xid(95, "gpu_xid"), xid(74, "nvlink_errors"), xid(145, "nvlink_errors"),
-	xid(46, "gpu_xid"), xid(62, "gpu_xid"), xid(109, "gpu_xid"), xid(119, "gpu_xid"), xid(120, "gpu_xid"), xid(140, "gpu_xid"),
+	{fleetsim.XidError, 79, 79, []reason.Reason{"gpu_lost", "xid_79"}},
+	xid(48), xid(94), xid(95), xid(74), xid(145), xid(46), xid(62), xid(109), xid(119), xid(120), xid(140),
 }
 
 // TestReasons gives faults to the nodes of simulated jobs and looks whether the first
@@ -189,7 +192,10 @@ func runFleet(t *testing.T, cfg fleetpush.Config, d time.Duration, hear func(ons
 	require.NoError(t, err)
 	sink, err := consumer.NewLogs(func(_ context.Context, ld plog.Logs) error { onsets(ld, began, hear); return nil })
 	require.NoError(t, err)
-	nowhere, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil })
+	view := &fleetView{state: fleetstate.New(fleetstate.DefaultConfig())}
+	host := viewHost{component.MustNewID("fleet_view"): view}
+	fleet := fleetviewexporter.NewFactory()
+	exporter, err := fleet.CreateMetrics(t.Context(), exportertest.NewNopSettings(fleet.Type()), fleet.CreateDefaultConfig())
 	require.NoError(t, err)
 	shipped := func(file string) component.Config {
 		conf, err := confmaptest.LoadConf("../../../configs/" + file)
@@ -203,14 +209,14 @@ func runFleet(t *testing.T, cfg fleetpush.Config, d time.Duration, hear func(ons
 		return to
 	}
 	set, config := processortest.NewNopSettings(factory.Type()), shipped("gateway.yaml")
-	gateway, err := factory.CreateMetrics(t.Context(), set, config, nowhere)
+	gateway, err := factory.CreateMetrics(t.Context(), set, config, exporter)
 	require.NoError(t, err)
 	logs, err := factory.CreateLogs(t.Context(), set, config, sink)
 	require.NoError(t, err)
 	agents, err := factory.CreateMetrics(t.Context(), set, shipped("agent.yaml"), gateway)
 	require.NoError(t, err)
-	for _, c := range []component.Component{logs, gateway, agents} {
-		require.NoError(t, c.Start(t.Context(), componenttest.NewNopHost()))
+	for _, c := range []component.Component{exporter, logs, gateway, agents} {
+		require.NoError(t, c.Start(t.Context(), host))
 		defer func() { assert.NoError(t, c.Shutdown(context.WithoutCancel(t.Context()))) }()
 	}
 	gap := poll / time.Duration(nodes.Nodes()) // nodes do not push all at once
@@ -226,6 +232,21 @@ func runFleet(t *testing.T, cfg fleetpush.Config, d time.Duration, hear func(ons
 		time.Sleep(poll - gap*time.Duration(nodes.Nodes()))
 	}
 }
+
+// fleetView stands for the fleet_view extension, without its server.
+type fleetView struct {
+	component.StartFunc
+	component.ShutdownFunc
+
+	state *fleetstate.Store
+}
+
+func (v *fleetView) State() *fleetstate.Store    { return v.state }
+func (*fleetView) History() fleethistory.History { return fleethistory.None{} }
+
+type viewHost map[component.ID]component.Component
+
+func (h viewHost) GetExtensions() map[component.ID]component.Component { return h }
 
 // onsets takes the onsets out of log records.
 func onsets(ld plog.Logs, began time.Time, hear func(onset)) {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/web"
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -163,7 +164,7 @@ func report(store *fleetstate.Store, i, tick int) {
 		u.SetHealth(j, fleetstate.Degraded, bad)
 		u.SetUp(j, 1, "ok")
 		if bad {
-			u.SetReason(j, fleetstate.Reason{Reason: "row_remap_pending", Action: "drain_and_reset_gpu"}, true)
+			u.SetReason(j, fleetstate.HealthReason{Reason: "remap_pending", Action: "reset_gpu"}, true)
 			u.SetThrottle(j, "hw_thermal", true)
 		}
 		celsius := 58 + 8*wave + float64(g)
@@ -222,14 +223,14 @@ func hostile(store *fleetstate.Store) {
 		j := u.GPU("GPU-\u202e0")
 		u.SetHealth(j, fleetstate.Degraded, true)
 		u.SetInfo(j, fleetstate.Info{Model: "\u2067H100"})
-		u.SetReason(j, fleetstate.Reason{Reason: "row\u202eremap", Action: "\u0085reset"}, true)
+		u.SetReason(j, fleetstate.HealthReason{Reason: "row\u202eremap", Action: "\u0085reset"}, true)
 		u.Commit(now)
 	}
-	store.PutEpisode(&fleetstate.Episode{ID: "e3", Subject: "node", Cluster: "a,b", Node: `c,d\e`, Since: now, Updated: now, Text: "with commas"})
-	store.PutEpisode(&fleetstate.Episode{
+	store.PutEpisode(&episode.Episode{ID: "e3", Subject: "node", Cluster: "a,b", Node: `c,d\e`, Since: now, Updated: now, Text: "with commas"})
+	store.PutEpisode(&episode.Episode{
 		ID: "e2", Subject: "node", Cluster: "cluster-a", Node: "node-\u202e00000", Signal: "through\u200dput", Since: now, Updated: now,
-		Reason: "\u202ehw", Action: "\u202ereset", GPU: "\u202eGPU", Text: "STRAGGLER \u202e: slow",
-		Evidence: []fleetstate.Evidence{{Fact: "\u202efact", GPU: "\u202egpu"}},
+		Reason: "\u202ehw", Action: "\u202ereset", GPU: "\u202eGPU", Text: "Straggler \u202e: slow",
+		Evidence: []episode.Evidence{{Fact: "\u202efact", GPU: "\u202egpu"}},
 	})
 }
 
@@ -238,12 +239,12 @@ func incident(store *fleetstate.Store) {
 	f := func(v float64) *float64 { return &v }
 	rank, active := int64(1), int64(31)
 	now := time.Now()
-	store.PutEpisode(&fleetstate.Episode{
+	store.PutEpisode(&episode.Episode{
 		ID: "e1", Subject: "node", Cluster: "cluster-d", Group: "job-00/stage-3", Node: "node-00003",
-		Signal: "throughput", Severity: "major", Since: now.Add(-7 * time.Minute), Updated: now,
-		Confidence: f(0.93), Gap: f(0.37), Value: f(6.2), Median: f(9.8), Rank: &rank, Active: &active, LostGPUHoursPerHour: f(92),
+		Signal: "throughput", Severity: episode.SeverityMajor, Since: now.Add(-7 * time.Minute), Updated: now,
+		Confidence: f(0.93), Gap: f(0.37), Value: f(6.2), Median: f(9.8), Rank: &rank, Active: &active, Cost: f(92),
 		Reason: "hw_thermal", Action: "check_cooling", GPU: "GPU-00003-2",
-		Evidence: []fleetstate.Evidence{
+		Evidence: []episode.Evidence{
 			{Fact: "hw_thermal", GPU: "GPU-00003-2", Unit: "1", Value: f(1), Peers: f(0)},
 			{Fact: "temperature", GPU: "GPU-00003-2", Unit: "Cel", Value: f(91), Peers: f(63)},
 			{Fact: "sm_clock", GPU: "GPU-00003-2", Unit: "1", Value: f(0.61), Peers: f(0.96)},

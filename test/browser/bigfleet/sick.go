@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
@@ -102,10 +103,10 @@ func sickNode(u *fleetstate.Update, i int, at float64) {
 			u.SetThrottle(j, "hw_thermal", true)
 		case i == remapNode && g == 2:
 			health = fleetstate.Degraded
-			u.SetReason(j, fleetstate.Reason{Reason: "remap_pending", Action: "reset_gpu"}, true)
+			u.SetReason(j, fleetstate.HealthReason{Reason: "remap_pending", Action: "reset_gpu"}, true)
 		case i == failedNode && g == 6:
 			health = fleetstate.Unhealthy
-			u.SetReason(j, fleetstate.Reason{Reason: "remap_failed", Action: "service"}, true)
+			u.SetReason(j, fleetstate.HealthReason{Reason: "remap_failed", Action: "service"}, true)
 		}
 		u.SetUp(j, 1, "ok")
 		u.SetHealth(j, health, true)
@@ -119,21 +120,21 @@ func sickEpisodes(store *fleetstate.Store) {
 	f := func(v float64) *float64 { return &v }
 	now := time.Now()
 	slow := sickGPU(slowNode, 3)
-	e := fleetstate.Episode{
+	e := episode.Episode{
 		ID: "slow", Subject: "node", Cluster: sickCluster, Group: sickGroup(slowNode), Node: sickName(slowNode),
-		Signal: "throughput", Severity: "critical", Since: now.Add(-34 * time.Minute), Updated: now,
-		Confidence: f(0.98), Gap: f(0.28), Value: f(0.72 / healthyStep), Median: f(1 / healthyStep), LostGPUHoursPerHour: f(42),
+		Signal: "throughput", Severity: episode.SeverityCritical, Since: now.Add(-34 * time.Minute), Updated: now,
+		Confidence: f(0.98), Gap: f(0.28), Value: f(0.72 / healthyStep), Median: f(1 / healthyStep), Cost: f(42),
 		Reason: "hw_thermal", Action: "check_cooling", GPU: slow, Culprit: nodesignal.Subject{GPU: slow, Rank: nodesignal.OrdinalOf(slowNode*8 + 3), LocalRank: nodesignal.OrdinalOf(3)},
-		Evidence: []fleetstate.Evidence{
+		Evidence: []episode.Evidence{
 			{Fact: "temperature", GPU: slow, Unit: "Cel", Value: f(93), Peers: f(60)},
 			{Fact: "sm_clock", GPU: slow, Unit: "1", Value: f(0.67), Peers: f(0.97)},
 		},
 	}
 	past := e
-	past.ID, past.Severity, past.Since, past.Updated, past.Ended, past.Cause = "past", "minor", now.Add(-26*time.Hour), now.Add(-25*time.Hour), now.Add(-25*time.Hour), "recovered"
-	rack := fleetstate.Episode{
-		ID: "rack", Subject: "group", Cluster: sickCluster, Group: sickGroup(48), Signal: "throughput", Severity: "major", Since: now.Add(-9 * time.Minute), Updated: now,
-		Gap: f(0.12), LostGPUHoursPerHour: f(26),
+	past.ID, past.Severity, past.Since, past.Updated, past.Ended, past.Cause = "past", episode.SeverityMinor, now.Add(-26*time.Hour), now.Add(-25*time.Hour), now.Add(-25*time.Hour), "recovered"
+	rack := episode.Episode{
+		ID: "rack", Subject: "group", Cluster: sickCluster, Group: sickGroup(48), Signal: "throughput", Severity: episode.SeverityMajor, Since: now.Add(-9 * time.Minute), Updated: now,
+		Gap: f(0.12), Cost: f(26),
 	}
 	for i := range sickNodes {
 		if slowRack(i) {

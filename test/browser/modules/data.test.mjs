@@ -26,14 +26,15 @@ test('what is asked is escaped, has the credential, and a refusal is told', asyn
   auth.keep('Bearer x');
   assert.deepEqual(await api.getEpisodes({ cluster: 'a,b\\', node: 'n 1' }), ['e']);
   await api.getNode({ cluster: '', node: 'a/b' });
-  await api.getAttention({ cluster: 'a,b', kind: 'lost_gpu', group: '' });
+  await api.getAttention({ cluster: 'a,b', kind: 'lost_gpu', group: '', limit: 1000 });
   await api.getPast({ cluster: 'c', node: 'n/1' }, { since: '24h' });
   const read = asked.map(([url]) => { const u = new URL(url, 'http://g/'); return [u.pathname, Object.fromEntries(u.searchParams)]; });
   assert.deepEqual(read, [
     ['/api/v1/episodes', { cluster: 'a\\,b\\\\', node: 'n 1', limit: '20' }], ['/api/v1/nodes/a%2Fb', {}],
-    ['/api/v1/attention', { cluster: 'a\\,b', kind: 'lost_gpu' }], ['/api/v1/nodes/n%2F1/past', { cluster: 'c', since: '24h' }],
+    ['/api/v1/attention', { cluster: 'a\\,b', kind: 'lost_gpu', limit: '1000' }], ['/api/v1/nodes/n%2F1/past', { cluster: 'c', since: '24h' }],
   ]);
   assert.ok(asked.every(([, h]) => h.Authorization === 'Bearer x'));
+  assert.deepEqual(await api.everyPage('groups', async (page) => ({ groups: [page], more: page < 3 })), [1, 2, 3]);
   const refused = [];
   Object.assign(globalThis, { CustomEvent: class { constructor(type, { detail }) { Object.assign(this, { type, detail }); } }, dispatchEvent: (e) => refused.push([e.type, e.detail]) });
   answer = { ok: false, status: 401, statusText: 'Unauthorized', headers: new Map([['WWW-Authenticate', 'Basic']]), json: async () => { throw new Error('no JSON'); } };

@@ -10,13 +10,13 @@ const { holders } = await load('gpus.js');
 
 test('a culprit is named as in the log', () => {
   for (const [c, want] of [
-    [{ rank: 3, local_rank: 1, gpu: 'GPU-5' }, 'rank 3 (GPU-5, local rank 1)'],
+    [{ rank: 3, local_rank: 1, gpu: 'GPU-5a' }, 'rank 3 (GPU 5, local rank 1)'],
     [{ rank: 0 }, 'rank 0'],
-    [{ local_rank: 0, gpu: 'GPU-5' }, 'GPU-5 (local rank 0)'],
-    [{ gpu: 'GPU-5' }, 'GPU-5'],
+    [{ local_rank: 0, gpu: 'GPU-5a' }, 'GPU 5 (local rank 0)'],
+    [{ gpu: 'GPU-gone' }, 'a GPU'],
     [{}, undefined],
     [undefined, undefined],
-  ]) assert.equal(culprit(c), want);
+  ]) assert.equal(culprit(c, [{ uuid: 'GPU-5a', index: 5 }]), want);
 });
 
 test('a GPU says who holds it', () => {
@@ -27,6 +27,7 @@ test('a GPU says who holds it', () => {
 test('the title of an episode begins with its culprit', () => {
   const e = { subject: 'node', reason: 'hw_thermal', signal: 'throughput', gap: 0.1 };
   assert.equal(episodeTitle({ ...e, culprit: { rank: 3 } }), 'rank 3 · hw thermal · throughput −10 %');
+  assert.equal(episodeTitle({ ...e, gpu: 'GPU-5a' }, [{ uuid: 'GPU-5a', index: 5 }]), 'GPU 5 · hw thermal · throughput −10 %');
   assert.equal(episodeTitle(e), 'hw thermal · throughput −10 %');
   assert.deepEqual(['group', 'missing', 'communicator', 'job'].map((subject) => episodeTitle({ subject })), ['whole group', 'missing nodes', 'slow communicator', 'the job stands still']);
 });

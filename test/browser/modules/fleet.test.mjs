@@ -5,25 +5,34 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { load } from './load.mjs';
 
-const { Fleet, keyOf } = await load('fleet.js');
+const { compact, Fleet, keyOf } = await load('fleet.js');
 const { markOf, marks } = await load('marks.js');
 const { brief, omit, shared, sharedOf } = await load('names.js');
 const { TERMS } = await load('glossary.js');
 const { HEALTH, modes } = await load('colours.js');
 const { columns } = await load('gpus.js');
-const { cost, KINDS, LEVELS, levelsOf, part, since, sorted, sure } = await load('attention.js');
+const { cost, KINDS, LEVELS, levelsOf, namedOf, part, since, sorted, sure } = await load('attention.js');
 const { facts } = await load('panel.js');
 const { inSteps, titles } = await load('titles.js');
 
 const node = (name, more) => ({ key: keyOf('c', name), cluster: 'c', node: name, group: 'g', order: name, state: 'active', health: 1, gpuHealth: [1, 1], ...more });
 
-test('the GPUs of a missing node are not counted, and a node has the mark of its worst trouble', () => {
+test('the GPUs of a missing node and MIG slices are not counted, and a node has the mark of its worst trouble', () => {
   const fleet = new Fleet();
   const gone = node('gone', { state: 'missing', straggler: true, health: 3, gpuHealth: [3, 4] });
   const lost = node('lost', { straggler: true, health: 3, gpuHealth: [1, 4] });
-  fleet.put([node('well'), lost, gone]);
+  const slices = [0, 1].map((index) => ({ uuid: `MIG-${index}`, parent: 'GPU-0', index: 0, health: 'healthy', up: true }));
+  const cut = compact({ cluster: 'c', node: 'well', health: 'healthy', last_seen: '2026-01-01T00:00:00Z', gpus: [...slices, { uuid: 'GPU-0', health: 'healthy', up: true }, { uuid: 'GPU-1', health: 'healthy', up: true }] });
+  fleet.put([cut, lost, gone]);
   assert.deepEqual(fleet.figures(), { nodes: 3, gpus: 4 });
   assert.deepEqual([gone, lost, node('slow', { straggler: true, health: 2 }), node('sick', { health: 2 }), node('well')].map(markOf), ['missing', 'lost', 'straggler', 'sick', '']);
+});
+
+test('a GPU that does not answer shows no readings, and when it was last seen', () => {
+  const lost = { uuid: 'GPU-0', index: 3, health: 'healthy', up: false, up_reason: 'lost', down_since: '2026-01-01T00:00:00Z', power_limit_watts: 700, memory_limit_bytes: 8e10 };
+  const row = Object.fromEntries(columns.map(([name, f]) => [name, f(lost)]));
+  assert.match(row.health, /^down: lost, last seen 2026-01-01 /);
+  assert.deepEqual([row['power W'], row['memory GiB'], row.temp], ['–', '–', '–']);
 });
 
 test('two pairs of names are never one', () => {
@@ -90,5 +99,9 @@ test('the list says of each count how bad it is, and which nodes it means', () =
   assert.deepEqual(Object.entries(kinds).map(([show, { level, nodes }]) => [show, level, ...nodes.keys()]),
     [['stragglers', 'major', keyOf('c', 'd')], ['lost', ''], ['sick', 'critical', keyOf('c', 'a'), keyOf('c', 'b')], ['missing', ''], ['faults', 'major', keyOf('c', 'b'), keyOf('c', 'd')]]);
   assert.deepEqual([...kinds.faults.groups], [keyOf('c', 'g')], 'an item that names only some of its nodes means the group');
+  const gpus = [{ uuid: 'GPU-a', index: 5 }, { uuid: 'GPU-b' }];
+  const named = (by) => [...namedOf([{ severity: 'minor', cluster: 'c', node: 'a', gpus }, { severity: 'major', cluster: 'c', node: 'a', gpus: gpus.slice(0, 1) }, { severity: 'major', cluster: 'c', nodes: ['a'] }], by)]
+    .map(([key, of]) => [key, ...of]);
+  assert.deepEqual([named(), named('uuid')], [[[keyOf('c', 'a'), [5, 'major']]], [[keyOf('c', 'a'), ['GPU-a', 'major'], ['GPU-b', 'minor']]]]);
   assert.deepEqual([...levelsOf(kinds)], [[keyOf('c', 'd'), 'major'], [keyOf('c', 'a'), 'critical'], [keyOf('c', 'b'), 'major']]);
 });

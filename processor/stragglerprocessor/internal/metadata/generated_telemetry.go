@@ -138,7 +138,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ProcessorStragglerStuck, err = builder.meter.Int64Counter(
 		"otelcol_processor_straggler_stuck",
-		metric.WithDescription("Number of times that a node was not accused, since its throughput never changes. [Development]"),
+		metric.WithDescription("Number of times that a node was not accused, since its throughput stood still while the peers changed. [Development]"),
 		metric.WithUnit("{node}"),
 	)
 	errs = errors.Join(errs, err)

@@ -198,7 +198,7 @@ func AssertEqualProcessorStragglerRemoved(t *testing.T, tt *componenttest.Teleme
 func AssertEqualProcessorStragglerStuck(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_straggler_stuck",
-		Description: "Number of times that a node was not accused, since its throughput never changes. [Development]",
+		Description: "Number of times that a node was not accused, since its throughput stood still while the peers changed. [Development]",
 		Unit:        "{node}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -21,7 +21,18 @@ const one = (v) => v?.replaceAll(/[\\,]/g, '\\$&');
 
 export const getNode = (n, signal) => get(`nodes/${encodeURIComponent(n.node)}`, { cluster: n.cluster }, signal);
 export const getHealth = (signal) => get('health', null, signal);
-export const getAttention = ({ cluster, group, kind, node }, signal) => get('attention', { cluster: one(cluster), group: one(group), kind, node: one(node) }, signal);
+export const getAttention = ({ cluster, group, node, ...more }, signal) => get('attention', { cluster: one(cluster), group: one(group), node: one(node), ...more }, signal);
+
+// everyPage joins the pages of the list of that name; ask asks for one, from 1 on.
+export async function everyPage(name, ask) {
+  const all = [];
+  for (let page = 1, more = true; more; page++) {
+    const answer = await ask(page);
+    all.push(...answer[name]);
+    more = answer.more;
+  }
+  return all;
+}
 
 export async function getEpisodes(n, signal) {
   return (await get('episodes', { cluster: one(n.cluster), node: one(n.node), limit: 20 }, signal)).episodes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-import { Attention, KINDS, levelsOf } from './attention.js';
+import { Attention, KINDS, levelsOf, namedOf } from './attention.js';
 import { modes } from './colours.js';
 import { $, el, setText } from './dom.js';
 import { Fleet, keyOf } from './fleet.js';
@@ -233,7 +233,7 @@ const attention = new Attention(fleet, {
   live: () => $('link').dataset.state === 'live',
   waitsFor: () => waitsFor('first answer'),
   changed() {
-    fleet.attend(attention.kinds, levelsOf(attention.kinds));
+    fleet.attend(attention.kinds, levelsOf(attention.kinds), namedOf(Object.values(attention.kinds).flatMap((k) => k.named)));
     panel.attend().catch(() => {});
     drawFigures();
     map.draw();

@@ -43,7 +43,7 @@ const nodesOf = (i) => (i.node ? [i.node] : i.nodes ?? []).map((n) => keyOf(i.cl
 
 // tells reports whether an item is of a choice. A fault of many slow nodes tells of
 // stragglers too: none of them has an item of its own.
-const tells = (show, i, slow) => i.kind === KINDS[show][0] || (show === 'stragglers' && i.kind === 'group_fault' && nodesOf(i).some(slow));
+const tells = (show, i, slow) => i.kind === KINDS[show][0] || (show === 'stragglers' && (i.straggler || (i.kind === 'group_fault' && nodesOf(i).some(slow))));
 
 export const worst = (levels) => LEVELS[Math.max(-1, ...[...levels].map((level) => LEVELS.indexOf(level)))] ?? '';
 
@@ -58,7 +58,7 @@ export function sorted(items, slow) {
       for (const key of nodesOf(i)) if (i.node || show !== 'stragglers' || slow(key)) nodes.set(key, worst([i.severity, nodes.get(key)]));
     }
     const whole = of.filter((i) => i.kind === KINDS[show][0] && i.group && i.node_count > (i.nodes ?? []).length);
-    return [show, { level: worst(of.map((i) => i.severity)), nodes, groups: new Set(whole.map((i) => keyOf(i.cluster, i.group))) }];
+    return [show, { named: of.filter((i) => i.gpus), level: worst(of.map((i) => i.severity)), nodes, groups: new Set(whole.map((i) => keyOf(i.cluster, i.group))) }];
   }));
 }
 
@@ -67,6 +67,21 @@ export function levelsOf(kinds) {
   const levels = new Map();
   for (const { nodes } of Object.values(kinds)) for (const [key, level] of nodes) levels.set(key, worst([level, levels.get(key)]));
   return levels;
+}
+
+// namedOf returns the GPUs that items name, with a severity each, for each node that has any:
+// by index on the map, by UUID in its table.
+export function namedOf(items, by = 'index') {
+  const named = new Map();
+  for (const i of items) {
+    for (const g of (i.node && i.gpus) ?? []) {
+      if (g[by] === undefined) continue;
+      const key = keyOf(i.cluster, i.node);
+      if (!named.has(key)) named.set(key, new Map());
+      named.get(key).set(g[by], worst([i.severity, named.get(key).get(g[by])]));
+    }
+  }
+  return named;
 }
 
 // redraw draws anew only what says something else: what somebody reads or selects stays.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+import { HEALTH } from './colours.js';
 import { omit, shared, sharedOf } from './names.js';
 
 // keyOf is one text for two; the length keeps any two pairs apart.
@@ -6,6 +7,19 @@ export const keyOf = (cluster, name) => `${cluster.length} ${cluster} ${name}`;
 
 // orderOf makes names that are ordered as text where people count: node-9, node-10.
 export const orderOf = (name) => name.replace(/\d+/g, (digits) => digits.padStart(12, '0'));
+
+// compact is what the map needs of a node, as the stream tells it. MIG slices are no GPUs.
+export function compact(n) {
+  const gpus = (n.gpus ?? []).filter((g) => !g.parent);
+  return {
+    key: keyOf(n.cluster, n.node), cluster: n.cluster, node: n.node, order: orderOf(n.node), group: n.group ?? '', state: n.state ?? '',
+    health: HEALTH.indexOf(n.health), straggler: n.straggler, suspicion: n.suspicion, rank: n.rank,
+    score: n.score, threshold: n.threshold, celsius: n.max_temperature_celsius, seen: Date.parse(n.last_seen),
+    gpuIndex: Int16Array.from(gpus, (g) => g.index ?? -1),
+    gpuHealth: Uint8Array.from(gpus, (g) => (g.up === false ? 4 : HEALTH.indexOf(g.health))),
+    gpuCelsius: Float32Array.from(gpus, (g) => g.temperature_celsius ?? NaN),
+  };
+}
 
 const by = (f) => (a, b) => { const [x, y] = [f(a), f(b)]; return x < y ? -1 : x > y ? 1 : 0; };
 const byName = by(orderOf);
@@ -16,6 +30,7 @@ export class Fleet {
   groups = new Map();
   kinds = {}; // what the list of what needs attention says, see sorted of attention.js
   levels = new Map(); // the severity of each node that needs attention
+  named = new Map(); // and of its GPUs that are named, by index
   #shared = new Map(); // what the names of each cluster's nodes, and of its groups, have in common
   filter = { cluster: '', group: '', show: 'all', search: '' };
   // members changes with which nodes there are, in which groups.
@@ -42,10 +57,10 @@ export class Fleet {
 
   // attend takes what the list of what needs attention says: the map shows and marks what
   // the list names, and judges nobody itself.
-  attend(kinds, levels) {
+  attend(kinds, levels, named = new Map()) {
     const says = (of) => of && [...of.nodes.keys(), ...of.groups].sort().join('\n');
     if (says(this.kinds[this.filter.show]) !== says(kinds[this.filter.show])) this.members++;
-    [this.kinds, this.levels] = [kinds, levels];
+    [this.kinds, this.levels, this.named] = [kinds, levels, named];
   }
 
   setFilter(change) {

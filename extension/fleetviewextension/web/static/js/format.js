@@ -70,7 +70,7 @@ export function withUnit(v, unit) {
   switch (unit) {
     case 'Cel': return `${num(v)} °C`;
     case 'By': return `${num(v / 2 ** 30)} GiB`;
-    case 'By/s': return `${num(v * 8 / 1e9)} Gbit/s`;
+    case 'By/s': return `${num(v / 1e9)} GB/s`;
     case undefined: case '': case '1': return num(v);
     default: return `${num(v)} ${unit.replace(/^\{(.*)\}(.*)$/, '$1$2')}`;
   }

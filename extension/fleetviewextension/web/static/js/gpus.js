@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 import { el } from './dom.js';
-import { celsius, fixed, gib, mega, NONE, num, percent, words } from './format.js';
+import { celsius, clock, fixed, gib, mega, NONE, num, percent, words } from './format.js';
 
-const of = (a, b) => (b === NONE ? a : `${a} / ${b}`);
+const of = (a, b) => (a === NONE || b === NONE ? a : `${a} / ${b}`);
 
 // holders says who holds a GPU, such as job 1234, or ml/train-0.
 export const holders = (list) => (list ?? []).map((a) => (a.job ? `job ${a.job}` : [a.namespace, a.pod].filter(Boolean).join('/'))).join(', ');
 
+// down says why a GPU does not answer, and when it last did.
+const down = (g) => `${words(g.up_reason)}${g.down_since ? `, last seen ${clock(g.down_since)}` : ''}`;
+
 // columns are those of the table of GPUs.
 export const columns = [
   ['GPU', (g) => `${g.index ?? '–'}${g.parent ? ' MIG' : ''}`],
-  ['health', (g) => (g.up === false ? `${{ degraded: '◆ ', unhealthy: '◆ ' }[g.health] ?? ''}down: ${words(g.up_reason)}` : `${g.health === 'degraded' || g.health === 'unhealthy' ? '◆ ' : ''}${g.health}${g.health_score === undefined ? '' : ` ${num(g.health_score)}`}`)],
+  ['health', (g) => (g.up === false ? `${{ degraded: '◆ ', unhealthy: '◆ ' }[g.health] ?? ''}down: ${down(g)}` : `${g.health === 'degraded' || g.health === 'unhealthy' ? '◆ ' : ''}${g.health}${g.health_score === undefined ? '' : ` ${num(g.health_score)}`}`)],
   ['held by', (g) => holders(g.allocations) || NONE],
   ['temp', (g) => celsius(g.temperature_celsius)],
   ['power W', (g) => of(num(g.power_watts), num(g.power_limit_watts))],
@@ -25,13 +28,17 @@ export const columns = [
   ['UUID', (g) => g.uuid],
 ];
 
-// gpuTable shows the GPUs of a node, without empty columns.
-export function gpuTable(gpus) {
-  const used = columns.filter(([, f]) => gpus.some((g) => ![NONE, `${NONE} / ${NONE}`].includes(f(g))));
+// gpuTable shows the GPUs of a node, without empty columns. named has the severity of those
+// that are named, by UUID.
+export function gpuTable(gpus, named = new Map()) {
+  const used = columns.filter(([, f]) => gpus.some((g) => f(g) !== NONE));
   return el('div', { className: 'wide', tabIndex: 0, role: 'region', 'aria-label': 'Table of GPUs' }, el('table', { className: 'grid' },
     el('thead', {}, el('tr', {}, used.map(([name]) => el('th', { scope: 'col' }, name)))),
-    el('tbody', {}, gpus.map((g) => el('tr', { 'data-health': g.up === false ? 'down' : g.health },
-      used.map(([name, f]) => el('td', { className: name === 'UUID' ? 'id' : '' }, f(g))))))));
+    el('tbody', {}, gpus.map((g) => {
+      const level = named.get(g.parent ?? g.uuid);
+      return el('tr', { 'data-health': g.up === false ? 'down' : g.health, 'data-named': level, title: level && 'What needs attention names this GPU' },
+        used.map(([name, f]) => el('td', { className: name === 'UUID' ? 'id' : '' }, name === 'GPU' && level ? `▸ ${f(g)}` : f(g))));
+    }))));
 }
 
 // healthReasons lists what holds GPUs down and what to do, for those that have any.

@@ -6,7 +6,7 @@ import { marks } from './marks.js';
 import { theme } from './theme.js';
 
 // describe says a node in one line, for the tooltip and for screen readers.
-export function describe(n) {
+export function describe(n, named) {
   if (!n) return '';
   const parts = [n.node];
   if (n.straggler) parts.push('straggler');
@@ -16,6 +16,7 @@ export function describe(n) {
   if (n.health > 0) parts.push(HEALTH[n.health]);
   if (n.celsius !== undefined) parts.push(celsius(n.celsius));
   if (n.gpuHealth.length) parts.push(`${n.gpuHealth.length} GPUs`);
+  if (named) parts.push(`named: GPU ${[...named.keys()].sort((a, b) => a - b).join(', ')}`);
   return parts.join(' · ');
 }
 

@@ -80,7 +80,7 @@ export class FleetMap {
     }
     this.painter.paint(this.layout, this.fleet, this.scroll.scrollTop, this.view.mode, palette(theme()));
     this.#outline();
-    if (this.hovered) setText($('tip'), describe(this.fleet.nodes.get(this.hovered)));
+    if (this.hovered) setText($('tip'), describe(this.fleet.nodes.get(this.hovered), this.fleet.named.get(this.hovered)));
     this.options.update(this.fleet, this.selected);
     this.onPaint?.();
     performance.measure('fleet-draw', { start: started });
@@ -139,7 +139,7 @@ export class FleetMap {
       this.scroll.style.cursor = key ? 'pointer' : '';
       this.outline();
       tip.hidden = !key;
-      if (key) setText(tip, describe(this.fleet.nodes.get(key)));
+      if (key) setText(tip, describe(this.fleet.nodes.get(key), this.fleet.named.get(key)));
     }
     if (key) {
       const x = Math.min(e.clientX + 14, innerWidth - tip.offsetWidth - 8);

@@ -35,7 +35,7 @@ export class Options {
     }
     for (let k = from; k < to; k++) {
       const option = this.list.children[k - from];
-      setText(option, describe(fleet.nodes.get(this.layout.keys[k])));
+      setText(option, describe(fleet.nodes.get(this.layout.keys[k]), fleet.named.get(this.layout.keys[k])));
       option.setAttribute('aria-selected', k === i);
     }
     this.box.setAttribute('aria-activedescendant', `option-${i}`);

@@ -29,6 +29,7 @@ export class Painter {
     const height = this.canvas.height / ratio;
     this.px.fill(p.backPx);
     const marked = {};
+    this.frames = []; // around GPUs that are named
     const texts = [];
     const m = modes[mode];
     let group = 0;
@@ -38,7 +39,7 @@ export class Painter {
       if (y > height || y + l.ch < 0) continue;
       const n = fleet.nodes.get(l.keys[i]);
       if (!n) continue;
-      this.#cell(n, l.x[i], y, l.cw, l.ch, m, p);
+      this.#cell(n, l.x[i], y, l.cw, l.ch, m, p, fleet.named.get(n.key));
       const mark = markOf(n);
       if (mark) (marked[`${mark} ${fleet.levels.get(n.key) ?? ''}`] ??= []).push([l.x[i], y]);
       if (l.cw >= 64) texts.push([n, l.x[i], y, l.groups[group].names, mark ? 26 : 10]);
@@ -46,6 +47,11 @@ export class Painter {
     ctx.putImageData(this.image, 0, 0);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.#titles(l, fleet, top, height, p);
+    for (const [level, ...box] of this.frames) {
+      ctx.lineWidth = 2;
+      ctx.strokeStyle = p[level] ?? p.ink;
+      ctx.strokeRect(...box);
+    }
     for (const [n, x, y, names, less] of texts) this.#label(n, names, x, y, l.cw - less, l, m, p);
     for (const [what, list] of Object.entries(marked)) {
       const [mark, level] = what.split(' ');
@@ -54,7 +60,7 @@ export class Painter {
     ctx.setTransform(1, 0, 0, 1, 0, 0);
   }
 
-  #cell(n, x, y, w, h, m, p) {
+  #cell(n, x, y, w, h, m, p, named) {
     const missing = n.state === 'missing';
     const count = n.gpuHealth.length;
     const whole = m.node(n);
@@ -78,6 +84,8 @@ export class Painter {
       const gh = y + Math.floor(((r + 1) * h) / rows) - gy - (r === rows - 1 ? 0 : gap);
       const down = n.gpuHealth[i] === 4;
       this.#fill(gx, gy, gw, gh, m.gpu ? m.gpu(n, i) : whole, m, p, down && !m.steps);
+      const level = named?.get(n.gpuIndex[i]);
+      if (level !== undefined && gw >= 5 && gh >= 5) this.frames.push([level, gx + 1, gy + 1, gw - 2, gh - 2]);
     }
   }
 
@@ -131,7 +139,6 @@ export class Painter {
       ctx.fillStyle = p.soft;
       const notes = [g.group ? isolated(g.title) : 'no group', g.count];
       if (view?.incident) notes.push('group incident');
-      if (view?.panic_mode) notes.push('panic');
       if (view && !view.quorum_met) notes.push('no quorum');
       if (view?.silence) notes.push(view.silence);
       const text = notes.join(' · ');

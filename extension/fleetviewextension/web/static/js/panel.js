@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 import { getAttention, getEpisodes, getHealth, getNode, getPast } from './api.js';
-import { cards, worst } from './attention.js';
+import { cards, namedOf, worst } from './attention.js';
 import { $, el, setText } from './dom.js';
 import { culprit, episode } from './episodes.js';
 import { clock, duration, fixed, now, num, percent, watts, words } from './format.js';
@@ -11,7 +11,7 @@ export const facts = [
   ['Score', (n) => (n.score === undefined ? undefined : `${fixed(n.score)}${n.threshold === undefined ? '' : `, threshold ${fixed(n.threshold)}`}`)],
   ['Suspicion', (n) => (n.suspicion === undefined ? undefined : fixed(n.suspicion))],
   ['Rank', (n) => n.rank && num(n.rank)],
-  ['Held down by', (n) => culprit(n.culprit)],
+  ['Held down by', (n) => culprit(n.culprit, n.gpus)],
   ['Judged by', (n) => n.detection_mode && { fleet: 'the fleet’s threshold', cached: 'the last threshold it got', local: 'its own past', none: 'nothing yet' }[n.detection_mode]],
   ['Gateway', (n) => (n.gateway_reachable === undefined ? undefined : n.gateway_reachable ? 'reachable' : 'not reachable')],
   ['GPU use', (n) => (n.usage === undefined ? undefined : percent(n.usage))],
@@ -121,7 +121,7 @@ export class Panel {
     if (!key || !this.node) return;
     const list = await getEpisodes(this.node, this.stop.signal);
     if (key !== this.key) return;
-    this.episodes.replaceChildren(...(list.length ? list.map(episode) : [el('p', { className: 'none' }, 'None on record.')]));
+    this.episodes.replaceChildren(...(list.length ? list.map((e) => episode(e, this.node.gpus)) : [el('p', { className: 'none' }, 'None on record.')]));
   }
 
   // attend says what of the node needs attention.
@@ -132,6 +132,7 @@ export class Panel {
     if (key !== this.key) return;
     this.items = items;
     this.#badges();
+    this.#table();
     cards(this.trouble, items);
   }
 
@@ -186,8 +187,13 @@ export class Panel {
     const gpus = n.gpus ?? [];
     const told = n.state === 'missing' ? el('p', { className: 'none' }, 'The GPUs are as last heard; how they are now is not known.') : healthReasons(gpus);
     this.reasons.replaceChildren(gpus.length ? told : el('p', { className: 'none' }, 'No GPU of this node has reported.'));
+    this.#table();
+  }
+
+  #table() {
+    const gpus = this.node.gpus ?? [];
     const left = this.gpus.firstElementChild?.scrollLeft;
-    this.gpus.replaceChildren(gpus.length ? gpuTable(gpus) : el('p', { className: 'none' }, 'No GPU of this node has reported.'));
+    this.gpus.replaceChildren(gpus.length ? gpuTable(gpus, namedOf(this.items, 'uuid').get(this.key)) : el('p', { className: 'none' }, 'No GPU of this node has reported.'));
     if (left) this.gpus.firstElementChild.scrollLeft = left;
   }
 

@@ -6,7 +6,6 @@
 // `Authorization` and keeps comments, the server's signs of life, to itself.
 // Lines end in LF or CRLF; the server's end in LF.
 export class Events {
-  lastId = '';
   #line = []; // the pieces of a line whose end has not come
   #name = '';
   #data = [];
@@ -38,6 +37,5 @@ export class Events {
     const value = colon < 0 ? '' : line.slice(colon + (line[colon + 1] === ' ' ? 2 : 1));
     if (field === 'data') this.#data.push(value);
     else if (field === 'event') this.#name = value;
-    else if (field === 'id' && !value.includes('\0')) this.lastId = value;
   }
 }

@@ -9,7 +9,8 @@ export const titles = {
   interconnect: ['Interconnect', 'PCIe and NVLink, fraction of what the links can do'],
   cpu: ['CPU', 'share of time in which no task waited for a CPU'],
   power: ['Power', 'watts of the GPUs'],
-  communication: ['Communication', 'share of time in collective operations: who computes longest waits least'],
+  communication: ['Communication', 'share of time in collective operations, of the rank that waits least: it computes longest'],
+  own_time: ['Own time', 'seconds of a step without the wait for others, of the slowest rank'],
   memory: ['Memory', 'free GPU memory, fraction'],
 };
 

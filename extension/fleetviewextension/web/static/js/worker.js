@@ -3,9 +3,9 @@
 // The worker reads the live stream, so that parsing a fleet's state never holds
 // up a frame of the page. It hands on what the map needs of each node, the past
 // of this session on request, and the one node that is open in full.
+import { everyPage } from './api.js';
 import { headers, schemes } from './auth.js';
-import { HEALTH } from './colours.js';
-import { keyOf, orderOf } from './fleet.js';
+import { compact, keyOf } from './fleet.js';
 import { Past } from './past.js';
 import { Events } from './sse.js';
 
@@ -21,7 +21,6 @@ let snapshot = null;
 let open = '';
 let authorization = '';
 let credentials = 'omit'; // see auth.js
-let lastId = '';
 let connection; // the one under way, to end it
 let retry = 0;
 let failures = 0;
@@ -33,21 +32,10 @@ function link(live, why = '') {
   postMessage({ type: 'link', live, last, why, credentials });
 }
 
-function brief(n) {
-  const gpus = n.gpus ?? [];
-  return {
-    key: keyOf(n.cluster, n.node), cluster: n.cluster, node: n.node, order: orderOf(n.node), group: n.group ?? '', state: n.state ?? '',
-    health: HEALTH.indexOf(n.health), straggler: n.straggler, suspicion: n.suspicion, rank: n.rank,
-    score: n.score, threshold: n.threshold, celsius: n.max_temperature_celsius, seen: Date.parse(n.last_seen),
-    gpuHealth: Uint8Array.from(gpus, (g) => (g.up === false ? 4 : HEALTH.indexOf(g.health))),
-    gpuCelsius: Float32Array.from(gpus, (g) => g.temperature_celsius ?? NaN),
-  };
-}
-
 function take(list, of) {
   if (!list?.length) return;
   const nodes = list.map((n) => {
-    const b = brief(n);
+    const b = compact(n);
     known.add(b.key);
     of?.add(b.key);
     past.record(b.key, b.seen, n);
@@ -106,7 +94,7 @@ const REFUSALS = { 401: 'login needed', 403: 'not allowed', 429: 'the stream has
 
 // read takes the stream until it ends.
 async function read(signal) {
-  const r = await ask('api/v1/observe?gpus=true', { Accept: 'text/event-stream', ...(lastId && { 'Last-Event-ID': lastId }) }, signal);
+  const r = await ask('api/v1/observe?gpus=true', { Accept: 'text/event-stream' }, signal);
   const challenge = r.headers.get('WWW-Authenticate') ?? '';
   if (!r.ok && credentials === 'omit' && !schemes(challenge).basic) {
     credentials = 'same-origin';
@@ -132,7 +120,6 @@ async function read(signal) {
     if (signal.aborted) return;
     last = Date.now();
     events.push(part.value);
-    lastId = events.lastId;
   }
 }
 
@@ -158,11 +145,14 @@ async function connect() {
 async function readGroups() {
   if (!linked) return;
   try {
-    const r = await ask('api/v1/groups?limit=1000');
-    if (!r.ok) return;
-    postMessage({ type: 'groups', groups: (await r.json()).groups });
+    const groups = await everyPage('groups', async (page) => {
+      const r = await ask(`api/v1/groups?limit=1000&page=${page}`);
+      if (!r.ok) throw new Error(`status ${r.status}`);
+      return r.json();
+    });
+    postMessage({ type: 'groups', groups });
   } catch {
-    // The stream says whether the server is away.
+    // The next time is soon. The stream says whether the server is away.
   }
 }
 

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nvmlreceiver
+// Package record writes samples of GPUs, and verdicts on them, as the metrics of the nvml
+// receiver. It knows no NVML, so that a simulator can write them too.
+package record // import "github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/record"
 
 import (
+	"time"
+
+	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.opentelemetry.io/collector/receiver"
+	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
@@ -15,15 +23,14 @@ const vendor = "NVIDIA"
 // metrics that other hardware has too.
 const gpuType = metadata.AttributeHwTypeGpu
 
-// recorder adds the points of one validated sample. A missing value has no point.
-type recorder struct {
+// Recorder adds the points of one validated sample. A missing value has no point.
+type Recorder struct {
 	mb *metadata.MetricsBuilder
 	ts pcommon.Timestamp
 	// full asks for every attribute value; without it those that repeat others,
 	// or that only a specialist reads, are left out.
-	full bool
-	// said is what was said of each GPU's states.
-	said said
+	full    bool
+	history *History
 
 	s  *gpuhealth.Sample
 	id string
@@ -32,14 +39,54 @@ type recorder struct {
 	states *states
 }
 
-// begin starts a report.
-func (r *recorder) begin(ts pcommon.Timestamp) {
-	r.ts = ts
-	r.said.begin()
+// New returns a Recorder that records with a builder.
+func New(mb *metadata.MetricsBuilder, full bool) *Recorder { return &Recorder{mb: mb, full: full} }
+
+// NewDefault returns a Recorder of the default metrics, whose counters began at start.
+func NewDefault(start time.Time) *Recorder {
+	set := receiver.Settings{TelemetrySettings: component.TelemetrySettings{Logger: zap.NewNop()}}
+	cfg := metadata.NewDefaultMetricsBuilderConfig()
+	return New(metadata.NewMetricsBuilder(cfg, set, metadata.WithStartTime(pcommon.NewTimestampFromTime(start))), false)
 }
 
-// sample adds everything that the sample has, but for the verdict.
-func (r *recorder) sample(s *gpuhealth.Sample) {
+// Begin starts a report of the GPUs that the history is of.
+func (r *Recorder) Begin(ts pcommon.Timestamp, history *History) {
+	r.ts, r.history = ts, history
+	history.begin()
+}
+
+// Emit returns what was recorded since the last call.
+func (r *Recorder) Emit(resource pcommon.Resource) pmetric.Metrics {
+	md := r.mb.Emit(metadata.WithResource(resource))
+	end(md)
+	return md
+}
+
+// Census counts the whole GPUs of a node: Expected are Found, Lost or Pending.
+type Census struct{ Expected, Found, Lost, Pending int }
+
+// Node adds what concerns no single GPU. The pressure is a share of time.
+func (r *Recorder) Node(c Census, pressure gpuhealth.Opt[float64]) {
+	r.mb.RecordHwGpuDevicesDataPoint(r.ts, int64(c.Expected), metadata.AttributeCountStateExpected)
+	r.mb.RecordHwGpuDevicesDataPoint(r.ts, int64(c.Found), metadata.AttributeCountStateFound)
+	r.mb.RecordHwGpuDevicesDataPoint(r.ts, int64(c.Lost), metadata.AttributeCountStateLost)
+	r.mb.RecordHwGpuDevicesDataPoint(r.ts, int64(c.Pending), metadata.AttributeCountStatePending)
+	if pressure.OK {
+		r.mb.RecordGpuNodeCPUPressureDataPoint(r.ts, pressure.V)
+	}
+}
+
+// Xids adds how many Xids of a code a GPU had, or a MIG slice of the parent.
+func (r *Recorder) Xids(uuid, parent string, code uint64, class gpuhealth.XidClass, count int64) {
+	var options []metadata.MetricAttributeOption
+	if parent != "" {
+		options = append(options, metadata.WithHwParentMetricAttribute(parent))
+	}
+	r.mb.RecordHwGpuXidEventsDataPoint(r.ts, count, uuid, int64(code), string(class), options...)
+}
+
+// Sample adds everything that the sample has, but for the verdict.
+func (r *Recorder) Sample(s *gpuhealth.Sample) {
 	r.of(s)
 	r.identity()
 	if !s.Up() {
@@ -59,15 +106,15 @@ func (r *recorder) sample(s *gpuhealth.Sample) {
 	r.settings()
 }
 
-func (r *recorder) of(s *gpuhealth.Sample) {
-	r.s, r.id, r.parent, r.states = s, s.UUID, nil, r.said.of(s.UUID, s.Parent)
+func (r *Recorder) of(s *gpuhealth.Sample) {
+	r.s, r.id, r.parent, r.states = s, s.UUID, nil, r.history.of(s.UUID, s.Parent)
 	if s.Parent != "" {
 		r.parent = []metadata.MetricAttributeOption{metadata.WithHwParentMetricAttribute(s.Parent)}
 	}
 }
 
 // identity adds the points that every GPU has, a lost GPU too.
-func (r *recorder) identity() {
+func (r *Recorder) identity() {
 	s := r.s
 	facts := append(make([]metadata.MetricAttributeOption, 0, 8), r.parent...)
 	for _, f := range [...]struct {
@@ -91,13 +138,13 @@ func (r *recorder) identity() {
 	r.mb.RecordHwGpuInfoDataPoint(r.ts, 1, s.UUID, vendor, int64(s.Index), facts...)
 	// One series at a time: a GPU is not up and down at once.
 	if before := r.states.up; before != "" && before != s.Reason {
-		r.mb.RecordHwGpuUpDataPoint(r.ts, over, s.UUID, metadata.MapAttributeUpReason[string(before)], r.parent...)
+		r.mb.RecordHwGpuUpDataPoint(r.ts, Ended, s.UUID, metadata.MapAttributeUpReason[string(before)], r.parent...)
 	}
 	r.states.up = s.Reason
 	r.mb.RecordHwGpuUpDataPoint(r.ts, oneIf(s.Up()), s.UUID, metadata.MapAttributeUpReason[string(s.Reason)], r.parent...)
 }
 
-func (r *recorder) load() {
+func (r *Recorder) load() {
 	s := r.s
 	one(r, s.MemoryTotal, r.mb.RecordHwGpuMemoryLimitDataPoint)
 	one(r, s.MemoryUsed, r.mb.RecordHwGpuMemoryUsageDataPoint)
@@ -138,13 +185,13 @@ var processTypes = [gpuhealth.NumProcessTypes]metadata.AttributeProcessType{
 }
 
 // one adds the point of a reading, and with that of a reading with an attribute.
-func one[V uint32 | uint64 | int64 | float64, N int64 | float64](r *recorder, v gpuhealth.Opt[V], record func(pcommon.Timestamp, N, string, ...metadata.MetricAttributeOption)) {
+func one[V uint32 | uint64 | int64 | float64, N int64 | float64](r *Recorder, v gpuhealth.Opt[V], record func(pcommon.Timestamp, N, string, ...metadata.MetricAttributeOption)) {
 	if v.OK {
 		record(r.ts, N(v.V), r.id, r.parent...)
 	}
 }
 
-func with[A any, V uint32 | uint64 | int64 | float64, N int64 | float64](r *recorder, v gpuhealth.Opt[V], of A, record func(pcommon.Timestamp, N, string, A, ...metadata.MetricAttributeOption)) {
+func with[A any, V uint32 | uint64 | int64 | float64, N int64 | float64](r *Recorder, v gpuhealth.Opt[V], of A, record func(pcommon.Timestamp, N, string, A, ...metadata.MetricAttributeOption)) {
 	if v.OK {
 		record(r.ts, N(v.V), r.id, of, r.parent...)
 	}
@@ -177,7 +224,7 @@ var eccLocations = [gpuhealth.NumECCLocations]metadata.AttributeGpuMemoryLocatio
 	gpuhealth.ECCSRAM: metadata.AttributeGpuMemoryLocationSram,
 }
 
-func (r *recorder) memoryErrors() {
+func (r *Recorder) memoryErrors() {
 	for e, errorType := range errorTypes {
 		for c, counter := range eccCounters {
 			total := r.s.ECC[e][c]
@@ -202,7 +249,7 @@ var retirementCauses = [gpuhealth.NumRetirementCauses]metadata.AttributeRetireme
 	gpuhealth.RetiredDBE: metadata.AttributeRetirementCauseDbe,
 }
 
-func (r *recorder) retirement() {
+func (r *Recorder) retirement() {
 	for i, cause := range retirementCauses {
 		with(r, r.s.RetiredPages[i], cause, r.mb.RecordHwGpuMemoryRetiredPagesDataPoint)
 	}
@@ -232,7 +279,7 @@ var recoveryActions = [gpuhealth.NumRecoveryActions]metadata.AttributeRecoveryAc
 
 // recovery always says whether there is nothing to do. The actions themselves
 // have a point from when they are first asked for: they are rare, and many.
-func (r *recorder) recovery() {
+func (r *Recorder) recovery() {
 	for i, part := range repairParts {
 		if v := r.s.RepairPending[i]; v.OK {
 			state(r, setRepair, i, v.V, false, part, r.mb.RecordHwGpuRepairPendingDataPoint)
@@ -257,7 +304,7 @@ var modes = [gpuhealth.NumModes]struct {
 	gpuhealth.ModeConfidentialCompute: {metadata.AttributeModeCc, false},
 }
 
-func (r *recorder) settings() {
+func (r *Recorder) settings() {
 	for i, m := range modes {
 		if r.full || m.standard {
 			with(r, yesNo(r.s.Modes[i]), m.mode, r.mb.RecordHwGpuModeDataPoint)
@@ -277,7 +324,7 @@ var temperatureLimits = [gpuhealth.NumTemperatureLimits]struct {
 
 // temperatureLimit reports whether a limit has a point: people compare it with a
 // temperature. Where the GPU tells its margin, that is the better comparison.
-func (r *recorder) temperatureLimit(limit gpuhealth.TemperatureLimit) bool {
+func (r *Recorder) temperatureLimit(limit gpuhealth.TemperatureLimit) bool {
 	switch limit {
 	case gpuhealth.LimitMemoryMax:
 		return true
@@ -288,7 +335,7 @@ func (r *recorder) temperatureLimit(limit gpuhealth.TemperatureLimit) bool {
 	}
 }
 
-func (r *recorder) temperature() {
+func (r *Recorder) temperature() {
 	s := r.s
 	with(r, s.Temperature, metadata.AttributeHwSensorLocationGpu, r.mb.RecordHwTemperatureDataPoint)
 	with(r, s.MemoryTemperature, metadata.AttributeHwSensorLocationMemory, r.mb.RecordHwTemperatureDataPoint)
@@ -303,7 +350,7 @@ func (r *recorder) temperature() {
 	one(r, s.TemperatureMargin, r.mb.RecordHwGpuTemperatureMarginDataPoint)
 }
 
-func (r *recorder) power() {
+func (r *Recorder) power() {
 	s := r.s
 	with(r, s.Power, gpuType, r.mb.RecordHwPowerDataPoint)
 	with(r, s.PowerLimit, metadata.AttributePowerLimitKindEnforced, r.mb.RecordHwGpuPowerLimitDataPoint)
@@ -325,7 +372,7 @@ var clocks = [gpuhealth.NumClocks]struct {
 	gpuhealth.ClockVideo:  {metadata.AttributeClockVideo, false},
 }
 
-func (r *recorder) clocks() {
+func (r *Recorder) clocks() {
 	for c, clock := range clocks {
 		if r.full || clock.standard {
 			with(r, r.s.Clocks[c], clock.domain, r.mb.RecordHwGpuClockFrequencyDataPoint)
@@ -378,7 +425,7 @@ var throttleTimes = [gpuhealth.NumThrottleTimes]metadata.AttributeThrottleTimeRe
 
 // throttleTime reports whether the clock is one to look at: those of heat and of
 // the power brake, and on older GPUs, which lack these, the one of all heat.
-func (r *recorder) throttleTime(which gpuhealth.ThrottleTime) bool {
+func (r *Recorder) throttleTime(which gpuhealth.ThrottleTime) bool {
 	switch which {
 	case gpuhealth.ThrottleTimeSWThermal, gpuhealth.ThrottleTimeHWThermal, gpuhealth.ThrottleTimePowerBrake:
 		return true
@@ -389,7 +436,7 @@ func (r *recorder) throttleTime(which gpuhealth.ThrottleTime) bool {
 	}
 }
 
-func (r *recorder) throttle() {
+func (r *Recorder) throttle() {
 	if bits := r.s.Throttle; bits.OK {
 		for i, t := range throttleReasons {
 			if t.kind != reasonNoFault || r.full {
@@ -416,7 +463,7 @@ var directions = [gpuhealth.NumDirections]metadata.AttributeNetworkIoDirection{
 	gpuhealth.Receive:  metadata.AttributeNetworkIoDirectionReceive,
 }
 
-func (r *recorder) pcie() {
+func (r *Recorder) pcie() {
 	for l, link := range links {
 		for d, direction := range directions {
 			if v := r.s.IO[l][d]; v.OK && (r.full || l != int(gpuhealth.LinkNVLinkRaw)) {
@@ -456,7 +503,7 @@ var bitErrors = [gpuhealth.NumBitErrors]metadata.AttributeBitErrors{
 
 // linkErrors reports whether a kind of errors has a point. The older counters
 // of CRC errors say nothing new beside the newest.
-func (r *recorder) linkErrors(kind gpuhealth.NVLinkError) bool {
+func (r *Recorder) linkErrors(kind gpuhealth.NVLinkError) bool {
 	switch kind {
 	case gpuhealth.NVLinkEffective:
 		return r.full
@@ -467,7 +514,7 @@ func (r *recorder) linkErrors(kind gpuhealth.NVLinkError) bool {
 	}
 }
 
-func (r *recorder) nvlink() {
+func (r *Recorder) nvlink() {
 	n := &r.s.NVLink
 	with(r, n.Up, metadata.AttributeNvlinkStateUp, r.mb.RecordHwGpuNvlinkLinksDataPoint)
 	if r.tells(setLinks, 0, n.Down.V > 0, false) {
@@ -510,7 +557,7 @@ var fabricConditions = [gpuhealth.NumFabricConditions]metadata.AttributeFabricCo
 
 // fabric always says whether the GPU has joined and whether all is well. Other
 // states and conditions have a point from when they first hold.
-func (r *recorder) fabric() {
+func (r *Recorder) fabric() {
 	f := &r.s.Fabric
 	if f.State.OK && (f.State.V != gpuhealth.FabricNotSupported || r.full) {
 		for i, of := range fabricStates {

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nvmlreceiver
+package record
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -74,10 +71,10 @@ func (st *states) tell(now []gpuhealth.ActiveReason) {
 	}
 }
 
-// said remembers the states that held. Most states of a GPU never hold and need no
+// History remembers the states that held. Most states of a GPU never hold and need no
 // point. A state that ends goes on with 0, so that its last point does not look as
 // if it still held.
-type said struct {
+type History struct {
 	byID  map[string]*states
 	round uint64
 	// before is what an earlier process has said of GPUs that this one has not
@@ -88,8 +85,8 @@ type said struct {
 	told map[string]gpuhealth.Reason
 }
 
-// resume takes up what the points of an earlier process may still claim.
-func (s *said) resume(known []gpuhealth.Verdict, told map[string]gpuhealth.Reason) {
+// Resume takes up what the points of an earlier process may still claim.
+func (s *History) Resume(known []gpuhealth.Verdict, told map[string]gpuhealth.Reason) {
 	s.told = told
 	s.before = make(map[string]*states, len(known))
 	for i := range known {
@@ -102,7 +99,7 @@ func (s *said) resume(known []gpuhealth.Verdict, told map[string]gpuhealth.Reaso
 
 // begin starts a report and forgets what the last one did not have: a MIG slice
 // that was destroyed.
-func (s *said) begin() {
+func (s *History) begin() {
 	for id, st := range s.byID {
 		if st.round != s.round {
 			delete(s.byID, id)
@@ -117,7 +114,7 @@ func (s *said) begin() {
 }
 
 // of returns what was said of a GPU, or of a MIG slice of the parent.
-func (s *said) of(id, parent string) *states {
+func (s *History) of(id, parent string) *states {
 	st := s.byID[id]
 	if st == nil {
 		if s.byID == nil {
@@ -136,7 +133,7 @@ func (s *said) of(id, parent string) *states {
 
 // tells reports whether the state gets a point: it holds or did, or its absence
 // is worth one too.
-func (r *recorder) tells(set stateSet, state int, holds, always bool) bool {
+func (r *Recorder) tells(set stateSet, state int, holds, always bool) bool {
 	bit := uint32(1) << state
 	if holds {
 		r.states.had[set] |= bit
@@ -145,15 +142,15 @@ func (r *recorder) tells(set stateSet, state int, holds, always bool) bool {
 }
 
 // state adds the point of one of several states, where it gets one.
-func state[A any](r *recorder, set stateSet, i int, holds, always bool, of A, record func(pcommon.Timestamp, int64, string, A, ...metadata.MetricAttributeOption)) {
+func state[A any](r *Recorder, set stateSet, i int, holds, always bool, of A, record func(pcommon.Timestamp, int64, string, A, ...metadata.MetricAttributeOption)) {
 	if r.tells(set, i, holds, always) {
 		record(r.ts, oneIf(holds), r.id, of, r.parent...)
 	}
 }
 
-// over is the value of a point that says that its series has ended. No point
+// Ended is the value of a point that says that its series has ended. No point
 // of the metrics that end has a negative value.
-const over = -1
+const Ended = -1
 
 // end turns the points that say so into points without a value, which
 // OpenTelemetry has for a series that ended: an exporter to Prometheus drops the
@@ -180,7 +177,7 @@ func end(md pmetric.Metrics) {
 func endSeries(metrics pmetric.MetricSlice, i int) {
 	var ends []pmetric.NumberDataPoint
 	metrics.At(i).Gauge().DataPoints().RemoveIf(func(dp pmetric.NumberDataPoint) bool {
-		if dp.IntValue() != over {
+		if dp.IntValue() != Ended {
 			return false
 		}
 		ended := pmetric.NewNumberDataPoint()
@@ -199,51 +196,14 @@ func endSeries(metrics pmetric.MetricSlice, i int) {
 	}
 }
 
-// rubric is the default one with the overrides. The error has every mistake,
-// each with its key.
-func (c *HealthConfig) rubric() (*gpuhealth.Rubric, error) {
-	rubric := gpuhealth.DefaultRubric()
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(c.Rules)) {
-		if err := rubric.OverrideRule(name, c.Rules[name].override()); err != nil {
-			errs = append(errs, fmt.Errorf("`health::rules::%s`: %w", name, err))
-		}
-	}
-	for _, text := range slices.Sorted(maps.Keys(c.Xids)) {
-		code, err := strconv.ParseUint(text, 10, 32)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("`health::xids::%s`: %q is no Xid; it has to be a number", text, text))
-			continue
-		}
-		if err = rubric.OverrideXid(code, c.Xids[text].override()); err != nil {
-			errs = append(errs, fmt.Errorf("`health::xids::%s`: %w", text, err))
-		}
-	}
-	return rubric, errors.Join(errs...)
-}
-
-func (o HealthOverride) override() gpuhealth.Override {
-	override := gpuhealth.Override{Action: gpuhealth.Action(o.Action), Off: o.Enabled != nil && !*o.Enabled}
-	if o.Cap != nil {
-		override.Cap = gpuhealth.Some(*o.Cap)
-	}
-	if o.ClearAfter != nil {
-		override.ClearAfter = gpuhealth.Some(*o.ClearAfter)
-	}
-	if o.Threshold != nil {
-		override.Threshold = gpuhealth.Some(*o.Threshold)
-	}
-	return override
-}
-
 // The states in an order that does not change.
 var (
 	healthStates   = slices.Sorted(maps.Keys(metadata.MapAttributeHealthState))
 	hardwareStates = slices.Sorted(maps.Keys(metadata.MapAttributeHwState))
 )
 
-// verdict adds what is thought of the sample that was recorded last.
-func (r *recorder) verdict(v *gpuhealth.Verdict) {
+// Verdict adds what is thought of the sample that was recorded last.
+func (r *Recorder) Verdict(v *gpuhealth.Verdict) {
 	for i, name := range hardwareStates {
 		// The states of health, which always have a point, say the same.
 		is := string(v.Hardware) == name
@@ -255,7 +215,7 @@ func (r *recorder) verdict(v *gpuhealth.Verdict) {
 	case v.Score.OK:
 		r.mb.RecordHwGpuHealthScoreDataPoint(r.ts, int64(v.Score.V), r.id, r.parent...)
 	case r.states.scored:
-		r.mb.RecordHwGpuHealthScoreDataPoint(r.ts, over, r.id, r.parent...)
+		r.mb.RecordHwGpuHealthScoreDataPoint(r.ts, Ended, r.id, r.parent...)
 	}
 	r.states.scored = v.Score.OK
 	for _, name := range healthStates {
@@ -267,10 +227,10 @@ func (r *recorder) verdict(v *gpuhealth.Verdict) {
 	}
 }
 
-// last says that what was said of a GPU that is no longer waited for is over.
-func (r *recorder) last(s *gpuhealth.Sample, v *gpuhealth.Verdict) {
+// Last says that what was said of a GPU that is no longer waited for is over.
+func (r *Recorder) Last(s *gpuhealth.Sample, v *gpuhealth.Verdict) {
 	r.of(s)
-	r.mb.RecordHwGpuUpDataPoint(r.ts, over, s.UUID, metadata.MapAttributeUpReason[string(cmp.Or(r.states.up, s.Reason))])
+	r.mb.RecordHwGpuUpDataPoint(r.ts, Ended, s.UUID, metadata.MapAttributeUpReason[string(cmp.Or(r.states.up, s.Reason))])
 	r.states.scored = true
-	r.verdict(v)
+	r.Verdict(v)
 }

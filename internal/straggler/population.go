@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package straggler
+
+import "github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+
+// population has the constants in which nodes and ranks differ. A rank's value is an average
+// of many operations, so that few values show what takes nodes minutes.
+type population struct {
+	// warmTicks with a value make a member comparable.
+	warmTicks uint8
+	// oddTicks at most are left out in which members differ by much more than usual: ranks
+	// do while a checkpoint is written.
+	oddTicks uint8
+	// nature is the share of a member's usual difference that does not count as spread.
+	nature float32
+	// In the first young seconds a member's usual difference is learnt, up to mostNature.
+	young, mostNature float64
+	// atOnce judges one value by itself, before the 20 s average has begun.
+	atOnce bool
+	// alike members cannot be judged where all wait for the slowest, see lockstep.
+	alike bool
+	// eitherSide of two may have changed, see sides.
+	eitherSide bool
+}
+
+var (
+	populationOfNodes = population{warmTicks: warmTicks, alike: true}
+	// Healthy ranks' shares of time differ by some percent at most: Not All GPUs Are Created
+	// Equal (SC '22). Of ranks the slow side computes longer, and the other one waits.
+	populationOfRanks = population{
+		warmTicks: 3, oddTicks: 6, nature: 1, young: 5 * 60, mostNature: 0.03, atOnce: true, eitherSide: true,
+	}
+)
+
+// rankGap is the smallest loss of a rank's own time that counts. A report is an average of
+// many steps, so that twice as much, as of a rank that is 10 % slower, is found after three.
+const rankGap = 0.04
+
+// OfRanks is the configuration of the engine that compares the ranks of jobs. They have two
+// signals, each if it decides in c: the share of time in collectives, and own time with a
+// `min_gap` of 4 %, whatever that of the nodes' throughput is.
+func (c Config) OfRanks() Config {
+	c.ranks = true
+	for s := range c.Signals {
+		of := nodesignal.Signal(s)
+		c.Signals[s].Decides = c.Signals[s].Decides && (of == nodesignal.Communication || of == nodesignal.Throughput)
+	}
+	c.Signals[nodesignal.Throughput].MinGap = rankGap
+	return c
+}

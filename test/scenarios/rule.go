@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scenarios
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/robust"
+	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
+)
+
+// Rule judges nodes by the published threshold alone: so many scores in a row below it make
+// a straggler, and so many that are exitBand above it end that.
+type Rule struct {
+	rule.Config
+	enter, leave int
+	exitBand     float64
+}
+
+type ruleDriver struct {
+	Rule
+	scale  float64
+	nodes  []ruled
+	groups map[string]*rule.Threshold
+	sample robust.Sample
+}
+
+// ruled is what the rule knows of a node.
+type ruled struct {
+	group   string
+	life    uint32
+	score   float64
+	age     int // ticks since it told the score, silence and more for a missing node
+	verdict rule.Verdict
+}
+
+const silence = 5
+
+func (r *Rule) watch(m *Model) watcher {
+	d := &ruleDriver{Rule: *r, scale: scoreOf(m), nodes: make([]ruled, m.Nodes), groups: map[string]*rule.Threshold{}}
+	for i := range d.nodes {
+		n := &d.nodes[i]
+		if n.age = silence; m.Recording != nil {
+			d.Quorum, n.group = stageWorkers, strings.Join(m.Recording.Peers[i], "/")
+		}
+		d.groups[n.group] = &rule.Threshold{}
+	}
+	return d
+}
+
+func (d *ruleDriver) push(_ int, values []float64, lives []uint32) error {
+	for i, v := range values {
+		n := &d.nodes[i]
+		if n.life != lives[i] {
+			*n = ruled{group: n.group, life: lives[i], age: silence}
+		}
+		if n.age++; !math.IsNaN(v) {
+			n.score, n.age = min(v*d.scale, 1), 0
+		}
+	}
+	return nil
+}
+
+func (d *ruleDriver) tick(_ int, flagged []bool) told {
+	scores := map[string][]float64{}
+	for i := range d.nodes {
+		if n := &d.nodes[i]; n.age < silence {
+			scores[n.group] = append(scores[n.group], n.score)
+		}
+	}
+	for group, t := range d.groups {
+		t.Update(&d.Config, &d.sample, scores[group], nil)
+	}
+	for i := range d.nodes {
+		n, limit := &d.nodes[i], 0.0
+		if n.verdict.Straggler {
+			limit = d.exitBand
+		}
+		switch t := d.groups[n.group]; {
+		case n.age >= silence:
+			n.verdict.Reset()
+		case n.age == 0 && t.Quorum && !t.Panic:
+			n.verdict.Step(n.score, t.Value+limit, time.Time{}, d.enter, d.leave)
+		}
+		flagged[i] = n.verdict.Straggler
+	}
+	return told{known: len(d.nodes)}
+}
