@@ -203,7 +203,7 @@ func (f *flow) figures(e *episode.Episode) episode.Severity {
 	return e.Severity
 }
 
-// end ends the episode of a communicator. What is still too low begins anew.
+// end ends the episode of a communicator. A class that is still too slow needs three more ticks to begin another.
 func (b *Book) end(l *link, cause string) {
 	if l.slow == nil {
 		return

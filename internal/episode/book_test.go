@@ -296,7 +296,7 @@ func TestBook(t *testing.T) {
 }
 
 // TestSilences: five nodes that fall silent together are one episode, which ends once, over a
-// restart too. What ended before does not begin again, and what flapped still does.
+// restart too. An episode that ended before the restart does not begin again under its old id.
 func TestSilences(t *testing.T) {
 	r := newRig(t, 8)
 	r.since["n07"] = time.Unix(0, 0)

@@ -193,3 +193,11 @@ func TestSoManyWantThatAllAreBound(t *testing.T) {
 	l.Give(-1, 10)
 	assert.Equal(t, 5, l.Take(-1, 10))
 }
+
+// TestNobodyWants: a ledger that lends asks no clock then, and takes no memory.
+func TestNobodyWants(t *testing.T) {
+	l := NewLending[string](10, Half, nil)
+	l.now = func() time.Time { panic("asked the clock") }
+	l.Take("a", 1)
+	assert.Zero(t, testing.AllocsPerRun(10, func() { l.Give("a", l.Take("a", 9)) }))
+}
