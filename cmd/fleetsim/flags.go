@@ -14,6 +14,7 @@ import (
 
 	"go.opentelemetry.io/collector/config/configtls"
 
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
@@ -84,22 +85,15 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	if fs.NArg() > 0 {
 		return nil, fmt.Errorf("argument %q is no flag; -help lists the flags", fs.Arg(0))
 	}
-	var errs []error
 	var ok bool
-	if o.fleet.Load, ok = loads[*load]; !ok {
-		errs = append(errs, fmt.Errorf("-load is %q, must be training, inference or idle", *load))
+	o.fleet.Load, ok = loads[*load]
+	errs := []error{
+		mistake.If(!ok, "-load is %q, must be training, inference or idle", *load),
+		mistake.If(o.duration < 0, "-duration is %s, must be 0s or more", o.duration),
+		mistake.If(o.fleet.Nodes == 0, "-nodes is 0, must be at least 1"),
+		mistake.If(o.fleet.GPUs == 0, "-gpus is 0, must be at least 1"),
+		mistake.If(o.fleet.Clusters == 0, "-clusters is 0, must be at least 1"),
 	}
-	if o.duration < 0 {
-		errs = append(errs, fmt.Errorf("-duration is %s, must be 0s or more", o.duration))
-	}
-	zero := func(name string, v int) {
-		if v == 0 {
-			errs = append(errs, fmt.Errorf("-%s is 0, must be at least 1", name))
-		}
-	}
-	zero("nodes", o.fleet.Nodes)
-	zero("gpus", o.fleet.GPUs)
-	zero("clusters", o.fleet.Clusters)
 	if o.fleet.Step = o.push.Interval; o.push.Interval == 0 {
 		o.fleet.Step = 10 * time.Second
 	}
@@ -129,8 +123,7 @@ func flagErrors(err error) error {
 	if err == nil {
 		return nil
 	}
-	lines := strings.Split(err.Error(), "\n")
-	return errors.New("-" + strings.Join(lines, "\n-"))
+	return errors.New("-" + strings.ReplaceAll(err.Error(), "\n", "\n-"))
 }
 
 // onLoopback reports whether an endpoint is on this machine.
@@ -139,6 +132,5 @@ func onLoopback(endpoint string) bool {
 	if err != nil {
 		host = endpoint
 	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }

@@ -41,7 +41,7 @@ func TestBadFlagsSayWhatIsRight(t *testing.T) {
 		"-timeout 0s":                  "-timeout is 0s, must be more than 0s",
 		"-connections 0":               "-connections is 0, must be between 1 and 1000",
 		"-in-flight 0":                 "-in-flight is 0, must be between 1 and 100000",
-		"-fault rust:1":                "must be one of clock_lock",
+		"-fault rust:1":                "must be one of [clock_lock ",
 		"-fault slow_node:100":         "-fault slow_node of node 100: node is 100, must be one of the 100 nodes",
 		"-fault slow_node:x%":          `share is "x%", must be a number above 0% and up to 100%`,
 		"-fault slow_node:0%":          `share is "0%"`,

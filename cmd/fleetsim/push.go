@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
-	"github.com/gpu-collector/gpu-collector/sim/ranks"
 )
+
+// lineEvery is how often a line tells of the progress.
+const lineEvery = 10 * time.Second
 
 // push runs the fleet until ctx ends and writes the report.
 func push(ctx context.Context, o *options, out, diagnostics io.Writer) error {
@@ -28,9 +30,21 @@ func push(ctx context.Context, o *options, out, diagnostics io.Writer) error {
 	if err != nil {
 		return err
 	}
-	stop := showProgress(pusher, diagnostics)
-	err = pusher.Run(ctx)
-	stop()
+	begin, ended := time.Now(), make(chan error)
+	go func() { ended <- pusher.Run(ctx) }()
+	ticker := time.NewTicker(lineEvery)
+	defer ticker.Stop()
+	for running := true; running; {
+		select {
+		case err = <-ended:
+			running = false
+		case <-ticker.C:
+			r := pusher.Report()
+			_, _ = fmt.Fprintf(diagnostics, "%s: %d pushes, %d refused, %d skipped, p99 %.1f ms, %d of %d nodes know a threshold\n",
+				time.Since(begin).Round(time.Second), r.Pushes, r.Pushes-r.Accepted,
+				r.Skipped["late"]+r.Skipped["busy"]+r.Skipped["told"], 1000*r.Latency.P99, r.NodesWithThreshold, r.Nodes)
+		}
+	}
 	report := pusher.Report()
 	err = errors.Join(err, report.Write(out), writeJSON(o.json, &report, out))
 	if err == nil && report.Accepted == 0 {
@@ -61,13 +75,13 @@ func writeNCCL(ctx context.Context, fleet *fleetpush.Fleet, folder string) error
 	if err := os.MkdirAll(folder, 0o750); err != nil {
 		return err
 	}
-	inspector, files, at := ranks.Inspector{Ranks: 1}, map[string]*os.File{}, time.Now()
+	files, at := map[string]*os.File{}, time.Now()
 	root, err := os.OpenRoot(folder)
 	for err == nil && ctx.Err() == nil {
 		time.Sleep(time.Second)
 		by := time.Since(at)
 		at = at.Add(by)
-		for name, text := range inspector.Dump(fleet.Advance(0, by), at) {
+		for name, text := range fleet.Advance(0, by).Dump(at) {
 			if files[name] == nil && err == nil {
 				files[name], err = root.Create(name)
 			}

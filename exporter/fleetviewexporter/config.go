@@ -4,10 +4,10 @@ package fleetviewexporter
 
 import (
 	"errors"
-	"fmt"
 
 	"go.opentelemetry.io/collector/component"
 
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -27,12 +27,8 @@ func createDefaultConfig() component.Config {
 
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
-	var errs []error
-	if c.Extension == (component.ID{}) {
-		errs = append(errs, errors.New("`extension` is empty, must name a fleet_view extension"))
-	}
-	if !wire.ValidName(c.DefaultCluster) {
-		errs = append(errs, fmt.Errorf("`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, wire.MaxNameLength))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake.If(c.Extension == (component.ID{}), "`extension` is empty, must name a fleet_view extension"),
+		mistake.If(!wire.ValidName(c.DefaultCluster),
+			"`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, wire.MaxNameLength))
 }

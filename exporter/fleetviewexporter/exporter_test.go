@@ -4,7 +4,6 @@ package fleetviewexporter
 
 import (
 	"context"
-	"strconv"
 	"testing"
 	"time"
 
@@ -69,32 +68,15 @@ func (e *fleetExporter) view(t *testing.T, cluster, node string) fleetstate.View
 }
 
 func TestStart(t *testing.T) {
-	set := exportertest.NewNopSettings(metadata.Type)
-	f := NewFactory()
-	other := component.MustNewID("other")
-	for name, tc := range map[string]struct {
-		host host
-		want string
-	}{
-		"absent":     {host{}, "`extension` is \"fleet_view\", which `service::extensions` does not list"},
-		"other kind": {host{component.MustNewID("fleet_view"): &struct{ sinkless }{}, other: nil}, "must be an extension of type fleet_view"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m, err := f.CreateMetrics(t.Context(), set, f.CreateDefaultConfig())
-			require.NoError(t, err)
-			require.ErrorContains(t, m.Start(t.Context(), tc.host), tc.want)
-			require.NoError(t, m.Shutdown(context.WithoutCancel(t.Context())))
-			l, err := f.CreateLogs(t.Context(), set, f.CreateDefaultConfig())
-			require.NoError(t, err)
-			require.ErrorContains(t, l.Start(t.Context(), tc.host), tc.want)
-			require.NoError(t, l.Shutdown(context.WithoutCancel(t.Context())))
-		})
+	set, f := exportertest.NewNopSettings(metadata.Type), NewFactory()
+	m, err := f.CreateMetrics(t.Context(), set, f.CreateDefaultConfig())
+	require.NoError(t, err)
+	l, err := f.CreateLogs(t.Context(), set, f.CreateDefaultConfig())
+	require.NoError(t, err)
+	for _, c := range []component.Component{m, l} {
+		require.ErrorContains(t, c.Start(t.Context(), host{}), "`extension` is \"fleet_view\", which `service::extensions` does not list")
+		require.NoError(t, c.Shutdown(context.WithoutCancel(t.Context())))
 	}
-}
-
-type sinkless struct {
-	component.StartFunc
-	component.ShutdownFunc
 }
 
 // TestFullReport takes a report of a node as the nvml receiver sends it.
@@ -173,37 +155,6 @@ func TestDifferences(t *testing.T) {
 	assert.Empty(t, g.Reasons())
 	assert.Empty(t, g.Throttles())
 	assert.Empty(t, g.Xids)
-}
-
-// TestCulprit: of a node one rank is named at a time, in whichever order a report
-// of differences tells of the change.
-func TestCulprit(t *testing.T) {
-	of := func(rank int64) nodesignal.Subject {
-		return nodesignal.Subject{GPU: "GPU-" + strconv.FormatInt(rank, 10), Rank: nodesignal.OrdinalOf(rank), LocalRank: nodesignal.OrdinalOf(rank)}
-	}
-	name := func(rank int64) []any {
-		return []any{gpusemconv.AttrSignal, "throughput", gpusemconv.AttrHWID, of(rank).GPU, gpusemconv.AttrJobRank, int(rank), gpusemconv.AttrJobLocalRank, int(rank)}
-	}
-	nobody := []any{gpusemconv.AttrSignal, "throughput"}
-	e := newTestExporter(t)
-	for _, tt := range []struct {
-		what   string
-		report *reportBuilder
-		want   nodesignal.Subject
-	}{
-		{"nobody stands out", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, 0, nobody...), nodesignal.Subject{}},
-		{"one does", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, 1, name(3)...).point(gpusemconv.MetricNodeCulprit, nil, nobody...), of(3)},
-		{"another does", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, nil, name(3)...).point(gpusemconv.MetricNodeCulprit, 1, name(5)...), of(5)},
-		{"and another", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, 1, name(6)...).point(gpusemconv.MetricNodeCulprit, nil, name(5)...), of(6)},
-		{"the agent began anew", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, 0, nobody...), nodesignal.Subject{}},
-		{"one again", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, 1, name(3)...), of(3)},
-		{"the job is over", newReport("c", "n").point(gpusemconv.MetricNodeCulprit, nil, name(3)...), nodesignal.Subject{}},
-	} {
-		e.push(t, tt.report)
-		v := e.view(t, "c", "n")
-		assert.Equal(t, tt.want, v.Culprit, tt.what)
-		assert.Empty(t, v.GPUs, "a rank is no GPU")
-	}
 }
 
 func TestNodeAndGroup(t *testing.T) {

@@ -13,7 +13,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
@@ -51,31 +50,28 @@ func verdict(f reading.Field) fieldReader {
 	}
 }
 
-func gpuNumber(f reading.Field) fieldReader {
+// ofGPU reads a point of a GPU that has a place in the view.
+func ofGPU(read func(u *fleetstate.Update, i int, p *metricreading.Point)) fieldReader {
 	return func(u *fleetstate.Update, p *metricreading.Point) {
 		if i := gpu(u, p); i >= 0 {
-			u.SetGPU(i, f, p.Value)
+			read(u, i, p)
 		}
 	}
 }
 
+func gpuNumber(f reading.Field) fieldReader {
+	return ofGPU(func(u *fleetstate.Update, i int, p *metricreading.Point) { u.SetGPU(i, f, p.Value) })
+}
+
 // gpuState reads metrics with a flag for each value of an attribute.
 func gpuState(set func(u *fleetstate.Update, i int, name string, on bool)) fieldReader {
-	return func(u *fleetstate.Update, p *metricreading.Point) {
-		if i := gpu(u, p); i >= 0 {
-			set(u, i, p.Texts[0], on(p))
-		}
-	}
+	return ofGPU(func(u *fleetstate.Update, i int, p *metricreading.Point) { set(u, i, p.Texts[0], on(p)) })
 }
 
 var throttle = gpuState((*fleetstate.Update).SetThrottle)
 
 func throttleTime(reason string) fieldReader {
-	return func(u *fleetstate.Update, p *metricreading.Point) {
-		if i := gpu(u, p); i >= 0 {
-			u.SetThrottleTime(i, reason, p.Value)
-		}
-	}
+	return ofGPU(func(u *fleetstate.Update, i int, p *metricreading.Point) { u.SetThrottleTime(i, reason, p.Value) })
 }
 
 // fieldReaders are the fields of the catalogue that the views show: numbers, and
@@ -105,33 +101,22 @@ var ownReaders = map[reading.Field]fieldReader{
 			u.SetSignal(s, p.Value)
 		}
 	},
-	reading.NodeCulprit: func(u *fleetstate.Update, p *metricreading.Point) {
-		if of := rankattr.Subject(p.Attributes()); of != (nodesignal.Subject{}) || !p.Ended {
-			u.SetCulprit(of, on(p))
-		}
-	},
 	reading.NodeState: func(u *fleetstate.Update, p *metricreading.Point) { u.SetState(p.Texts[0], on(p)) },
 	reading.AgentMode: func(u *fleetstate.Update, p *metricreading.Point) { u.SetMode(p.Texts[0], on(p)) },
 
 	reading.NodeRank: nil, // it is said of a cluster, see rank
 
-	reading.Info: readInfo,
-	reading.Up:   readUp,
+	reading.Info: ofGPU(readInfo),
+	reading.Up:   ofGPU(readUp),
 	reading.HealthState: gpuState(func(u *fleetstate.Update, i int, name string, on bool) {
 		if h, ok := fleetstate.ParseHealth(name); ok {
 			u.SetHealth(i, h, on)
 		}
 	}),
-	reading.HealthReason: func(u *fleetstate.Update, p *metricreading.Point) {
-		if i := gpu(u, p); i >= 0 {
-			u.SetReason(i, fleetstate.HealthReason{Reason: p.Texts[0], Action: attribute(p, gpusemconv.AttrAction)}, on(p))
-		}
-	},
-	reading.Allocation: func(u *fleetstate.Update, p *metricreading.Point) {
-		if i := gpu(u, p); i >= 0 {
-			u.SetHolder(i, p.Holder(), on(p))
-		}
-	},
+	reading.HealthReason: ofGPU(func(u *fleetstate.Update, i int, p *metricreading.Point) {
+		u.SetReason(i, fleetstate.HealthReason{Reason: p.Texts[0], Action: attribute(p, gpusemconv.AttrAction)}, on(p))
+	}),
+	reading.Allocation:     ofGPU(func(u *fleetstate.Update, i int, p *metricreading.Point) { u.SetHolder(i, p.Holder(), on(p)) }),
 	reading.RecoveryAction: gpuState((*fleetstate.Update).SetAction),
 	reading.PowerBrake:     throttle, reading.HWThermal: throttle, reading.SWThermal: throttle,
 	reading.HWSlowdown: throttle, reading.PowerCap: throttle, reading.OtherThrottle: throttle,
@@ -161,9 +146,8 @@ func attribute(p *metricreading.Point, name string) string {
 	return ""
 }
 
-func readInfo(u *fleetstate.Update, p *metricreading.Point) {
-	i := gpu(u, p)
-	if i < 0 || math.IsNaN(p.Value) {
+func readInfo(u *fleetstate.Update, i int, p *metricreading.Point) {
+	if math.IsNaN(p.Value) {
 		// Facts of a GPU outlive the series that said them: they are its own.
 		return
 	}
@@ -188,12 +172,10 @@ func readInfo(u *fleetstate.Update, p *metricreading.Point) {
 	u.SetParent(i, p.Parent)
 }
 
-func readUp(u *fleetstate.Update, p *metricreading.Point) {
-	if i := gpu(u, p); i >= 0 {
-		u.SetUp(i, p.Value, p.Texts[0])
-		if p.Parent != "" {
-			u.SetParent(i, p.Parent)
-		}
+func readUp(u *fleetstate.Update, i int, p *metricreading.Point) {
+	u.SetUp(i, p.Value, p.Texts[0])
+	if p.Parent != "" {
+		u.SetParent(i, p.Parent)
 	}
 }
 

@@ -56,16 +56,16 @@ func (e *exposition) serve(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		return
 	}
-	began, out := time.Now(), &counter{to: w}
+	began := time.Now()
 	var done lastvalue.Exposed
 	if t := e.table.Load(); t != nil {
-		done, err = x.Write(out, t.engine.Table, t.engine.Time())
+		done, err = x.Write(w, t.engine.Table, t.engine.Time())
 	}
 	if err == nil {
-		err = e.appendOwn(w, format, x, figures(done, out.bytes, time.Since(began)))
+		err = e.appendOwn(w, format, x, figures(done, time.Since(began)))
 	}
 	if err != nil { // mostly one who went away
-		e.set.Logger.Debug("a scrape was not read to its end", zap.Error(err), zap.Int64("bytes", out.bytes))
+		e.set.Logger.Debug("a scrape was not read to its end", zap.Error(err), zap.Int64("bytes", done.Bytes))
 		panic(http.ErrAbortHandler) // so that nobody takes a part for the whole
 	}
 }
@@ -118,18 +118,6 @@ func negotiate(header http.Header) expfmt.Format {
 	return expfmt.NegotiateIncludingOpenMetrics(http.Header{"Accept": {strings.Join(accepted, ",")}})
 }
 
-// counter counts what is written.
-type counter struct {
-	to    io.Writer
-	bytes int64
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.to.Write(p)
-	c.bytes += int64(n)
-	return n, err
-}
-
 // appendOwn ends the text with the figures of its making and, unless it is another
 // part than the first, those of the endpoint.
 func (e *exposition) appendOwn(w io.Writer, format expfmt.Format, x *lastvalue.Exposition, own prometheus.Gatherer) error {
@@ -154,7 +142,7 @@ func (e *exposition) appendOwn(w io.Writer, format expfmt.Format, x *lastvalue.E
 }
 
 // figures are those of one text.
-func figures(of lastvalue.Exposed, bytes int64, took time.Duration) prometheus.Gatherer {
+func figures(of lastvalue.Exposed, took time.Duration) prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	register := promauto.With(prometheus.WrapRegistererWithPrefix(ownPrefix, registry))
 	gauge := func(name, help string, value float64) {
@@ -162,7 +150,7 @@ func figures(of lastvalue.Exposed, bytes int64, took time.Duration) prometheus.G
 	}
 	gauge("series", "Series of the fleet in this text.", float64(of.Series))
 	gauge("nodes", "Nodes that are not silent, of those in this text.", float64(of.Nodes))
-	gauge("bytes", "Size of the fleet's series in this text, uncompressed.", float64(bytes))
+	gauge("bytes", "Size of the fleet's series in this text, uncompressed.", float64(of.Bytes))
 	gauge("duration_seconds", "Time that the fleet's series in this text took, to render them and to have them read.", took.Seconds())
 	gauge("type_conflicts", "Families in this text that mix gauges and counters.", float64(of.Conflicts))
 	hidden := register.NewGaugeVec(prometheus.GaugeOpts{

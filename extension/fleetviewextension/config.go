@@ -5,7 +5,6 @@ package fleetviewextension
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -14,6 +13,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/serverguard"
 )
 
@@ -98,24 +98,14 @@ const minInterval = 100 * time.Millisecond
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
 	state := c.state()
-	errs := []error{state.Check(), c.History.validate()}
-	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
-		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, viewPercent))
-	}
-	if c.Stream.MaxClients < 0 {
-		errs = append(errs, fmt.Errorf("`stream::max_clients` is %d, must be positive, or 0 for no stream", c.Stream.MaxClients))
-	}
-	if !(c.Stream.ReaderShare > 0 && c.Stream.ReaderShare <= 1) { // also NaN
-		errs = append(errs, fmt.Errorf("`stream::reader_share` is %v, must be in (0,1]", c.Stream.ReaderShare))
-	}
-	if c.Stream.Interval < minInterval {
-		errs = append(errs, fmt.Errorf("`stream::interval` is %s, must be at least %s", c.Stream.Interval, minInterval))
-	}
-	if c.Stream.WriteTimeout <= 0 {
-		errs = append(errs, fmt.Errorf("`stream::write_timeout` is %s, must be greater than 0s", c.Stream.WriteTimeout))
-	}
-	if c.Stream.NodesPerEvent <= 0 {
-		errs = append(errs, fmt.Errorf("`stream::nodes_per_event` is %d, must be greater than 0", c.Stream.NodesPerEvent))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		state.Check(), c.History.validate(),
+		mistake.If(c.MaxBytes != 0 && c.MaxBytes < minBytes,
+			"`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, viewPercent),
+		mistake.If(c.Stream.MaxClients < 0, "`stream::max_clients` is %d, must be positive, or 0 for no stream", c.Stream.MaxClients),
+		mistake.If(!(c.Stream.ReaderShare > 0 && c.Stream.ReaderShare <= 1), // also NaN
+			"`stream::reader_share` is %v, must be in (0,1]", c.Stream.ReaderShare),
+		mistake.If(c.Stream.Interval < minInterval, "`stream::interval` is %s, must be at least %s", c.Stream.Interval, minInterval),
+		mistake.If(c.Stream.WriteTimeout <= 0, "`stream::write_timeout` is %s, must be greater than 0s", c.Stream.WriteTimeout),
+		mistake.If(c.Stream.NodesPerEvent <= 0, "`stream::nodes_per_event` is %d, must be greater than 0", c.Stream.NodesPerEvent))
 }

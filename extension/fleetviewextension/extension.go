@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/web"
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleethistory/sqlite"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/gauge"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
@@ -42,8 +43,8 @@ type fleetViewExtension struct {
 	state     *fleetstate.Store
 	feed      *fleetstate.Feed
 	history   fleethistory.History
-	past      past         // the history, where it writes
-	client    *http.Client // of the history, where it asks a server
+	past      *sqlite.History // the history, where it writes
+	client    *http.Client    // of the history, where it asks a server
 	short     memorybudget.Shortages
 
 	api    *fleetapi.API
@@ -59,7 +60,7 @@ func newExtension(set extension.Settings, cfg *Config) (*fleetViewExtension, err
 	}
 	state := fleetstate.New(cfg.state())
 	e := &fleetViewExtension{
-		cfg: cfg, set: set, telemetry: tb, state: state, feed: fleetstate.NewFeed(state, cfg.Stream.MaxClients),
+		cfg: cfg, set: set, telemetry: tb, state: state, feed: fleetstate.NewFeed(state),
 		stop: make(chan struct{}),
 	}
 	e.history = e.newHistory()
@@ -96,7 +97,7 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 	}
 	e.api = fleetapi.New(fleetapi.Options{
 		Store: e.state, Feed: e.feed, History: e.history, Version: e.set.BuildInfo.Version, Pages: web.Handler(), Auth: auth,
-		Stream: e.cfg.Stream.StreamOptions,
+		Stream: e.cfg.Stream.StreamOptions, Clients: e.cfg.Stream.MaxClients,
 		Reader: reader,
 	})
 	handler := http.Handler(e.api)
@@ -151,23 +152,17 @@ func (e *fleetViewExtension) observe() error {
 		}),
 		e.telemetry.RegisterExtensionFleetViewNodesCallback(gauge.Of(func() int64 { return int64(e.state.Nodes()) })),
 		e.telemetry.RegisterExtensionFleetViewStreamClientsCallback(gauge.Of(func() int64 { return int64(e.feed.Watchers()) })),
-		e.telemetry.RegisterExtensionFleetViewStreamCutsCallback(func(_ context.Context, o metric.Int64Observer) error {
-			if e.api != nil {
-				o.Observe(e.api.Cut())
-			}
-			return nil
-		}),
+		e.telemetry.RegisterExtensionFleetViewStreamCutsCallback(gauge.Of(e.api.Cut)),
 		e.telemetry.RegisterExtensionFleetViewDroppedCallback(func(_ context.Context, o metric.Int64Observer) error {
 			status := e.history.Status()
-			if n := status.Dropped; n > 0 {
-				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "history"))))
+			tell := func(reason string, n int64) { o.Observe(n, metric.WithAttributes(attribute.String("reason", reason))) }
+			if status.Dropped > 0 {
+				tell("history", status.Dropped)
 			}
-			if n := status.Refused; n > 0 {
-				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", "history_text"))))
+			if status.Refused > 0 {
+				tell("history_text", status.Refused)
 			}
-			e.state.Dropped(func(d fleetstate.Drop, n int64) {
-				o.Observe(n, metric.WithAttributeSet(attribute.NewSet(attribute.String("reason", d.String()))))
-			})
+			e.state.Dropped(func(d fleetstate.Drop, n int64) { tell(d.String(), n) })
 			return nil
 		}),
 	)

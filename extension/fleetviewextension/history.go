@@ -11,11 +11,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.uber.org/zap"
@@ -25,6 +25,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory/promql"
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory/sqlite"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 )
 
 // Storages of the history.
@@ -108,9 +109,6 @@ func stateDirectory() string {
 	return "/var/lib/gpu-collector"
 }
 
-// label is a label name of Prometheus.
-var label = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-
 func (c *HistoryConfig) validate() error {
 	switch c.Storage {
 	case storageNone:
@@ -125,66 +123,37 @@ func (c *HistoryConfig) validate() error {
 }
 
 func (c *SQLiteConfig) validate() error {
-	var errs []error
-	if c.Path == "" {
-		errs = append(errs, errors.New("`history::sqlite::path` is empty, must be the path of a file"))
-	}
-	for _, d := range []struct {
-		key string
-		v   time.Duration
-		min time.Duration
-	}{{"flush_interval", c.FlushInterval, 10 * time.Millisecond}, {"query_timeout", c.QueryTimeout, time.Millisecond}, {"retention", c.Retention, 0}} {
-		if d.v < d.min {
-			errs = append(errs, fmt.Errorf("`history::sqlite::%s` is %s, must be at least %s", d.key, d.v, d.min))
-		}
-	}
-	if c.MaxSizeMiB < 0 {
-		errs = append(errs, fmt.Errorf("`history::sqlite::max_size_mib` is %d, must be positive, or 0 for no bound", c.MaxSizeMiB))
-	}
-	if c.MaxSeries <= 0 {
-		errs = append(errs, fmt.Errorf("`history::sqlite::max_series` is %d, must be greater than 0", c.MaxSeries))
-	}
-	if c.BatchSize <= 0 {
-		errs = append(errs, fmt.Errorf("`history::sqlite::batch_size` is %d, must be greater than 0", c.BatchSize))
-	}
-	if c.QueueSize < c.BatchSize {
-		errs = append(errs, fmt.Errorf("`history::sqlite::queue_size` is %d, must not be less than `history::sqlite::batch_size`, %d", c.QueueSize, c.BatchSize))
-	}
-	if c.QueueMiB < 0 || c.QueueMiB > maxQueueMiB {
-		errs = append(errs, fmt.Errorf("`history::sqlite::queue_mib` is %d, must be from 1 to %d, or 0 for %d %% of the memory", c.QueueMiB, maxQueueMiB, historyPercent))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake.If(c.Path == "", "`history::sqlite::path` is empty, must be the path of a file"),
+		mistake.If(c.FlushInterval < 10*time.Millisecond, "`history::sqlite::flush_interval` is %s, must be at least 10ms", c.FlushInterval),
+		mistake.If(c.QueryTimeout < time.Millisecond, "`history::sqlite::query_timeout` is %s, must be at least 1ms", c.QueryTimeout),
+		mistake.If(c.Retention < 0, "`history::sqlite::retention` is %s, must be at least 0s", c.Retention),
+		mistake.If(c.MaxSizeMiB < 0, "`history::sqlite::max_size_mib` is %d, must be positive, or 0 for no bound", c.MaxSizeMiB),
+		mistake.If(c.MaxSeries <= 0, "`history::sqlite::max_series` is %d, must be greater than 0", c.MaxSeries),
+		mistake.If(c.BatchSize <= 0, "`history::sqlite::batch_size` is %d, must be greater than 0", c.BatchSize),
+		mistake.If(c.QueueSize < c.BatchSize,
+			"`history::sqlite::queue_size` is %d, must not be less than `history::sqlite::batch_size`, %d", c.QueueSize, c.BatchSize),
+		mistake.If(c.QueueMiB < 0 || c.QueueMiB > maxQueueMiB,
+			"`history::sqlite::queue_mib` is %d, must be from 1 to %d, or 0 for %d %% of the memory", c.QueueMiB, maxQueueMiB, historyPercent))
 }
 
 func (c *PrometheusConfig) validate() error {
-	var errs []error
-	if u, err := url.Parse(c.HTTP.Endpoint); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		errs = append(errs, fmt.Errorf("`history::prometheus::http::endpoint` is %q, must be a URL such as http://prometheus:9090", c.HTTP.Endpoint))
-	}
-	for _, l := range []struct{ key, v string }{{"cluster_label", c.ClusterLabel}, {"host_label", c.HostLabel}, {"gpu_label", c.GPULabel}} {
-		if !label.MatchString(l.v) {
-			errs = append(errs, fmt.Errorf("`history::prometheus::%s` is %q, must be a label of letters, digits and underscores", l.key, l.v))
-		}
-	}
-	if c.MaxSamples < 2000 {
-		errs = append(errs, fmt.Errorf("`history::prometheus::max_samples` is %d, must be at least 2000, two pages", c.MaxSamples))
-	}
-	if c.QueryTimeout <= 0 {
-		errs = append(errs, fmt.Errorf("`history::prometheus::query_timeout` is %s, must be greater than 0s", c.QueryTimeout))
-	}
-	return errors.Join(errs...)
+	u, err := url.Parse(c.HTTP.Endpoint)
+	isURL := err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
+	isLabel := model.LegacyValidation.IsValidLabelName
+	const noLabel = "`history::prometheus::%s` is %q, must be a label of letters, digits and underscores"
+	return errors.Join(
+		mistake.If(!isURL, "`history::prometheus::http::endpoint` is %q, must be a URL such as http://prometheus:9090", c.HTTP.Endpoint),
+		mistake.If(!isLabel(c.ClusterLabel), noLabel, "cluster_label", c.ClusterLabel),
+		mistake.If(!isLabel(c.HostLabel), noLabel, "host_label", c.HostLabel),
+		mistake.If(!isLabel(c.GPULabel), noLabel, "gpu_label", c.GPULabel),
+		mistake.If(c.MaxSamples < 2000, "`history::prometheus::max_samples` is %d, must be at least 2000, two pages", c.MaxSamples),
+		mistake.If(c.QueryTimeout <= 0, "`history::prometheus::query_timeout` is %s, must be greater than 0s", c.QueryTimeout))
 }
 
 // queueBytes is the memory in which samples wait.
 func (c *SQLiteConfig) queueBytes() int64 {
 	return cmp.Or(c.QueueMiB<<20, memorybudget.Percent(historyPercent))
-}
-
-// past is a history with a life of its own.
-type past interface {
-	fleethistory.History
-	Start()
-	Shutdown(context.Context) error
 }
 
 // newHistory returns the history, and past where it writes. The server of

@@ -242,16 +242,13 @@ func (c *collector) gpus(v fleetstate.View) {
 	sick := gpusOf(v.Node, (*fleetstate.GPU).Sick)
 	c.list.Counts.SickGPUs += len(sick)
 	if len(sick) > 0 {
-		i := c.hurt(&v, SickGPU, sick, (*fleetstate.GPU).Sick)
-		health := i.saySick(v.Node)
-		switch {
-		case health == fleetstate.Unhealthy:
-			c.add(episode.SeverityCritical, i)
-		case i.Action == string(gpuhealth.ActionNone):
-			c.add(episode.SeverityMinor, i)
-		default:
-			c.add(episode.SeverityMajor, i)
+		i, severity := c.hurt(&v, SickGPU, sick, (*fleetstate.GPU).Sick), episode.SeverityMajor
+		if i.saySick(v.Node) == fleetstate.Unhealthy {
+			severity = episode.SeverityCritical
+		} else if i.Action == string(gpuhealth.ActionNone) {
+			severity = episode.SeverityMinor
 		}
+		c.add(severity, i)
 	}
 }
 
@@ -357,16 +354,16 @@ func began(n *fleetstate.Node, bad func(*fleetstate.GPU) bool) (since time.Time,
 // gpusOf are a node's GPUs of a kind, by index: of a GPU and its slices it is the GPU.
 func gpusOf(n *fleetstate.Node, is func(*fleetstate.GPU) bool) (list []Device) {
 	for j := range n.GPUs {
-		if g := &n.GPUs[j]; is(g) {
-			d := Device{UUID: cmp.Or(g.Parent, g.UUID)}
-			if g.Index >= 0 {
-				d.Index = &g.Index
-			}
-			list = append(list, d)
+		g := &n.GPUs[j]
+		d := Device{UUID: cmp.Or(g.Parent, g.UUID)}
+		if !is(g) || slices.ContainsFunc(list, func(o Device) bool { return o.UUID == d.UUID }) {
+			continue
 		}
+		if g.Index >= 0 {
+			d.Index = &g.Index
+		}
+		list = append(list, d)
 	}
-	slices.SortStableFunc(list, func(a, b Device) int { return cmp.Compare(a.UUID, b.UUID) })
-	list = slices.CompactFunc(list, func(a, b Device) bool { return a.UUID == b.UUID })
-	slices.SortStableFunc(list, func(a, b Device) int { return cmp.Compare(a.index(), b.index()) })
+	slices.SortFunc(list, func(a, b Device) int { return cmp.Or(cmp.Compare(a.index(), b.index()), cmp.Compare(a.UUID, b.UUID)) })
 	return list
 }

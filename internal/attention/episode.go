@@ -44,8 +44,8 @@ func (c *collector) episodes(f *Filter, now time.Time) {
 		}
 	}
 	c.list.Counts.Stragglers = stragglers
-	for _, g := range c.store.Groups() {
-		selected := (len(f.Clusters) == 0 || slices.Contains(f.Clusters, g.Cluster)) && (len(f.Groups) == 0 || slices.Contains(f.Groups, g.Group))
+	for _, g := range c.store.Groups(f.Clusters...) {
+		selected := len(f.Groups) == 0 || slices.Contains(f.Groups, g.Group)
 		if selected && faults[g.GroupKey] == nil && g.Flag(reading.GroupIncident) {
 			faults[g.GroupKey] = &episode.Episode{Cluster: g.Cluster, Group: g.Group}
 		}
@@ -59,7 +59,7 @@ func (c *collector) episodes(f *Filter, now time.Time) {
 	}
 	for _, v := range c.slow {
 		i := about(&v, Straggler)
-		c.of(i, &episode.Episode{Subject: episode.SubjectNode, Cluster: v.Cluster, Node: v.Key.Node, Culprit: v.Culprit}, now)
+		c.of(i, &episode.Episode{Subject: episode.SubjectNode, Cluster: v.Cluster, Node: v.Key.Node}, now)
 		i.Action = string(gpuhealth.ActionInspectJob)
 		c.add(episode.SeverityMajor, i)
 	}

@@ -6,11 +6,16 @@ package check // import "github.com/gpu-collector/gpu-collector/internal/check"
 
 import (
 	"cmp"
+	"crypto/tls"
+	"errors"
 	"fmt"
-	"regexp"
+	"net"
 	"slices"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -64,13 +69,11 @@ func Text(all []Finding) string {
 			fmt.Fprintf(&b, "%23s%s\n", "-> ", f.Next)
 		}
 	}
-	verdict := Exit(all)
-	if verdict == 0 && slices.ContainsFunc(all, func(f Finding) bool { return f.Status == Warn }) {
-		b.WriteString("Nothing fails: see warn.\n")
-		return b.String()
+	verdict := [...]string{"Nothing is wrong.\n", "Something is wrong: see fail.\n", "Nothing could be checked.\n", "Not all could be judged: see unknown.\n"}[Exit(all)]
+	if Exit(all) == 0 && slices.ContainsFunc(all, func(f Finding) bool { return f.Status == Warn }) {
+		verdict = "Nothing fails: see warn.\n"
 	}
-	b.WriteString([...]string{"Nothing is wrong.\n", "Something is wrong: see fail.\n", "Nothing could be checked.\n", "Not all could be judged: see unknown.\n"}[verdict])
-	return b.String()
+	return b.String() + verdict
 }
 
 // GPUs are the whole ones of the node, as the nvml receiver reports them.
@@ -245,27 +248,15 @@ func Ports(all []Port) (found []Finding) {
 type Gateway struct {
 	// Exporter is empty where none of the configuration asks for thresholds.
 	Exporter, Endpoint, Cluster, Node string
-	// Err is why the push failed.
-	Err error
-	// Certificate is set where that is for the agent's certificate.
-	Certificate Certificate
+	// Err is why the push failed, and Unreached why a connection with the exporter's settings
+	// does, if it does.
+	Err, Unreached error
 	// Standing is nil where the next hop does not tell it.
 	Standing *threshold.Standing
 	// Threshold is of the node's group, else of its cluster; nil where none came. Its At is
 	// by the node's clock, its version by the gateway's.
 	Threshold *threshold.Received
 }
-
-// Certificate is why the next hop refuses the agent's.
-type Certificate string
-
-// The reasons.
-const (
-	NoCertificate      Certificate = "it wants a client certificate, and the agent has none"
-	ForeignCertificate Certificate = "it does not know the agent's certificate"
-)
-
-const giveCertificate = "Set `tls::cert_file` and `tls::key_file` as configs/overlays/mtls-agent.yaml does. The gateway's `client_ca_file` has to know their issuer."
 
 // maxAhead is a fifth of the shipped push interval: a verdict's times are off by no more.
 const maxAhead = 2 * time.Second
@@ -286,25 +277,40 @@ func (g *Gateway) clock() []Finding {
 	return nil
 }
 
-type failure struct {
-	sign       *regexp.Regexp
-	text, next string
+// byStatus is what to do about a refusal. Those of HTTP have a status of gRPC too.
+var byStatus = map[codes.Code]string{
+	codes.Unauthenticated:   "Check the exporter's `auth` or `headers`: password or token.",
+	codes.PermissionDenied:  "Cluster and node have to be those of the credentials.",
+	codes.Unimplemented:     otherPort,
+	codes.NotFound:          otherPort,
+	codes.ResourceExhausted: "Its log and `/api/v1/health` say why: memory, permits, or a start.",
 }
 
-// failures are told by the words of gRPC, net/http and crypto/tls. The first that fits counts.
-var failures = [...]failure{
-	{regexp.MustCompile(`code = Unauthenticated`), "it does not accept who the agent is", "Check the exporter's `auth` or `headers`: password or token."},
-	{regexp.MustCompile(`code = PermissionDenied`), "it knows the agent, and refuses it", "Cluster and node have to be those of the credentials."},
-	{regexp.MustCompile(`code = (Unimplemented|NotFound)|HTTP/1.1 header|missing selected ALPN`), "who answers takes no OTLP metrics", "Point GPU_COLLECTOR_GATEWAY at the gateway's OTLP port: 4317 for gRPC, 4318 for HTTP."},
-	{regexp.MustCompile(`code = ResourceExhausted|data refused`), "it refuses pushes now", "Its log and `/api/v1/health` say why: memory, permits, or a start."},
-	{regexp.MustCompile(`lookup \S|produced zero addresses|no children to pick`), "the name has no address", "Correct GPU_COLLECTOR_GATEWAY (`endpoint` of the exporter), or this node's DNS."},
-	{regexp.MustCompile(`not look like a TLS handshake|HTTP response to HTTPS client|handshake failed: (EOF|read)`), "it speaks no TLS, and the agent does", "Set GPU_COLLECTOR_INSECURE=true (`tls::insecure`) for the agent, or give the gateway's receiver `tls`."},
-	{regexp.MustCompile(`handshake failed: context deadline|TLS handshake timeout`), "it took the connection and did not answer to TLS in time", "Look at the gateway's load. Where it speaks no TLS, set GPU_COLLECTOR_INSECURE=true."},
-	{regexp.MustCompile(`server preface: |HTTP Status Code 400|malformed HTTP response|Post .*(read tcp|EOF)`), "it speaks TLS, and the agent does not, or it speaks another protocol", "Set GPU_COLLECTOR_INSECURE=false for the agent, and `tls::ca_file` where its authority is your own. Port 4317 is for gRPC."},
-	{regexp.MustCompile(`x509: |tls: `), "TLS fails", "Compare `tls` of the exporter (ca_file, cert_file, server_name_override) with the gateway's certificate."},
-	{regexp.MustCompile(`dial tcp|while waiting for`), "nobody answers at that port", "See whether the gateway runs, and whether a firewall or network policy lets this node reach it."},
-	{regexp.MustCompile(`(?i)deadline ?exceeded`), "it took the connection and gave no answer in time", "Look at the gateway's load; `--timeout` waits for longer."},
-	{regexp.MustCompile(``), "the push failed", "The error is the exporter's own."},
+const otherPort = "Point GPU_COLLECTOR_GATEWAY at the gateway's OTLP port: 4317 for gRPC, 4318 for HTTP."
+
+// failure is what to do about what failed, and that.
+func (g *Gateway) failure() (next string, why error) {
+	if next, refused := byStatus[status.Code(g.Err)]; refused {
+		return next, g.Err
+	}
+	var name *net.DNSError
+	var plain tls.RecordHeaderError
+	var unverified *tls.CertificateVerificationError
+	var op *net.OpError
+	next = "Compare `tls` of the exporter (GPU_COLLECTOR_INSECURE) with the gateway's, and its protocol with that of the port. A gateway that refuses pushes says why in its log and `/api/v1/health`."
+	switch {
+	case errors.As(g.Unreached, &name):
+		next = "Correct GPU_COLLECTOR_GATEWAY (`endpoint` of the exporter), or this node's DNS."
+	case errors.As(g.Unreached, &plain):
+		next = "Set GPU_COLLECTOR_INSECURE=true (`tls::insecure`) for the agent, or give the gateway's receiver `tls`."
+	case errors.As(g.Unreached, &unverified):
+		next = "Compare `tls` of the exporter (ca_file, server_name_override) with the gateway's certificate."
+	case errors.As(g.Unreached, &op) && op.Op == "dial":
+		next = "See whether the gateway runs, and whether a firewall or network policy lets this node reach it."
+	case op != nil && op.Op == "remote error":
+		next = "Set `tls::cert_file` and `tls::key_file` as configs/overlays/mtls-agent.yaml does. The gateway's `client_ca_file` has to know their issuer."
+	}
+	return next, cmp.Or(g.Unreached, g.Err)
 }
 
 // Findings judges the gateway's answer.
@@ -313,12 +319,8 @@ func (g *Gateway) Findings() []Finding {
 		return []Finding{{"gateway", Warn, "No exporter of the configuration has the middleware `straggler_threshold`.", "Add it, as in configs/agent.yaml: thresholds come with the answers."}}
 	}
 	if g.Err != nil {
-		why := g.Err.Error()
-		f := failures[slices.IndexFunc(failures[:], func(f failure) bool { return f.sign.MatchString(why) })]
-		if g.Certificate != "" {
-			f.text, f.next = string(g.Certificate), giveCertificate
-		}
-		return []Finding{{"gateway", Fail, fmt.Sprintf("The gateway %s (`%s`) does not take a push: %s. %s", g.Endpoint, g.Exporter, f.text, why), f.next}}
+		next, why := g.failure()
+		return []Finding{{"gateway", Fail, fmt.Sprintf("The gateway %s (`%s`) does not take a push: %v.", g.Endpoint, g.Exporter, why), next}}
 	}
 	all := append([]Finding{{"gateway", OK, "The gateway " + g.Endpoint + " takes pushes.", ""}}, g.clock()...)
 	s := g.Standing

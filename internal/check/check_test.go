@@ -4,11 +4,15 @@ package check
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -97,9 +101,14 @@ func TestWhatIsWrong(t *testing.T) {
 		{"a clock ahead", func(f *facts) { f.Threshold.Version = noon.Add(-51 * time.Second).UnixMilli() }, 0, "clock", Warn, "This node's clock is about 51s ahead", "Synchronise"},
 		{"a threshold that is about to end", func(f *facts) { f.Threshold.Version = noon.Add(-50 * time.Second).UnixMilli() }, 0, "clock", OK, "", ""},
 		{"no exporter", func(f *facts) { f.Gateway = Gateway{} }, 0, "gateway", Warn, "middleware", "agent.yaml"},
-		{"no memory", func(f *facts) { f.Err = errors.New("code = Unavailable desc = data refused") }, 1, "gateway", Fail, "it refuses pushes now. code = Unavailable", "api/v1/health"},
-		{"no words for it", func(f *facts) { f.Err = errors.New("why ever") }, 1, "gateway", Fail, "the push failed. why ever", "own"},
-		{"a slow gateway with TLS", func(f *facts) { f.Err = errors.New("authentication handshake failed: context deadline exceeded") }, 1, "gateway", Fail, "did not answer to TLS in time", "load"},
+		{"no memory", func(f *facts) { f.Err = status.Error(codes.ResourceExhausted, "data refused") }, 1, "gateway", Fail, "does not take a push: rpc error: code = ResourceExhausted desc = data refused.", "api/v1/health"},
+		{"a wrong password", func(f *facts) {
+			f.Err = fmt.Errorf("permanent: %w", status.Error(codes.Unauthenticated, "who"))
+		}, 1, "gateway", Fail, "Unauthenticated", "password"},
+		{"no error that we know", func(f *facts) { f.Err = errors.New("why ever") }, 1, "gateway", Fail, "(`exporters::otlp_grpc`) does not take a push: why ever.", "log"},
+		{"a gateway that is not reached", func(f *facts) {
+			f.Err, f.Unreached = errors.New("why ever"), &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("no route")}
+		}, 1, "gateway", Fail, "push: dial tcp: no route.", "firewall"},
 		{"no quorum", func(f *facts) { f.Threshold.QuorumMet = false }, 0, "threshold", OK, "Verdicts do without", ""},
 		{"no quorum yet", func(f *facts) { f.Threshold.QuorumMet, f.Standing.Why = false, unjudged.Calibrating }, 0, "threshold", Warn, "no threshold with a quorum", "`peers`"},
 		{"warming up", func(f *facts) { f.Standing.Active, f.Standing.Why = 0, unjudged.Calibrating }, 0, "peers", Warn, "0 of 3 peers", "Wait"},

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/episode"
+	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
@@ -100,7 +101,7 @@ type Book struct {
 	left   map[key]int   // processes of jobs that have ended since one began
 	// laggards are the ranks that RAS named, by cluster, communicator and place.
 	laggards map[laggard]*lagging
-	held     map[string]int // places by cluster
+	places   *fairshare.Ledger[string] // of ranks, members of communicators and laggards, by cluster
 	// all are the communicators by their jobs, parts by who does the same in them; moved
 	// says that their ranks are others.
 	all, parts part
@@ -133,28 +134,14 @@ func New(cfg straggler.Config) *Book {
 	cfg = cfg.OfRanks()
 	return &Book{
 		cfg: cfg, engine: straggler.New(cfg), nodes: make(map[key]*node), links: make(map[key]*link),
-		jobs: make(map[key]*job), left: make(map[key]int), laggards: make(map[laggard]*lagging), held: make(map[string]int),
+		jobs: make(map[key]*job), left: make(map[key]int), laggards: make(map[laggard]*lagging),
+		places:  fairshare.New[string](placesPerNode*cfg.MaxNodes, fairshare.Half),
 		Refused: make(map[error]int64),
 	}
 }
 
-// hold takes one of the places that a cluster may have: half of all.
-func (b *Book) hold(cluster string) error {
-	if b.held[cluster] >= placesPerNode*b.cfg.MaxNodes/2 {
-		return ErrTooMany
-	}
-	b.held[cluster]++
-	return nil
-}
-
 // placesPerNode is one for each of 8 ranks, and one for each of 3 communicators of a rank.
 const placesPerNode = 32
-
-func (b *Book) free(cluster string) {
-	if b.held[cluster]--; b.held[cluster] == 0 {
-		delete(b.held, cluster)
-	}
-}
 
 // fresh reports whether what was told then still holds.
 func (b *Book) fresh(told, now time.Time) bool { return now.Sub(told) <= b.cfg.TTL }

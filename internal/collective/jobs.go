@@ -11,10 +11,11 @@ import (
 )
 
 // job is what is told of a job that stands still.
+// The exported fields last over a restart.
 type job struct {
 	episode.Episode
-	// named says that it is known whom it waits for, updated that it was told.
-	named, updated bool
+	// Named says that it is known whom it waits for, updated that it was told.
+	Named, updated bool
 }
 
 // laggard is a rank that the others of its communicator wait for.
@@ -42,8 +43,8 @@ func (b *Book) Stalled(of *Rank, since, now time.Time) error {
 func (b *Book) Laggard(of *Rank, now time.Time) error {
 	lag := b.laggards[laggard{of.Cluster, of.ID, of.Place}]
 	if lag == nil {
-		if err := b.hold(of.Cluster); err != nil {
-			return err
+		if b.places.Take(of.Cluster, 1) == 0 {
+			return ErrTooMany
 		}
 		lag = &lagging{Rank: of.own()}
 		b.laggards[laggard{lag.Cluster, lag.ID, lag.Place}] = lag
@@ -58,7 +59,7 @@ func (b *Book) stand(now time.Time) {
 	for at, lag := range b.laggards {
 		if !b.fresh(lag.told, now) {
 			delete(b.laggards, at)
-			b.free(at.cluster)
+			b.places.Give(at.cluster, 1)
 		}
 	}
 	type state struct {
@@ -137,13 +138,13 @@ func (b *Book) stand(now time.Time) {
 			}}, episode.PhaseOnset
 			b.jobs[k] = j
 		}
-		if !j.named {
-			j.named = b.name(&j.Episode, k, now)
+		if !j.Named {
+			j.Named = b.name(&j.Episode, k, now)
 		}
-		if phase == episode.PhaseOnset || j.named && !j.updated {
+		if phase == episode.PhaseOnset || j.Named && !j.updated {
 			b.record(&j.Episode, phase)
 		}
-		j.updated, j.Updated = j.named, now
+		j.updated, j.Updated = j.Named, now
 		b.open = append(b.open, &j.Episode)
 	}
 }

@@ -58,7 +58,7 @@ func TestOneRecordTellsOfAStall(t *testing.T) {
 				o.Job = job
 				r.book.Gone(o)
 			}
-			assert.Empty(t, r.book.held)
+			assert.Zero(t, r.book.places.Taken())
 		})
 	}
 }

@@ -11,13 +11,14 @@ import (
 )
 
 // link is a communicator, whose ranks tell how fast its operations are.
+// The exported fields last over a restart.
 type link struct {
-	of      Rank // the last that told
+	Of      Rank // the last that told
 	members map[member]time.Time
-	flows   map[Class]*flow
-	slow    *episode.Episode // nil for none
+	Flows   map[Class]*flow
+	Slow    *episode.Episode // nil for none
 	calm    float64          // seconds that it has not been
-	ended   time.Time        // the last episode
+	Ended   time.Time        // the last episode
 }
 
 type member struct {
@@ -62,26 +63,26 @@ const (
 func (b *Book) Bandwidth(of *Rank, class Class, bandwidth float64, now time.Time) error {
 	l := b.links[key{of.Cluster, of.ID}]
 	if l == nil {
-		l = &link{members: make(map[member]time.Time), flows: make(map[Class]*flow)}
+		l = &link{members: make(map[member]time.Time), Flows: make(map[Class]*flow)}
 	}
 	m := member{of.Node, of.PID, of.Place}
 	if _, known := l.members[m]; !known {
-		if err := b.hold(of.Cluster); err != nil {
-			return err
+		if b.places.Take(of.Cluster, 1) == 0 {
+			return ErrTooMany
 		}
-		l.of = of.own()
-		m.node = l.of.Node
-		b.links[key{l.of.Cluster, l.of.ID}] = l
+		l.Of = of.own()
+		m.node = l.Of.Node
+		b.links[key{l.Of.Cluster, l.Of.ID}] = l
 		b.moved = true
 	}
 	l.members[m] = now
-	f := l.flows[class]
+	f := l.Flows[class]
 	if f == nil {
-		if len(l.flows) == maxFlows && !b.evict(l, now) {
+		if len(l.Flows) == maxFlows && !b.evict(l, now) {
 			return ErrTooManyClasses
 		}
 		f = &flow{}
-		l.flows[Class{string([]byte(class.Operation)), class.Size}] = f
+		l.Flows[Class{string([]byte(class.Operation)), class.Size}] = f
 		b.moved = true // what it is for decides whose part it is
 	}
 	f.now, f.Told = max(f.now, bandwidth), now
@@ -93,7 +94,7 @@ func (b *Book) Bandwidth(of *Rank, class Class, bandwidth float64, now time.Time
 func (b *Book) evict(l *link, now time.Time) bool {
 	var oldest Class
 	told := now
-	for c, f := range l.flows {
+	for c, f := range l.Flows {
 		if f.Told.Before(told) {
 			oldest, told = c, f.Told
 		}
@@ -101,13 +102,13 @@ func (b *Book) evict(l *link, now time.Time) bool {
 	if b.fresh(told, now) {
 		return false
 	}
-	delete(l.flows, oldest)
+	delete(l.Flows, oldest)
 	return true
 }
 
 // pipe reports whether ranks only send messages to one another.
 func (l *link) pipe() bool {
-	for c := range l.flows {
+	for c := range l.Flows {
 		if c.Operation != "Send" && c.Operation != "Recv" {
 			return false
 		}
@@ -129,7 +130,7 @@ func (b *Book) follow(now time.Time) {
 		for m, told := range l.members {
 			if !b.fresh(told, now) {
 				delete(l.members, m)
-				b.free(k.cluster)
+				b.places.Give(k.cluster, 1)
 				b.moved = true
 			}
 		}
@@ -138,9 +139,9 @@ func (b *Book) follow(now time.Time) {
 			delete(b.links, k)
 			continue
 		}
-		for c, f := range l.flows {
+		for c, f := range l.Flows {
 			if f.tick(b.dt, now) {
-				at := kind{k.cluster, c, l.of.Size, l.of.Nodes}
+				at := kind{k.cluster, c, l.Of.Size, l.Of.Nodes}
 				falls[at] = append(falls[at], f.fall)
 			}
 		}
@@ -148,9 +149,9 @@ func (b *Book) follow(now time.Time) {
 	for k, l := range b.links {
 		l.calm += b.dt
 		cause, worst := episode.CauseRecovered, (*flow)(nil)
-		for c, f := range l.flows {
+		for c, f := range l.Flows {
 			// Of the others the median: the whole fabric is no fault of one communicator.
-			others := falls[kind{k.cluster, c, l.of.Size, l.of.Nodes}]
+			others := falls[kind{k.cluster, c, l.Of.Size, l.Of.Nodes}]
 			if slices.Sort(others); len(others) > 2 && others[(len(others)-1)/2] > math.Log(leastFall) {
 				f.Over = 0
 			}
@@ -159,7 +160,7 @@ func (b *Book) follow(now time.Time) {
 				cause = episode.CauseIdle // nobody knows whether it would be slow
 				continue
 			}
-			if f.Over < overTicks || int64(len(l.members)) < l.of.Size || b.blamed(l) {
+			if f.Over < overTicks || int64(len(l.members)) < l.Of.Size || b.blamed(l) {
 				continue
 			}
 			l.calm = 0
@@ -168,23 +169,23 @@ func (b *Book) follow(now time.Time) {
 			}
 		}
 		switch {
-		case worst != nil && l.slow == nil:
-			l.slow = &episode.Episode{
-				Subject: episode.SubjectLink, Cluster: k.cluster, Group: b.jobOf(&l.of), Job: l.of.Job, Since: later(worst.Well, l.ended),
-				Communicator: l.of.Name, CommunicatorID: l.of.ID, Ranks: l.of.Size,
+		case worst != nil && l.Slow == nil:
+			l.Slow = &episode.Episode{
+				Subject: episode.SubjectLink, Cluster: k.cluster, Group: b.jobOf(&l.Of), Job: l.Of.Job, Since: later(worst.Well, l.Ended),
+				Communicator: l.Of.Name, CommunicatorID: l.Of.ID, Ranks: l.Of.Size,
 			}
-			worst.figures(l.slow)
-			b.record(l.slow, episode.PhaseOnset)
+			worst.figures(l.Slow)
+			b.record(l.Slow, episode.PhaseOnset)
 		case worst != nil:
-			if was := l.slow.Severity; worst.figures(l.slow) > was {
-				b.record(l.slow, episode.PhaseSeverity)
+			if was := l.Slow.Severity; worst.figures(l.Slow) > was {
+				b.record(l.Slow, episode.PhaseSeverity)
 			}
-		case l.slow != nil && l.calm > calmAfter:
+		case l.Slow != nil && l.calm > calmAfter:
 			b.end(l, cause)
 		}
-		if l.slow != nil {
-			l.slow.Updated, l.slow.Recovering = now, worst == nil
-			b.open = append(b.open, l.slow)
+		if l.Slow != nil {
+			l.Slow.Updated, l.Slow.Recovering = now, worst == nil
+			b.open = append(b.open, l.Slow)
 		}
 	}
 }
@@ -205,13 +206,13 @@ func (f *flow) figures(e *episode.Episode) episode.Severity {
 
 // end ends the episode of a communicator. A class that is still too slow needs three more ticks to begin another.
 func (b *Book) end(l *link, cause string) {
-	if l.slow == nil {
+	if l.Slow == nil {
 		return
 	}
-	b.record(l.slow, episode.PhaseEnd)
-	l.slow.End(b.ticked, cause)
-	l.slow, l.ended = nil, b.ticked
-	for _, f := range l.flows {
+	b.record(l.Slow, episode.PhaseEnd)
+	l.Slow.End(b.ticked, cause)
+	l.Slow, l.Ended = nil, b.ticked
+	for _, f := range l.Flows {
 		f.Over = 0
 	}
 }
@@ -219,7 +220,7 @@ func (b *Book) end(l *link, cause string) {
 // blamed reports whether a node of the communicator has a slow rank, which says more.
 func (b *Book) blamed(l *link) bool {
 	for m := range l.members {
-		if n := b.nodes[key{l.of.Cluster, m.node}]; n != nil && n.word.Slow {
+		if n := b.nodes[key{l.Of.Cluster, m.node}]; n != nil && n.word.Slow {
 			return true
 		}
 	}

@@ -78,7 +78,7 @@ func TestSlowCommunication(t *testing.T) {
 	assert.Empty(t, r.events)
 	r.now = r.now.Add(time.Hour)
 	r.tick()
-	assert.Empty(t, r.book.held)
+	assert.Zero(t, r.book.places.Taken())
 	assert.Empty(t, r.book.links)
 }
 

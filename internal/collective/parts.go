@@ -25,17 +25,17 @@ func (b *Book) arrange() {
 	b.all = b.union(whole)
 	processes, pipes := make(map[key]map[process]bool), make(map[key]bool) // of a job
 	for _, l := range b.links {
-		at := b.all.root(key{l.of.Cluster, l.of.ID})
+		at := b.all.root(key{l.Of.Cluster, l.Of.ID})
 		pipes[at] = pipes[at] || l.pipe()
 		if processes[at] == nil {
 			processes[at] = make(map[process]bool)
 		}
 		for m := range l.members {
-			processes[at][process{l.of.Cluster, m.node, m.pid}] = true
+			processes[at][process{l.Of.Cluster, m.node, m.pid}] = true
 		}
 	}
 	b.parts = b.union(func(l *link) bool {
-		at := b.all.root(key{l.of.Cluster, l.of.ID})
+		at := b.all.root(key{l.Of.Cluster, l.Of.ID})
 		return !l.pipe() && (!pipes[at] || len(l.members) < len(processes[at]))
 	})
 }
@@ -61,8 +61,8 @@ func (b *Book) union(of func(*link) bool) part {
 			continue
 		}
 		at := u.root(k)
-		if w := u.widest[at]; w == nil || cmp.Or(cmp.Compare(l.of.Size, w.Size), cmp.Compare(w.ID, l.of.ID)) > 0 {
-			u.widest[at] = &l.of
+		if w := u.widest[at]; w == nil || cmp.Or(cmp.Compare(l.Of.Size, w.Size), cmp.Compare(w.ID, l.Of.ID)) > 0 {
+			u.widest[at] = &l.Of
 		}
 	}
 	return u

@@ -33,8 +33,8 @@ func (b *Book) find(of *Rank, now time.Time) (*rank, error) {
 	r := n.ranks[name]
 	switch {
 	case r == nil:
-		if err := b.hold(of.Cluster); err != nil {
-			return nil, err
+		if b.places.Take(of.Cluster, 1) == 0 {
+			return nil, ErrTooMany
 		}
 		r = &rank{Rank: of.own(), first: now}
 		delete(b.left, key{r.Cluster, b.jobOf(&r.Rank)})
@@ -48,15 +48,19 @@ func (b *Book) find(of *Rank, now time.Time) (*rank, error) {
 	return r, nil
 }
 
+// tell takes a signal of a rank.
+func (b *Book) tell(of *Rank, s nodesignal.Signal, v float64, now time.Time) error {
+	r, err := b.find(of, now)
+	if err == nil {
+		r.values.Set(s, v)
+		r.news = true
+	}
+	return err
+}
+
 // Share takes a rank's share of wall time in collectives since its last report.
 func (b *Book) Share(of *Rank, share float64, now time.Time) error {
-	r, err := b.find(of, now)
-	if err != nil {
-		return err
-	}
-	r.values.Set(nodesignal.Communication, share)
-	r.news = true
-	return nil
+	return b.tell(of, nodesignal.Communication, share, now)
 }
 
 // noProcess stands for all of a node's job.
@@ -79,13 +83,7 @@ func (b *Book) OwnTime(of *Rank, seconds float64, now time.Time) error {
 			of.Communicator = r.Communicator
 		}
 	}
-	r, err := b.find(of, now)
-	if err != nil {
-		return err
-	}
-	r.values.Set(nodesignal.Throughput, 1/seconds)
-	r.news = true
-	return nil
+	return b.tell(of, nodesignal.Throughput, 1/seconds, now)
 }
 
 // peers names those with whom a rank is compared: who does the same part of the same job,
@@ -181,7 +179,7 @@ func (b *Book) Gone(of *Rank) {
 	}
 	job := key{n.ranks[of.name()].Cluster, b.jobOf(&n.ranks[of.name()].Rank)}
 	delete(n.ranks, of.name())
-	b.free(of.Cluster)
+	b.places.Give(of.Cluster, 1)
 	for _, r := range n.ranks {
 		if r.PID == of.PID {
 			return
@@ -198,7 +196,7 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 		for name, r := range n.ranks {
 			if now.Sub(r.told) > b.cfg.Retention || !b.fresh(n.told, now) {
 				delete(n.ranks, name)
-				b.free(at.cluster)
+				b.places.Give(at.cluster, 1)
 			}
 		}
 		for _, r := range b.compared(n, sizes, now) {

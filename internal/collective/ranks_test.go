@@ -228,7 +228,7 @@ func TestRanksOverARestart(t *testing.T) {
 	again.tick()
 	require.Len(t, again.events, 1)
 	assert.Equal(t, episode.PhaseEnd, again.events[0].Phase)
-	assert.Empty(t, again.book.held)
+	assert.Zero(t, again.book.places.Taken())
 }
 
 // Of two slow ranks of a node the slower one is named, by the GPU that was told last.
@@ -252,7 +252,7 @@ func TestTheWorstOfANode(t *testing.T) {
 	gpu = "GPU-five"
 	play(2)
 	require.Len(t, r.events, 1)
-	assert.Equal(t, "rank 5 (GPU-five)", r.events[0].Culprit.String())
+	assert.Equal(t, nodesignal.Subject{GPU: "GPU-five", Rank: nodesignal.OrdinalOf(5)}, r.events[0].Culprit)
 }
 
 // Stages of a pipeline differ by design: a role is compared with itself.
@@ -286,7 +286,8 @@ func TestASlowRankSaysMoreThanItsLinks(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	r := newRig(t, 10*time.Second)
-	r.book.cfg.MaxNodes, r.book.engine = 1, straggler.New(func() straggler.Config { c := straggler.DefaultConfig(); c.MaxNodes = 4; return c }())
+	r.book.places = fairshare.New[string](placesPerNode, fairshare.Half)
+	r.book.engine = straggler.New(func() straggler.Config { c := straggler.DefaultConfig(); c.MaxNodes = 4; return c }())
 	var err error
 	for i := range int64(placesPerNode) {
 		if err = r.book.Share(of(i, 8, 32), share, r.now); err != nil {
@@ -304,7 +305,7 @@ func TestBounds(t *testing.T) {
 		r.node("node-00")
 		r.tick()
 	}
-	assert.Empty(t, r.book.held)
+	assert.Zero(t, r.book.places.Taken())
 }
 
 // All wait for one another and differ by next to nothing: their shares still tell the slow
@@ -325,7 +326,7 @@ func TestRanksInPerfectLockstep(t *testing.T) {
 		r.tick()
 	}
 	require.Len(t, r.events, 1)
-	assert.Equal(t, "rank 3", r.events[0].Culprit.String())
+	assert.Equal(t, nodesignal.Subject{Rank: nodesignal.OrdinalOf(3)}, r.events[0].Culprit)
 }
 
 // While a checkpoint is written shares tell nothing of who is slow, and spoil no limit.

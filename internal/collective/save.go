@@ -10,7 +10,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 )
 
@@ -20,40 +19,28 @@ type Saved struct {
 	rest  savedRest
 }
 
+// savedRest has the exported fields of links and jobs.
 type savedRest struct {
-	Links []savedLink
-	Jobs  []savedJob
-}
-
-type savedLink struct {
-	Of    Rank
-	Flows map[Class]flow
-	Slow  *episode.Episode
-	Ended time.Time
-}
-
-// savedJob is a job that stands still, or did.
-type savedJob struct {
-	episode.Episode
-	Named bool
+	Links []link
+	Jobs  []job
 }
 
 // Save copies what was learnt of ranks, communicators and jobs.
 func (b *Book) Save() *Saved {
 	s := &Saved{ranks: b.engine.Save()}
 	for _, l := range b.links {
-		to := savedLink{Of: l.of, Flows: make(map[Class]flow, len(l.flows)), Ended: l.ended}
-		for c, f := range l.flows {
-			to.Flows[c] = *f
+		to := *l
+		to.Flows = make(map[Class]*flow, len(l.Flows))
+		for c, f := range l.Flows {
+			to.Flows[c] = new(*f)
 		}
-		if l.slow != nil {
-			own := *l.slow
-			to.Slow = &own
+		if l.Slow != nil {
+			to.Slow = new(*l.Slow)
 		}
 		s.rest.Links = append(s.rest.Links, to)
 	}
 	for j := range maps.Values(b.jobs) {
-		s.rest.Jobs = append(s.rest.Jobs, savedJob{j.Episode, j.named})
+		s.rest.Jobs = append(s.rest.Jobs, *j)
 	}
 	return s
 }
@@ -76,15 +63,17 @@ func (b *Book) Restore(in interface {
 	}
 	b.restored = now
 	for i := range rest.Links {
-		from := &rest.Links[i]
-		l := &link{of: from.Of, members: make(map[member]time.Time), flows: make(map[Class]*flow, len(from.Flows)), slow: from.Slow, ended: from.Ended}
-		for c, f := range from.Flows {
-			l.flows[c] = &f
+		l := &rest.Links[i]
+		l.members = make(map[member]time.Time)
+		if l.Flows == nil {
+			l.Flows = make(map[Class]*flow)
 		}
-		b.links[key{l.of.Cluster, l.of.ID}] = l
+		b.links[key{l.Of.Cluster, l.Of.ID}] = l
 	}
-	for _, from := range rest.Jobs {
-		b.jobs[key{from.Cluster, from.Group}] = &job{Episode: from.Episode, named: from.Named, updated: from.Named}
+	for i := range rest.Jobs {
+		j := &rest.Jobs[i]
+		j.updated = j.Named
+		b.jobs[key{j.Cluster, j.Group}] = j
 	}
 	return b.engine.Restore(in, now)
 }

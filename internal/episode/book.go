@@ -396,16 +396,13 @@ func (b *Book) watch(g *Group, slow []Finding) {
 	if in == nil && len(slow) == 0 {
 		return
 	}
+	// One that is about to be well is none of the many.
+	slow = slices.DeleteFunc(slices.Clone(slow), func(f Finding) bool { return f.Suspicion == 0 })
 	// sizes counts slow nodes by severity. eased does so with gaps a fifth greater, see follow.
-	// A node that is about to be well counts in neither.
 	var sizes, eased [SeverityCritical + 1]int
-	n, behind, since := 0, 0, b.now
+	n, behind, since := len(slow), 0, b.now
 	for i := range slow {
 		f := &slow[i]
-		if f.Suspicion == 0 {
-			continue
-		}
-		n++
 		if f.Since.Before(since) {
 			since = f.Since
 		}
@@ -458,13 +455,10 @@ func (b *Book) watch(g *Group, slow []Finding) {
 // recordIncident tells of an incident and who is in it.
 func (b *Book) recordIncident(g *Group, slow []Finding, phase Phase) {
 	in := g.incident
-	in.Nodes, in.NodeCount = nil, 0
+	in.Nodes, in.NodeCount = nil, int64(len(slow))
 	for i := range slow {
-		if f := &slow[i]; f.Suspicion > 0 {
-			f.listed = in
-			in.NodeCount++
-			in.list(f.Name)
-		}
+		slow[i].listed = in
+		in.list(slow[i].Name)
 	}
 	in.Recorded, in.Joined = b.now, false
 	b.record(in, phase)
@@ -476,10 +470,9 @@ func (sp *spell) incidentFigures(g *Group, slow []Finding, now time.Time) {
 	var count [nodesignal.Count]int
 	most := nodesignal.Score
 	for i := range slow {
-		if f := &slow[i]; f.Suspicion > 0 {
-			if count[f.Signal]++; count[f.Signal] > count[most] {
-				most = f.Signal
-			}
+		s := slow[i].Signal
+		if count[s]++; count[s] > count[most] {
+			most = s
 		}
 	}
 	if sp.Updated = now; count[most] == 0 {
@@ -487,7 +480,7 @@ func (sp *spell) incidentFigures(g *Group, slow []Finding, now time.Time) {
 	}
 	gap, value, median := 0.0, 0.0, 0.0
 	for i := range slow {
-		if f := &slow[i]; f.Suspicion > 0 && f.Signal == most {
+		if f := &slow[i]; f.Signal == most {
 			v, m, _ := g.Compare(f.Slot, most)
 			gap, value, median = gap+f.Gap, value+v, m
 		}

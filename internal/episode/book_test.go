@@ -31,6 +31,7 @@ type rig struct {
 	since  map[string]time.Time
 	silent map[string]time.Time
 	rising int
+	rank   nodesignal.Subject // of every finding
 	now    time.Time
 	open   []*Episode
 	ids    map[string]*Episode // of the open episodes
@@ -76,8 +77,11 @@ func (r *rig) tick() (told []Episode) {
 		if _, known := r.since[name]; !known {
 			r.since[name] = r.now.Add(-tick)
 		}
-		f := Finding{Node: n, Name: name, Slot: i, Since: r.since[name], Gap: max(loss, -loss), Suspicion: 1, Behind: loss > 0}
-		if !f.Behind {
+		f := Finding{Node: n, Name: name, Slot: i, Since: r.since[name], Gap: max(loss, -loss), Suspicion: 1, Behind: loss > 0, Culprit: r.rank}
+		switch {
+		case loss == -1: // its average is about to follow
+			f.Suspicion = 0
+		case !f.Behind:
 			f.Suspicion = 0.5
 		}
 		slow = append(slow, f)
@@ -212,7 +216,8 @@ func TestBook(t *testing.T) {
 			{loss: one(0.15), ticks: 1},
 			{loss: one(0.4), ticks: 4},
 		}},
-		"one that is about to be well does not begin": {8, []step{{loss: one(-0.3), ticks: 50}}},
+		"one that is about to be well does not begin":    {8, []step{{loss: one(-0.3), ticks: 50}}},
+		"many that are about to be well are no incident": {8, []step{{loss: all(5, -1), ticks: 50}}},
 		"figures follow at each tick": {8, []step{
 			{loss: one(0.3), ticks: 3, told: []string{"node onset n02"}},
 			{loss: one(0.26), ticks: 1, check: func(t *testing.T, r *rig, _ []Episode) {
@@ -222,6 +227,13 @@ func TestBook(t *testing.T) {
 				assert.Equal(t, []any{int64(3), int64(8), "throughput", false}, []any{*e.Rank, *e.Active, e.Signal, e.Recovering})
 			}},
 			{loss: one(-0.2), ticks: 1, check: func(t *testing.T, r *rig, _ []Episode) { assert.True(t, r.open[0].Recovering) }},
+		}},
+		"a rank stays named to the end": {8, []step{
+			{check: func(_ *testing.T, r *rig, _ []Episode) { r.rank.Rank = nodesignal.OrdinalOf(3) }},
+			{loss: one(0.3), ticks: 3, told: []string{"node onset n02"}, check: func(_ *testing.T, r *rig, _ []Episode) { r.rank.Rank = 0 }},
+			{ticks: 3, check: func(t *testing.T, r *rig, _ []Episode) {
+				assert.Equal(t, nodesignal.OrdinalOf(3), r.open[0].Culprit.Rank)
+			}},
 		}},
 		"the third within an hour stays open until it has been well for one": {8, append(flap(5),
 			step{ticks: 360, told: []string{"node end n02 recovered"}, check: flapping(1)},

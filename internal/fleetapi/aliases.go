@@ -81,9 +81,9 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 func times(query url.Values, names []string, sent map[string]string, now time.Time) (errs []error) {
 	end := now
 	for _, name := range moments {
-		values, to := query[name], name
+		values, to, from := query[name], name, now
 		if name == "time_range" {
-			to = "since"
+			to, from = "since", end
 		}
 		if len(values) != 1 || !slices.Contains(names, to) {
 			continue
@@ -98,10 +98,6 @@ func times(query url.Values, names []string, sent map[string]string, now time.Ti
 		if values[0] == "" {
 			delete(query, name)
 			continue
-		}
-		from := now
-		if name != to {
-			from = end
 		}
 		at, err := parseMoment(values[0], from)
 		if err != nil {

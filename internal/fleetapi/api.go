@@ -27,8 +27,9 @@ type Options struct {
 	Version string
 	// Now is the clock.
 	Now func() time.Time
-	// Stream bounds the live stream.
-	Stream StreamOptions
+	// Stream bounds the live stream, Clients how many may have it at a time.
+	Stream  StreamOptions
+	Clients int
 	// Pages serves what is not the API, such as the web page; none by default.
 	Pages http.Handler
 	// Auth guards what tells of the fleet; nil lets everybody ask.
@@ -72,9 +73,7 @@ func New(o Options) *API {
 	a := &API{
 		o: o, mux: http.NewServeMux(), started: o.Now(), done: make(chan struct{}),
 		views: newTurns(o.Stream.ReaderShare), past: newTurns(o.Stream.ReaderShare),
-	}
-	if o.Feed != nil {
-		a.places = fairshare.New[string](o.Feed.Limit(), o.Stream.ReaderShare)
+		places: fairshare.New[string](o.Clients, o.Stream.ReaderShare),
 	}
 	// Nothing that the library would load from elsewhere, and no schema links
 	// in answers.
@@ -91,7 +90,7 @@ func New(o Options) *API {
 	a.registerObserve()
 	a.describe()
 	a.registerOtherNames()
-	a.mux.Handle("GET /docs/", http.StripPrefix("/docs/", docs()))
+	a.mux.Handle("GET /docs/", http.FileServerFS(docs))
 	if o.Pages != nil {
 		a.mux.Handle("GET /", o.Pages)
 	}

@@ -66,9 +66,7 @@ func (a *Auth) split(r *http.Request) (http.Header, *http.Request) {
 		}
 		headers[name] = append(headers[name], value)
 	}
-	u := *r.URL
-	u.RawQuery = strings.Join(rest, "&")
-	r = r.WithContext(r.Context()) // a copy
-	r.URL = &u
+	r = r.Clone(r.Context())
+	r.URL.RawQuery = strings.Join(rest, "&")
 	return headers, r
 }

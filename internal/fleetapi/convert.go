@@ -47,7 +47,7 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 		GroupMedian: group.Get(reading.GroupMedian),
 		CPUPressure: n.Values.Get(reading.CPUPressure),
 		Usage:       known(&n.Usage), MaxTemperature: known(&n.MaxCelsius), Power: known(&n.Watts),
-		Signals: signals(n, group), Culprit: n.Culprit,
+		Signals: signals(n, group),
 		GPUCount: GPUCount{
 			Known: len(n.GPUs), Expected: n.Values.Get(reading.GPUsExpected),
 			Found: n.Values.Get(reading.GPUsFound), Lost: n.Values.Get(reading.GPUsLost),
@@ -98,7 +98,7 @@ func signals(n *fleetstate.Node, g *fleetstate.Group) []Signal {
 	return list
 }
 
-// culprit returns nil for none.
+// signal returns nil for a value that is not known.
 func signal(values *nodesignal.Values, s nodesignal.Signal) *float64 {
 	if !values.Known[s] {
 		return nil

@@ -2,21 +2,9 @@
 
 package fleetapi
 
-import (
-	"embed"
-	"io/fs"
-	"net/http"
-)
+import "embed"
 
+// docs is the page that renders /openapi.json. It loads nothing from elsewhere.
+//
 //go:embed docs
-var docsFiles embed.FS
-
-// docs serves the page that renders /openapi.json. It loads nothing from elsewhere.
-func docs() http.Handler {
-	files, err := fs.Sub(docsFiles, "docs")
-	if err != nil {
-		// The directory is embedded above.
-		panic(err)
-	}
-	return http.FileServerFS(files)
-}
+var docs embed.FS

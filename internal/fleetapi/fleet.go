@@ -94,21 +94,17 @@ type NodeParam struct {
 
 // find returns the node that a request names.
 func (a *API) find(in *NodeParam, now time.Time) (fleetstate.View, error) {
-	f := fleetstate.Filter{Names: []string{in.Node}}
-	text := in.Node
+	asked, text := a.o.Store.Clusters(), in.Node
 	if in.Cluster != "" {
-		f.Clusters = []string{in.Cluster}
-		text += " in cluster " + in.Cluster
+		asked, text = []string{in.Cluster}, text+" in cluster "+in.Cluster
 	}
 	var views []fleetstate.View
 	var clusters []string
-	a.o.Store.Each(&f, now, func(v fleetstate.View) bool {
-		// A node's own name may end with a star, which selects others too.
-		if v.Key.Node == in.Node {
-			views, clusters = append(views, v), append(clusters, v.Cluster)
+	for _, c := range asked {
+		if v, ok := a.o.Store.Node(fleetstate.Key{Cluster: c, Node: in.Node}, now); ok {
+			views, clusters = append(views, v), append(clusters, c)
 		}
-		return true
-	})
+	}
 	switch len(views) {
 	case 0:
 		return fleetstate.View{}, huma.Error404NotFound("no node " + text + " is known")
@@ -152,12 +148,6 @@ func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 	c := a.converter()
 	out := &GPUPage{GPUs: []NodeGPU{}}
 	f := fleetstate.Filter{Clusters: in.Cluster, Names: in.Names}
-	var health [fleetstate.Unhealthy + 1]bool
-	for _, name := range in.Health {
-		if h, ok := fleetstate.ParseHealth(name); ok {
-			health[h] = true
-		}
-	}
 	total := 0
 	a.o.Store.Each(&f, c.now, func(v fleetstate.View) bool {
 		if in.MinUsage > 0 && v.State == gpusemconv.StateMissing {
@@ -165,7 +155,7 @@ func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 		}
 		for i := range v.GPUs {
 			g := &v.GPUs[i]
-			if len(in.Health) > 0 && !health[g.Health] || len(in.Job) > 0 && !v.Runs(in.Job, g.UUID) {
+			if len(in.Health) > 0 && !slices.Contains(in.Health, g.Health.String()) || len(in.Job) > 0 && !v.Runs(in.Job, g.UUID) {
 				continue
 			}
 			if u := g.Live(reading.Utilization); in.MinUsage > 0 && (u == nil || *u < in.MinUsage) {
@@ -275,12 +265,7 @@ type listGroupsInput struct {
 
 func (a *API) listGroups(_ context.Context, in *listGroupsInput) (*GroupPage, error) {
 	c := a.converter()
-	var list []*fleetstate.Group
-	for _, g := range a.o.Store.Groups() {
-		if len(in.Cluster) == 0 || slices.Contains(in.Cluster, g.Cluster) {
-			list = append(list, g)
-		}
-	}
+	list := a.o.Store.Groups(in.Cluster...)
 	part := slice(list, &in.PageParams)
 	out := &GroupPage{Page: in.page(len(part), len(list)), Groups: make([]Group, len(part))}
 	for i, g := range part {
@@ -349,8 +334,8 @@ func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, erro
 		out.Power = &watts
 	}
 	out.Clusters, out.MaxAge = len(clusters), c.age(oldest)
-	for _, g := range a.o.Store.Groups() {
-		if g.Group != "" && (len(in.Cluster) == 0 || slices.Contains(in.Cluster, g.Cluster)) {
+	for _, g := range a.o.Store.Groups(in.Cluster...) {
+		if g.Group != "" {
 			out.Groups++
 		}
 	}

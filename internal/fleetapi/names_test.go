@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -70,20 +69,9 @@ func TestNamesOfOtherServices(t *testing.T) {
 	}
 }
 
-// TestTimesAreToldAsRFC3339 has nobody read Go's own layout of times.
-func TestTimesAreToldAsRFC3339(t *testing.T) {
-	a := newAPI(func(o *Options) { o.History = &history{} })
-	for _, target := range []string{"episodes?since=2026-01-02", "telemetry?until=noon", "telemetry?start_time=1e9h", "nodes/n1/past?cluster=c1&since=x"} {
-		w := ask(a, "/api/v1/"+target)
-		assert.Equal(t, http.StatusUnprocessableEntity, w.Code, target)
-		assert.Contains(t, w.Body.String(), "RFC 3339, such as "+t0.UTC().Format(time.RFC3339), target)
-		assert.NotContains(t, w.Body.String(), "2006-01-02", target)
-	}
-}
-
-// asker notes the last question.
+// asker is a history of nothing that notes the last question.
 type asker struct {
-	nothing
+	fleethistory.None
 	q *fleethistory.Query
 }
 
@@ -97,27 +85,16 @@ func (h *asker) Aggregations(_ context.Context, q *fleethistory.AggregationQuery
 	return nil, nil
 }
 
-// nothing is a history of nothing.
-type nothing struct{ fleethistory.None }
-
-func (nothing) Telemetry(context.Context, *fleethistory.Query) ([]fleethistory.Sample, int, error) {
+func (*asker) Recorded(context.Context, *fleethistory.Query, bool) ([]fleethistory.Recorded, int, error) {
 	return nil, 0, nil
 }
 
-func (nothing) Recorded(context.Context, *fleethistory.Query, bool) ([]fleethistory.Recorded, int, error) {
-	return nil, 0, nil
-}
-
-func (nothing) Aggregations(context.Context, *fleethistory.AggregationQuery) ([]fleethistory.Aggregation, error) {
-	return nil, nil
-}
-
-func (nothing) Steps(context.Context, *fleethistory.StepQuery) ([]fleethistory.Sample, error) {
+func (*asker) Steps(context.Context, *fleethistory.StepQuery) ([]fleethistory.Sample, error) {
 	return nil, nil
 }
 
 func TestAnUnknownClusterIsNotFound(t *testing.T) {
-	a := newAPI(func(o *Options) { o.History = nothing{} })
+	a := newAPI(func(o *Options) { o.History = &asker{} })
 	fleet(a)
 	for _, target := range []string{"nodes", "gpus", "stragglers", "episodes", "groups", "stats/summary", "attention", "observe", "nodes/n1", "episodes/e1", "telemetry", "telemetry/hosts", "nodes/n1/past", "telemetry/aggregations"} {
 		w := ask(a, "/api/v1/"+target+"?cluster=nowhere")

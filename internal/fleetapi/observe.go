@@ -88,15 +88,15 @@ func (a *API) registerObserve() {
 }
 
 func (a *API) observe(ctx context.Context, in *observeInput) (*huma.StreamResponse, error) {
-	w, err := a.o.Feed.Watch(in.filter())
-	if err != nil {
-		return nil, retryLater(huma.Error429TooManyRequests(err.Error() + ": come back later, or ask /api/v1/nodes now and then"))
-	}
 	reader, _ := ctx.Value(readerKey{}).(string)
 	if a.places.Take(reader, 1) == 0 {
-		a.unwatch(w)
-		return nil, retryLater(huma.Error429TooManyRequests("you have your share of the streams: end one, or ask /api/v1/nodes now and then"))
+		text := "you have your share of the streams: end one"
+		if a.places.Full() {
+			text = "as many clients as are allowed watch already: come back later"
+		}
+		return nil, retryLater(huma.Error429TooManyRequests(text + ", or ask /api/v1/nodes now and then"))
 	}
+	w := a.o.Feed.Watch(in.filter())
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		defer a.places.Give(reader, 1)
 		defer a.unwatch(w)

@@ -136,7 +136,7 @@ func TestObserveSelection(t *testing.T) {
 }
 
 func TestTooManyClients(t *testing.T) {
-	a := newAPI(func(o *Options) { o.Feed = fleetstate.NewFeed(o.Store, 1) })
+	a := newAPI(func(o *Options) { o.Clients = 1 })
 	srv := serve(t, a)
 	first := startWatch(t, srv, "")
 	first.next(EventSnapshot, &Snapshot{})
@@ -156,7 +156,7 @@ func TestTooManyClients(t *testing.T) {
 func TestOneReaderLeavesStreamsToOthers(t *testing.T) {
 	for _, named := range []bool{false, true} {
 		a := newAPI(func(o *Options) {
-			o.Feed = fleetstate.NewFeed(o.Store, 4)
+			o.Clients = 4
 			if named {
 				o.Reader = func(ctx context.Context) string { return ctx.Value(nameKey{}).(string) }
 			}

@@ -68,17 +68,10 @@ type NodeParams struct {
 }
 
 func (p *NodeParams) filter() fleetstate.Filter {
-	f := fleetstate.Filter{
-		Clusters: p.Cluster, Names: p.Names, Groups: p.Group, States: p.State,
+	return fleetstate.Filter{
+		Clusters: p.Cluster, Names: p.Names, Groups: p.Group, States: p.State, Health: p.Health,
 		Straggler: p.Straggler.pointer(), Jobs: p.Job, MinUsage: p.MinUsage,
 	}
-	for _, name := range p.Health {
-		// The schema has checked the names.
-		if h, ok := fleetstate.ParseHealth(name); ok {
-			f.Health = append(f.Health, h)
-		}
-	}
-	return f
 }
 
 // knownParams refuses query parameters that the operation does not have, which

@@ -5,7 +5,6 @@ package fleetapi
 import (
 	"cmp"
 	"context"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -103,28 +102,14 @@ func (a *API) nodePast(ctx context.Context, q *fleethistory.StepQuery, out *Past
 		s := &own[i]
 		row, attributes := t.row(s.At), fleethistory.SplitAttributes(s.Attributes)
 		switch pastMetrics[s.Metric] {
-		case reading.NodeHealthScore:
-			t.set(scoreName, pastValue, row, s.Value)
-		case reading.AgentThreshold:
-			t.set(scoreName, pastThreshold, row, s.Value)
-		case reading.NodeSignal:
-			t.set(attributes[gpusemconv.AttrSignal], pastValue, row, s.Value)
-		case reading.RankShare, reading.RankShareMedian:
-			list := pastValue
-			if pastMetrics[s.Metric] == reading.RankShareMedian {
-				list = pastMedian
-			}
-			if signal := attributes[gpusemconv.AttrSignal]; signal != nodesignal.Throughput.String() {
-				t.set(signal, list, row, s.Value)
-			} else if s.Value > 0 {
-				t.set(ownTimeName, list, row, 1/s.Value)
-			}
 		case reading.StepOwnDuration, reading.StepDuration, reading.StepRate:
 			t.steps = true
 		case reading.NodeSuspicion:
 			group := attributes[gpusemconv.AttrPeerGroup]
 			t.groups[row] = group
 			groups = append(slices.DeleteFunc(groups, func(g string) bool { return g == group }), group)
+		default:
+			t.add(s, row, attributes, true)
 		}
 	}
 	t.fillGroups()
@@ -182,12 +167,6 @@ func (t *pastTable) lists(signal string) *[numPast][]*float64 {
 	return s
 }
 
-func (t *pastTable) set(signal string, list, row int, v float64) {
-	if signal != "" {
-		t.lists(signal)[list][row] = &v
-	}
-}
-
 // fillGroups lets a group last until the next one, and the first one begin at the start.
 func (t *pastTable) fillGroups() {
 	for i := 1; i < len(t.groups); i++ {
@@ -198,7 +177,10 @@ func (t *pastTable) fillGroups() {
 	}
 }
 
-var peerLists = map[reading.Field]int{
+// pastLists are the lists that a field is in.
+var pastLists = map[reading.Field]int{
+	reading.NodeHealthScore: pastValue, reading.AgentThreshold: pastThreshold, reading.NodeSignal: pastValue,
+	reading.RankShare: pastValue, reading.RankShareMedian: pastMedian,
 	reading.GroupMedian: pastMedian, reading.GroupThreshold: pastThreshold,
 	reading.SignalMedian: pastMedian, reading.SignalScale: pastScale, reading.SignalThreshold: pastThreshold,
 }
@@ -206,18 +188,16 @@ var peerLists = map[reading.Field]int{
 // pastMetrics are the metrics that a past is made of, by name. Each says one field.
 var pastMetrics = func() map[string]reading.Field {
 	out := map[string]reading.Field{}
-	for _, list := range [...][]reading.Field{ownPast, peersPast} {
-		for _, f := range list {
-			m, _ := reading.Of(f)
-			out[m.Name] = f
-		}
+	for _, f := range slices.Concat(ownPast, peersPast) {
+		m, _ := reading.Of(f)
+		out[m.Name] = f
 	}
 	return out
 }()
 
 var (
 	ownPast   = []reading.Field{reading.NodeHealthScore, reading.NodeSignal, reading.AgentThreshold, reading.NodeSuspicion, reading.StepOwnDuration, reading.StepDuration, reading.StepRate, reading.RankShare, reading.RankShareMedian}
-	peersPast = slices.Sorted(maps.Keys(peerLists))
+	peersPast = []reading.Field{reading.GroupMedian, reading.GroupThreshold, reading.SignalMedian, reading.SignalScale, reading.SignalThreshold}
 )
 
 func namesOf(fields []reading.Field) (names []string) {
@@ -236,29 +216,38 @@ func (t *pastTable) addPeers(group string, samples []fleethistory.Sample) {
 		if t.groups[row] != group {
 			continue
 		}
-		signal := cmp.Or(fleethistory.SplitAttributes(s.Attributes)[gpusemconv.AttrSignal], scoreName)
-		// The agent's own threshold of the score is the one it judges by.
-		if list := peerLists[pastMetrics[s.Metric]]; t.lists(signal)[list][row] == nil {
-			t.set(signal, list, row, s.Value)
+		t.add(s, row, fleethistory.SplitAttributes(s.Attributes), false)
+	}
+}
+
+// add adds a sample to its list. What the node says itself goes before, such as its threshold of
+// the score: it is the one it judges by.
+func (t *pastTable) add(s *fleethistory.Sample, row int, attributes map[string]string, own bool) {
+	f, signal, v := pastMetrics[s.Metric], cmp.Or(attributes[gpusemconv.AttrSignal], scoreName), s.Value
+	if (f == reading.RankShare || f == reading.RankShareMedian) && signal == nodesignal.Throughput.String() {
+		if v <= 0 {
+			return
 		}
+		signal, v = ownTimeName, 1/v
+	}
+	if list := t.lists(signal)[pastLists[f]]; own || list[row] == nil {
+		list[row] = &v
 	}
 }
 
 // unit is that of a signal. A job's own measure of throughput goes before all others.
 func (t *pastTable) unit(signal string) string {
-	switch signal {
-	case nodesignal.Throughput.String():
-		if t.steps {
-			return "{step}/s"
-		}
-		return ""
-	case ownTimeName:
+	switch {
+	case signal == ownTimeName:
 		return "s"
-	case nodesignal.Power.String():
+	case signal == nodesignal.Power.String():
 		return "W"
-	default:
+	case signal != nodesignal.Throughput.String():
 		return "1"
+	case t.steps:
+		return "{step}/s"
 	}
+	return ""
 }
 
 // write leaves out the steps in which nothing is known.

@@ -39,8 +39,7 @@ func (c *fastClient) Write(text []byte) (int, error) {
 
 func follow(tb testing.TB, a *API, f fleetstate.Filter, gpus bool) (*stream, *fastClient) {
 	tb.Helper()
-	w, err := a.o.Feed.Watch(f)
-	require.NoError(tb, err)
+	w := a.o.Feed.Watch(f)
 	tb.Cleanup(w.Close)
 	c := &fastClient{header: http.Header{}}
 	s := &stream{a: a, w: w, gpus: gpus, writer: c, control: http.NewResponseController(c)}
@@ -53,10 +52,7 @@ func follow(tb testing.TB, a *API, f fleetstate.Filter, gpus bool) (*stream, *fa
 func TestFurtherClientsCostNothing(t *testing.T) {
 	const nodes = 500
 	clock := t0
-	a := newAPI(func(o *Options) {
-		o.Feed = fleetstate.NewFeed(o.Store, 20)
-		o.Now = func() time.Time { return clock }
-	})
+	a := newAPI(func(o *Options) { o.Now = func() time.Time { return clock } })
 	largeFleet(a, nodes)
 	var streams []*stream
 	var last *fastClient // of those that are measured
@@ -162,8 +158,7 @@ func TestWhatIsSharedIsBounded(t *testing.T) {
 		return true
 	})
 	assert.Equal(t, 3, n)
-	other, err := a.o.Feed.Watch(fleetstate.Filter{})
-	require.NoError(t, err)
+	other := a.o.Feed.Watch(fleetstate.Filter{})
 	a.unwatch(other)
 	assert.NotNil(t, a.shared.Load())
 	a.unwatch(s.w)

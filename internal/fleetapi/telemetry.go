@@ -142,9 +142,6 @@ func (a *API) listTelemetry(ctx context.Context, in *listTelemetryInput) (*Sampl
 // recorded returns a page of what has history, by name.
 func (a *API) recorded(ctx context.Context, q *fleethistory.Query, t *TimeParams, p *PageParams, gpus bool) ([]fleethistory.Recorded, Page, error) {
 	list, page, err := past(a, q, t, p, func() ([]fleethistory.Recorded, int, error) { return a.o.History.Recorded(ctx, q, gpus) })
-	for i := range list {
-		list[i].First, list[i].Last = list[i].First.UTC(), list[i].Last.UTC()
-	}
 	return append([]fleethistory.Recorded{}, list...), page, err
 }
 

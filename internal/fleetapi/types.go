@@ -10,7 +10,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
@@ -32,33 +31,32 @@ type Sighting struct {
 type Node struct {
 	fleetstate.Key
 	Sighting
-	Group            string             `json:"group,omitempty" doc:"Peer group that the gateway compares the node in"`
-	JobID            string             `json:"job_id,omitempty"`
-	JobRole          string             `json:"job_role,omitempty"`
-	HostID           string             `json:"host_id,omitempty"`
-	State            string             `json:"state,omitempty" doc:"active, idle, calibrating, or missing when the node is silent; absent while unknown"`
-	Health           string             `json:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"The worst of its GPUs"`
-	Straggler        bool               `json:"straggler" doc:"The gateway's verdict; false of a missing node, which has none"`
-	Suspicion        *float64           `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
-	Unjudged         string             `json:"unjudged,omitempty" enum:"idle,missing,calibrating,contested,no_signal,too_few_peers,other_levels,lockstep" doc:"Why the gateway has no verdict on the node; absent where it has one"`
-	Silence          string             `json:"silence,omitempty" doc:"The same in a sentence"`
-	UnjudgedUntil    *time.Time         `json:"unjudged_until,omitempty" doc:"When that ends, where it is known"`
-	Rank             *float64           `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
-	AgentStraggler   *bool              `json:"agent_straggler,omitempty" doc:"The node's own verdict"`
-	DetectionMode    string             `json:"detection_mode,omitempty" doc:"The parameters that the node judges itself by: fleet, cached, local or none"`
-	GatewayReachable *bool              `json:"gateway_reachable,omitempty"`
-	Score            *float64           `json:"score,omitempty" doc:"Health score of the node, 0 to 1"`
-	Threshold        *float64           `json:"threshold,omitempty" doc:"Score below which the node takes itself for a straggler"`
-	GroupMedian      *float64           `json:"group_median,omitempty" doc:"Median score of the peer group"`
-	CPUPressure      *float64           `json:"cpu_pressure,omitempty" doc:"Share of time in which some task waited for a CPU"`
-	Usage            *float64           `json:"usage,omitempty" doc:"Mean utilisation of the GPUs, 0 to 1"`
-	MaxTemperature   *float64           `json:"max_temperature_celsius,omitempty"`
-	Power            *float64           `json:"power_watts,omitempty" doc:"All GPUs together"`
-	Signals          []Signal           `json:"signals" doc:"The signals that the node is compared by"`
-	Culprit          nodesignal.Subject `json:"culprit,omitzero" doc:"Rank or GPU whose throughput stands out from the node's others"`
-	GPUCount         GPUCount           `json:"gpu_count"`
-	GPUs             []GPU              `json:"gpus,omitempty" doc:"Only where asked for"`
-	Episode          *Episode           `json:"episode,omitempty" doc:"The open episode of the node, or the one of many that names it. Only of a single node and in the ranking"`
+	Group            string     `json:"group,omitempty" doc:"Peer group that the gateway compares the node in"`
+	JobID            string     `json:"job_id,omitempty"`
+	JobRole          string     `json:"job_role,omitempty"`
+	HostID           string     `json:"host_id,omitempty"`
+	State            string     `json:"state,omitempty" doc:"active, idle, calibrating, or missing when the node is silent; absent while unknown"`
+	Health           string     `json:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"The worst of its GPUs"`
+	Straggler        bool       `json:"straggler" doc:"The gateway's verdict; false of a missing node, which has none"`
+	Suspicion        *float64   `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
+	Unjudged         string     `json:"unjudged,omitempty" enum:"idle,missing,calibrating,contested,no_signal,too_few_peers,other_levels,lockstep" doc:"Why the gateway has no verdict on the node; absent where it has one"`
+	Silence          string     `json:"silence,omitempty" doc:"The same in a sentence"`
+	UnjudgedUntil    *time.Time `json:"unjudged_until,omitempty" doc:"When that ends, where it is known"`
+	Rank             *float64   `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
+	AgentStraggler   *bool      `json:"agent_straggler,omitempty" doc:"The node's own verdict"`
+	DetectionMode    string     `json:"detection_mode,omitempty" doc:"The parameters that the node judges itself by: fleet, cached, local or none"`
+	GatewayReachable *bool      `json:"gateway_reachable,omitempty"`
+	Score            *float64   `json:"score,omitempty" doc:"Health score of the node, 0 to 1"`
+	Threshold        *float64   `json:"threshold,omitempty" doc:"Score below which the node takes itself for a straggler"`
+	GroupMedian      *float64   `json:"group_median,omitempty" doc:"Median score of the peer group"`
+	CPUPressure      *float64   `json:"cpu_pressure,omitempty" doc:"Share of time in which some task waited for a CPU"`
+	Usage            *float64   `json:"usage,omitempty" doc:"Mean utilisation of the GPUs, 0 to 1"`
+	MaxTemperature   *float64   `json:"max_temperature_celsius,omitempty"`
+	Power            *float64   `json:"power_watts,omitempty" doc:"All GPUs together"`
+	Signals          []Signal   `json:"signals" doc:"The signals that the node is compared by"`
+	GPUCount         GPUCount   `json:"gpu_count"`
+	GPUs             []GPU      `json:"gpus,omitempty" doc:"Only where asked for"`
+	Episode          *Episode   `json:"episode,omitempty" doc:"The open episode of the node, or the one of many that names it. Only of a single node and in the ranking"`
 }
 
 // Signal is one thing measured of a node.

@@ -39,34 +39,26 @@ func SplitAttributes(text string) map[string]string {
 		return nil
 	}
 	out := map[string]string{}
-	var key string
-	var part strings.Builder
-	inValue := false
-	next := func() string {
-		defer part.Reset()
-		return part.String()
+	for more := true; more; {
+		var pair string
+		pair, text, more = cut(text, ',')
+		key, value, _ := cut(pair, '=')
+		out[unescaped.Replace(key)] = unescaped.Replace(value)
 	}
-	end := func() {
-		if inValue {
-			out[key] = next()
-		} else {
-			out[next()] = ""
-		}
-		inValue = false
-	}
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\\' && i+1 < len(text) && strings.IndexByte(`\,=`, text[i+1]) >= 0:
-			i++
-			part.WriteByte(text[i])
-		case c == '=' && !inValue:
-			key, inValue = next(), true
-		case c == ',':
-			end()
-		default:
-			part.WriteByte(c)
-		}
-	}
-	end()
 	return out
+}
+
+var unescaped = strings.NewReplacer(`\\`, `\`, `\,`, ",", `\=`, "=")
+
+// cut is strings.Cut at the first separator without a backslash before it.
+func cut(text string, at byte) (before, after string, found bool) {
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case at:
+			return text[:i], text[i+1:], true
+		}
+	}
+	return text, "", false
 }

@@ -183,20 +183,11 @@ func (b *Batcher) Shutdown(ctx context.Context) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
-	var err error
-	for samples, episodes := b.take(); len(samples)+len(episodes) > 0 && err == nil; samples, episodes = b.take() {
-		for i := 0; i == 0 || i < len(samples); i += b.cfg.MaxSamples {
-			if err = limited.Err(); err == nil {
-				err = b.storage.Append(limited, samples[i:min(i+b.cfg.MaxSamples, len(samples))], episodes)
-			}
-			if err != nil {
-				b.dropped.Add(int64(len(samples) - i + len(episodes)))
-				break
-			}
-			episodes = nil
-		}
-		b.release(samples)
-	}
+	b.more = false
+	err := b.writeAll(limited, b.storage.Append)
+	samples, episodes := b.take()
+	b.dropped.Add(int64(len(samples) + len(episodes)))
+	b.release(samples)
 	if limited.Err() != nil && ctx.Err() == nil {
 		return nil // there was more than fits into the time, which is counted
 	}
@@ -265,7 +256,7 @@ func (b *Batcher) run() {
 			}
 			continue
 		}
-		if !b.writeAll(ctx) {
+		if b.writeAll(ctx, b.write) != nil {
 			return
 		}
 	}
@@ -279,14 +270,18 @@ func (b *Batcher) maintain(ctx context.Context) {
 	}
 }
 
-// writeAll writes what waits and reports false when the batcher was stopped.
-func (b *Batcher) writeAll(ctx context.Context) bool {
+// writeAll writes what waits, a transaction at a time. What is left when that fails waits again.
+func (b *Batcher) writeAll(ctx context.Context, write func(context.Context, []Sample, []Episode) error) error {
 	samples, episodes := b.take()
 	for i := 0; i < len(samples) || len(episodes) > 0; i += b.cfg.MaxSamples {
 		batch := samples[i:min(i+b.cfg.MaxSamples, len(samples))]
-		if b.stopped() || !b.write(ctx, batch, episodes) {
+		err := ctx.Err()
+		if err == nil {
+			err = write(ctx, batch, episodes)
+		}
+		if err != nil {
 			b.giveBack(samples[i:], episodes)
-			return false
+			return err
 		}
 		episodes = nil
 		b.release(batch)
@@ -295,29 +290,26 @@ func (b *Batcher) writeAll(ctx context.Context) bool {
 			b.maintain(ctx)
 		}
 	}
-	return true
+	return nil
 }
 
-func (b *Batcher) stopped() bool {
-	select {
-	case <-b.stop:
-		return true
-	default:
-		return false
-	}
-}
+var errStopped = errors.New("the batcher was stopped")
 
-// write stores a batch, however often that takes.
-func (b *Batcher) write(ctx context.Context, samples []Sample, episodes []Episode) bool {
+// write stores a batch, however often that takes, until the batcher is stopped.
+func (b *Batcher) write(ctx context.Context, samples []Sample, episodes []Episode) error {
 	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+		select {
+		case <-b.stop:
+			return errStopped
+		default:
+		}
 		err := b.storage.Append(ctx, samples, episodes)
-		b.report(err)
-		if err == nil {
-			return true
+		if b.report(err); err == nil {
+			return nil
 		}
 		select {
 		case <-b.stop:
-			return false
+			return errStopped
 		case <-time.After(pause):
 		}
 		// Perhaps there is room again once something old has gone.

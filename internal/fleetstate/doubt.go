@@ -16,27 +16,23 @@ import (
 // tells their ends.
 func (s *Store) doubt(now time.Time) {
 	e := &s.episodes
-	e.mu.RLock()
-	open := make([]*episode.Episode, 0, len(e.open))
-	for _, k := range e.open {
-		open = append(open, k.Episode)
-	}
-	e.mu.RUnlock()
-	for _, ep := range open {
+	for _, ep := range s.Episodes(&EpisodeFilter{Open: new(true)}) {
 		key, contradicted, account := ep.Key(), s.contradicts(ep, now), s.account(ep)
-		var over []*episode.Episode
+		var over *episode.Episode
 		e.mu.Lock()
 		switch since, doubted := e.doubted[key]; {
-		case e.open[key].Episode != ep || !contradicted:
+		case e.all[key].Episode != ep || !contradicted:
 			delete(e.doubted, key)
 		case !doubted:
 			e.doubted[key] = now
 		case now.Sub(since) >= s.cfg.EpisodeDoubt:
-			over = append(over, untoldEnd(ep, since, episode.CauseUnconfirmed))
-			e.end(over[0], account)
+			over = untoldEnd(ep, since, episode.CauseUnconfirmed)
+			e.end(over, account)
 		}
 		e.mu.Unlock()
-		e.store(over...)
+		if over != nil {
+			e.keep(over)
+		}
 	}
 }
 

@@ -32,9 +32,8 @@ func sameSubject(e, other *episode.Episode) bool {
 type episodes struct {
 	version atomic.Uint64
 	mu      sync.RWMutex
-	open    map[episode.Key]kept
-	past    map[episode.Key]kept
-	// ended are the keys of past by account, the oldest first.
+	all     map[episode.Key]kept
+	// ended are the keys of those that are over by account, the oldest first.
 	ended map[string][]episode.Key
 	// openRoom and pastRoom count kibibytes by account.
 	openRoom, pastRoom *fairshare.Ledger[string]
@@ -42,7 +41,8 @@ type episodes struct {
 	subjects map[subject]episode.Key
 	// doubted is since when the views contradict what is open.
 	doubted map[episode.Key]time.Time
-	keep    func(*episode.Episode)
+	// keep has what is to be kept beyond the process.
+	keep func(*episode.Episode)
 }
 
 // kept is an episode and the account that pays for it.
@@ -99,9 +99,9 @@ func subjectOf(e *episode.Episode) (subject, bool) {
 }
 
 func (e *episodes) init(limit int, share float64) {
-	e.open, e.past, e.ended = map[episode.Key]kept{}, map[episode.Key]kept{}, map[string][]episode.Key{}
+	e.all, e.ended = map[episode.Key]kept{}, map[string][]episode.Key{}
 	e.openRoom, e.pastRoom = fairshare.New[string](limit, share), fairshare.New[string](limit, share)
-	e.subjects, e.doubted = map[subject]episode.Key{}, map[episode.Key]time.Time{}
+	e.subjects, e.doubted, e.keep = map[subject]episode.Key{}, map[episode.Key]time.Time{}, func(*episode.Episode) {}
 }
 
 // KeepEpisodes has f called with each record that is taken, as it is kept. It
@@ -119,16 +119,6 @@ func (s *Store) RestoreEpisodes(list []*episode.Episode) {
 			ep = untoldEnd(ep, ep.Updated, episode.CauseRestart)
 		}
 		e.end(ep, ep.Cluster)
-	}
-}
-
-// store hands on what is to be kept beyond the process.
-func (e *episodes) store(list ...*episode.Episode) {
-	if e.keep == nil {
-		return
-	}
-	for _, ep := range list {
-		e.keep(ep)
 	}
 }
 
@@ -153,7 +143,9 @@ func (s *Store) PutEpisode(ep *episode.Episode) bool {
 	}
 	changed, figures := s.putEpisode(ep)
 	if !figures { // which a record brings to the history
-		s.episodes.store(changed...)
+		for _, c := range changed {
+			s.episodes.keep(c)
+		}
 	}
 	return len(changed) > 0
 }
@@ -165,11 +157,9 @@ func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, fig
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	key := ep.Key()
-	old := e.open[key].Episode
-	before, over := e.past[key]
-	if over {
-		old = before.Episode
-	}
+	was := e.all[key]
+	old := was.Episode
+	over := old != nil && !old.Open()
 	if old != nil && !sameSubject(ep, old) {
 		s.drop(DropForeignEpisode)
 		return nil, false
@@ -193,7 +183,7 @@ func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, fig
 	what, single := subjectOf(ep)
 	var former *episode.Episode // of the subject
 	if single && e.subjects[what] != key {
-		former = e.open[e.subjects[what]].Episode
+		former = e.all[e.subjects[what]].Episode
 	}
 	if former != nil && former.Updated.After(ep.Updated) {
 		// It comes late, and was over when the other began.
@@ -208,21 +198,20 @@ func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, fig
 		changed = append(changed, former)
 	}
 	// An episode that goes on keeps its room, whatever others took meanwhile.
-	k := kept{ep, account, kibibytes(ep)}
-	was, goes := e.open[key]
+	k, more := kept{ep, account, kibibytes(ep)}, kibibytes(ep)
+	goes := old != nil && !over
 	if goes {
-		k.account = was.account
+		k.account, more = was.account, k.size-was.size
 	}
-	if !take(e.openRoom, k.account, k.size-was.size) {
+	if !take(e.openRoom, k.account, more) {
 		s.drop(DropMaxEpisodes)
 		return changed[1:], false
 	}
-	e.open[key] = k
 	if over {
 		e.forget(key)
-	} else {
-		figures = goes && former == nil && old.Phase == ep.Phase && old.Severity == ep.Severity && old.NodeCount == ep.NodeCount
 	}
+	e.all[key] = k
+	figures = goes && former == nil && old.Phase == ep.Phase && old.Severity == ep.Severity && old.NodeCount == ep.NodeCount
 	if single {
 		e.subjects[what] = key
 	}
@@ -264,7 +253,6 @@ func untoldEnd(e *episode.Episode, at time.Time, cause string) *episode.Episode 
 // those of the account that holds most. mu is held.
 func (e *episodes) end(ep *episode.Episode, account string) {
 	key := ep.Key()
-	e.close(key)
 	e.forget(key)
 	delete(e.doubted, key)
 	if what, single := subjectOf(ep); single && e.subjects[what] == key {
@@ -286,7 +274,7 @@ func (e *episodes) end(ep *episode.Episode, account string) {
 		}
 		e.forget(e.ended[from][0])
 	}
-	e.past[key] = kept{ep, account, size}
+	e.all[key] = kept{ep, account, size}
 	e.ended[account] = append(e.ended[account], key)
 }
 
@@ -299,20 +287,17 @@ func take(room *fairshare.Ledger[string], account string, n int) bool {
 	return true
 }
 
-// close takes an episode from the open ones, and forget from those that are over.
-func (e *episodes) close(key episode.Key) {
-	if k, ok := e.open[key]; ok {
-		delete(e.open, key)
-		e.openRoom.Give(k.account, k.size)
-	}
-}
-
+// forget gives the room of an episode back.
 func (e *episodes) forget(key episode.Key) {
-	k, ok := e.past[key]
+	k, ok := e.all[key]
 	if !ok {
 		return
 	}
-	delete(e.past, key)
+	delete(e.all, key)
+	if k.Open() {
+		e.openRoom.Give(k.account, k.size)
+		return
+	}
 	e.pastRoom.Give(k.account, k.size)
 	list := e.ended[k.account]
 	if list[0] == key {
@@ -337,20 +322,12 @@ type EpisodeFilter struct {
 }
 
 func (f *EpisodeFilter) match(ep *episode.Episode) bool {
-	if f.Open != nil && *f.Open != ep.Open() {
-		return false
-	}
-	if len(f.Clusters) > 0 && !slices.Contains(f.Clusters, ep.Cluster) {
-		return false
-	}
-	if len(f.IDs) > 0 && !slices.Contains(f.IDs, ep.ID) {
-		return false
-	}
-	if len(f.Nodes) > 0 && !slices.Contains(f.Nodes, ep.Node) &&
-		!slices.ContainsFunc(ep.Nodes, func(n string) bool { return slices.Contains(f.Nodes, n) }) {
-		return false
-	}
-	return ep.Open() || f.Since.IsZero() || !ep.Ended.Before(f.Since)
+	named := func(n string) bool { return slices.Contains(f.Nodes, n) }
+	return (f.Open == nil || *f.Open == ep.Open()) &&
+		(len(f.Clusters) == 0 || slices.Contains(f.Clusters, ep.Cluster)) &&
+		(len(f.IDs) == 0 || slices.Contains(f.IDs, ep.ID)) &&
+		(len(f.Nodes) == 0 || named(ep.Node) || slices.ContainsFunc(ep.Nodes, named)) &&
+		(ep.Open() || f.Since.IsZero() || !ep.Ended.Before(f.Since))
 }
 
 // Episodes returns the selected episodes, the newest first.
@@ -358,11 +335,9 @@ func (s *Store) Episodes(f *EpisodeFilter) []*episode.Episode {
 	e := &s.episodes
 	e.mu.RLock()
 	var list []*episode.Episode
-	for _, of := range [...]map[episode.Key]kept{e.open, e.past} {
-		for _, k := range of {
-			if f.match(k.Episode) {
-				list = append(list, k.Episode)
-			}
+	for _, k := range e.all {
+		if f.match(k.Episode) {
+			list = append(list, k.Episode)
 		}
 	}
 	e.mu.RUnlock()

@@ -117,6 +117,7 @@ func TestFiguresAreNoRecords(t *testing.T) {
 		assert.InDelta(t, i, *s.Episodes(&EpisodeFilter{})[0].Gap, 0)
 	}
 	assert.Equal(t, []float64{0, 2}, kept)
+	assert.Equal(t, 1, s.episodes.openRoom.Taken(), "it is one episode")
 }
 
 // TestEpisodeOfAnother: a sender speaks for another subject, with the ID of an
@@ -246,6 +247,8 @@ func TestEpisodeDoubt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := New(DefaultConfig())
+			var kept *episode.Episode
+			s.KeepEpisodes(func(ep *episode.Episode) { kept = ep })
 			require.True(t, s.PutEpisode(tc.ep))
 			for minute := range tc.hours*60 + 1 {
 				now := t0.Add(time.Duration(minute) * time.Minute)
@@ -255,6 +258,7 @@ func TestEpisodeDoubt(t *testing.T) {
 				s.Expire(now)
 			}
 			assert.Equal(t, tc.want, known(s))
+			assert.Same(t, s.Episodes(&EpisodeFilter{})[0], kept, "what is shown was kept")
 			assert.LessOrEqual(t, len(s.episodes.doubted), 1)
 		})
 	}

@@ -20,9 +20,14 @@ const evictCheck = time.Second
 type evictors struct {
 	mu   sync.Mutex
 	next int64 // Unix milliseconds of the next look
-	// all and own, by cluster, have what the last look found, the longest silent first.
-	all []candidate
-	own map[string]*[]candidate
+	// missing has what the last look found, of all and of each cluster, the longest silent first.
+	missing map[owner][]candidate
+}
+
+// owner is a cluster, or all of them.
+type owner struct {
+	cluster string
+	own     bool
 }
 
 // candidate names a node, so that it holds none of its view.
@@ -59,14 +64,14 @@ func (s *Store) evict(cluster string, own bool, now int64) bool {
 	v := &s.evictors
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	from := owner{}
+	if own {
+		from = owner{cluster, true}
+	}
 	for {
-		list := &v.all
-		if own {
-			list = cmp.Or(v.own[cluster], &[]candidate{})
-		}
-		for len(*list) > 0 {
-			c := (*list)[0]
-			*list = (*list)[1:]
+		for len(v.missing[from]) > 0 {
+			c := v.missing[from][0]
+			v.missing[from] = v.missing[from][1:]
 			if s.forget(c, now) {
 				s.nodes.Pass(c.key.Cluster, cluster)
 				s.index.stale()
@@ -98,23 +103,20 @@ func (s *Store) forget(c candidate, now int64) bool {
 
 // findMissing looks through all nodes.
 func (s *Store) findMissing(now int64) {
-	v := &s.evictors
-	v.all, v.own = nil, map[string]*[]candidate{}
+	var all []candidate
 	for _, e := range s.index.get().all {
 		// Of a node that is just being made nothing was seen yet.
 		if seen := e.seen.Load(); seen != 0 && s.missing(seen, now) && !e.gone.Load() {
-			v.all = append(v.all, candidate{e.key, seen})
+			all = append(all, candidate{e.key, seen})
 		}
 	}
-	slices.SortFunc(v.all, func(a, b candidate) int {
+	slices.SortFunc(all, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.seen, b.seen), a.key.Compare(b.key))
 	})
-	for _, c := range v.all {
-		list := v.own[c.key.Cluster]
-		if list == nil {
-			list = &[]candidate{}
-			v.own[c.key.Cluster] = list
-		}
-		*list = append(*list, c)
+	missing := map[owner][]candidate{{}: all}
+	for _, c := range all {
+		of := owner{c.key.Cluster, true}
+		missing[of] = append(missing[of], c)
 	}
+	s.evictors.missing = missing
 }

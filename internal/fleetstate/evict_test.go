@@ -3,35 +3,26 @@
 package fleetstate
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func TestNewNodeInPlaceOfTheOneMissingLongest(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.MaxNodes, cfg.ClusterShare = 3, 1
 	s := New(cfg)
-	f := NewFeed(s, 1)
+	f := NewFeed(s)
 	put(t, s, "c", "young", t0.Add(2*time.Minute), nil)
 	put(t, s, "c", "old", t0, nil)
 	put(t, s, "c", "middle", t0.Add(time.Minute), nil)
-	w, err := f.Watch(Filter{})
-	require.NoError(t, err)
+	w := f.Watch(Filter{})
 	defer w.Close()
 	now := t0.Add(time.Minute)
 	f.Advance(now)
 	w.Full(now, func(View) bool { return true })
-	begin := func(name string, at time.Time) bool {
-		u, ok := s.Begin(Key{"c", name}, at)
-		if ok {
-			u.Commit(at)
-		}
-		return ok
-	}
+	begin := func(name string, at time.Time) bool { return try(s, "c", name, at, nil) }
 	assert.False(t, begin("a", now), "nobody is missing yet")
 	now = now.Add(evictCheck - time.Millisecond)
 	assert.False(t, begin("a", now), "all are looked through once in a while only")
@@ -46,19 +37,4 @@ func TestNewNodeInPlaceOfTheOneMissingLongest(t *testing.T) {
 	assert.Equal(t, []string{"c/a", "c/b", "c/middle"}, names(views))
 	assert.Equal(t, []int{3, 3}, []int{total, s.Nodes()})
 	assert.Equal(t, map[string]int64{"max_nodes": 3, "evicted_node": 2}, dropped(s))
-}
-
-func TestWholeFleetRenamed(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.MaxNodes, cfg.ClusterShare = 3000, 1
-	s := New(cfg)
-	for i := range cfg.MaxNodes {
-		put(t, s, "c", fmt.Sprint("old", i), t0, nil)
-	}
-	later := t0.Add(time.Hour)
-	for i := range cfg.MaxNodes {
-		put(t, s, "c", fmt.Sprint("new", i), later, nil)
-	}
-	_, total := s.List(&Filter{Names: []string{"new*"}}, later, 0, 1)
-	assert.Equal(t, []int{cfg.MaxNodes, cfg.MaxNodes}, []int{total, s.Nodes()})
 }

@@ -3,7 +3,6 @@
 package fleetstate
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,8 +16,7 @@ const maxRemoved = 10_000
 // watch. It compares published views by their pointers, so it costs those who
 // publish nothing; nobody waits for those who watch.
 type Feed struct {
-	s     *Store
-	limit int
+	s *Store
 
 	mu       sync.Mutex
 	watchers int
@@ -57,8 +55,8 @@ type frame struct {
 }
 
 // NewFeed returns the feed of a store. A store has one.
-func NewFeed(s *Store, maxWatchers int) *Feed {
-	return &Feed{s: s, limit: maxWatchers, frame: &frame{next: make(chan struct{})}}
+func NewFeed(s *Store) *Feed {
+	return &Feed{s: s, frame: &frame{next: make(chan struct{})}}
 }
 
 // Watchers returns how many watch.
@@ -67,9 +65,6 @@ func (f *Feed) Watchers() int {
 	defer f.mu.Unlock()
 	return f.watchers
 }
-
-// Limit is how many may watch at a time.
-func (f *Feed) Limit() int { return f.limit }
 
 // Advance makes a new frame and wakes those who wait for it. One goroutine
 // calls it, as often as watchers are to hear of changes; it does nothing while
@@ -81,8 +76,7 @@ func (f *Feed) Advance(now time.Time) {
 	f.number++
 	next := &frame{number: f.number, at: now, entries: f.s.index.get(), next: make(chan struct{})}
 	ms, missing := now.UnixMilli(), f.s.cfg.MissingAfter.Milliseconds()
-	for i := range next.entries.all {
-		e := next.entries.all[i]
+	for _, e := range next.entries.all {
 		view, seen := e.view.Load(), e.seen.Load()
 		gone := ms-seen > missing
 		switch {
@@ -98,8 +92,8 @@ func (f *Feed) Advance(now time.Time) {
 	}
 	// The rows are new ones whenever nodes came or went.
 	if f.last != nil && f.last != next.entries {
-		for i := range f.last.all {
-			if e := f.last.all[i]; e.gone.Load() {
+		for _, e := range f.last.all {
+			if e.gone.Load() {
 				f.removed = append(f.removed, removal{f.number, e.key})
 			}
 		}
@@ -120,9 +114,6 @@ func (f *Feed) Advance(now time.Time) {
 	close(before.next)
 }
 
-// ErrTooManyWatchers is returned when as many watch as may.
-var ErrTooManyWatchers = errors.New("as many clients as are allowed watch already")
-
 // Watcher follows a feed at its own speed: what changed several times since it
 // last looked, it sees once, in its latest state.
 type Watcher struct {
@@ -136,18 +127,15 @@ type Watcher struct {
 }
 
 // Watch returns a watcher of the selected nodes. It must be closed.
-func (f *Feed) Watch(filter Filter) (*Watcher, error) {
+func (f *Feed) Watch(filter Filter) *Watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.watchers >= f.limit {
-		return nil, ErrTooManyWatchers
-	}
 	f.watchers++
 	w := &Watcher{f: f, filter: filter, frame: f.frame}
 	if !filter.fixed() {
 		w.shown = map[Key]struct{}{}
 	}
-	return w, nil
+	return w
 }
 
 // Close ends the watch.
@@ -225,17 +213,13 @@ func (w *Watcher) Changes(now time.Time, yield func(Change) bool) bool {
 	}
 	ms := to.notBefore(now).UnixMilli()
 	// A watcher one frame behind looks at that frame's changes, a later one at all.
+	entries := to.entries.all
 	if from.number+1 == to.number {
-		for _, e := range to.changed {
-			if c, ok := w.change(e, from.number, ms); ok && !yield(c) {
-				return true
-			}
-		}
-	} else {
-		for i := range to.entries.all {
-			if c, ok := w.change(to.entries.all[i], from.number, ms); ok && !yield(c) {
-				return true
-			}
+		entries = to.changed
+	}
+	for _, e := range entries {
+		if c, ok := w.change(e, from.number, ms); ok && !yield(c) {
+			return true
 		}
 	}
 	for _, r := range to.removed {

@@ -50,10 +50,6 @@ type groups struct {
 	places *fairshare.Ledger[string]
 }
 
-func (g *groups) init(places *fairshare.Ledger[string]) {
-	g.all, g.places = map[GroupKey]*Group{}, places
-}
-
 func (g *groups) expire(before int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,10 +87,7 @@ func (s *Store) UpdateGroup(k GroupKey, now time.Time, f func(*GroupUpdate)) boo
 }
 
 // GroupUpdate changes one group's view.
-type GroupUpdate struct {
-	g                     *Group
-	ownNodes, ownUnjudged bool
-}
+type GroupUpdate struct{ g *Group }
 
 // Set gives a number of the group. NaN ends it.
 func (u *GroupUpdate) Set(f reading.Field, x float64) { u.g.set(f, x) }
@@ -117,26 +110,22 @@ func set(values *nodesignal.Values, s nodesignal.Signal, x float64) {
 }
 
 // SetNodes gives the number of nodes in a state. NaN ends it.
-func (u *GroupUpdate) SetNodes(state string, x float64) { count(&u.g.Nodes, &u.ownNodes, state, x) }
+func (u *GroupUpdate) SetNodes(state string, x float64) { count(&u.g.Nodes, state, x) }
 
 // SetUnjudged gives the number of nodes without a verdict for a reason. NaN ends it.
 func (u *GroupUpdate) SetUnjudged(reason string, x float64) {
-	count(&u.g.Unjudged, &u.ownUnjudged, reason, x)
+	count(&u.g.Unjudged, reason, x)
 }
 
-// count changes a number in a map that is copied before the first change.
-func count(of *map[string]int64, own *bool, name string, x float64) {
-	if !*own {
-		*of = maps.Clone(*of)
-		if *of == nil {
-			*of = map[string]int64{}
-		}
-		*own = true
-	}
+// count changes a number in a copy of a map: readers may hold the map.
+func count(of *map[string]int64, name string, x float64) {
+	next := map[string]int64{}
+	maps.Copy(next, *of)
+	*of = next
 	if !finite(x) {
-		delete(*of, name)
-	} else if _, known := (*of)[name]; known || len(*of) < maxStates && len(name) <= maxState {
-		(*of)[name] = int64(x)
+		delete(next, name)
+	} else if _, known := next[name]; known || len(next) < maxStates && len(name) <= maxState {
+		next[name] = int64(x)
 	}
 }
 
@@ -148,10 +137,15 @@ func (s *Store) Group(k GroupKey) (*Group, bool) {
 	return g, ok
 }
 
-// Groups returns the views of all groups, in the order of their keys.
-func (s *Store) Groups() []*Group {
+// Groups returns the views of the groups of these clusters, of all without any, in the order
+// of their keys.
+func (s *Store) Groups(clusters ...string) (list []*Group) {
 	s.groups.mu.RLock()
-	list := slices.Collect(maps.Values(s.groups.all))
+	for k, g := range s.groups.all {
+		if len(clusters) == 0 || slices.Contains(clusters, k.Cluster) {
+			list = append(list, g)
+		}
+	}
 	s.groups.mu.RUnlock()
 	slices.SortFunc(list, func(a, b *Group) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Group, b.Group))

@@ -5,8 +5,6 @@ package fleetstate
 import (
 	"cmp"
 	"slices"
-	"sort"
-	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -26,11 +24,8 @@ type index struct {
 // rows are sorted by key, and never change.
 type rows struct {
 	all      []*entry
-	clusters []span
+	clusters []string
 }
-
-// span is a part of the rows.
-type span struct{ from, to int }
 
 func (x *index) add(e *entry) {
 	x.waiting.Lock()
@@ -46,10 +41,7 @@ func (x *index) get() *rows {
 	if x.dirty.Load() {
 		x.merge()
 	}
-	if p := x.sorted.Load(); p != nil {
-		return p
-	}
-	return &rows{}
+	return x.sorted.Load()
 }
 
 func (x *index) merge() {
@@ -64,10 +56,7 @@ func (x *index) merge() {
 	x.waiting.Unlock()
 	slices.SortFunc(added, byKey)
 
-	var old []*entry
-	if p := x.sorted.Load(); p != nil {
-		old = p.all
-	}
+	old := x.sorted.Load().all
 	next := &rows{all: make([]*entry, 0, len(old)+len(added))}
 	for len(old) > 0 || len(added) > 0 {
 		from := &old
@@ -75,11 +64,10 @@ func (x *index) merge() {
 			from = &added
 		}
 		if e := (*from)[0]; !e.gone.Load() {
-			if n := len(next.all); n == 0 || next.all[n-1].key.Cluster != e.key.Cluster {
-				next.clusters = append(next.clusters, span{n, n})
+			if n := len(next.clusters); n == 0 || next.clusters[n-1] != e.key.Cluster {
+				next.clusters = append(next.clusters, e.key.Cluster)
 			}
 			next.all = append(next.all, e)
-			next.clusters[len(next.clusters)-1].to++
 		}
 		*from = (*from)[1:]
 	}
@@ -91,51 +79,4 @@ func byKey(a, b *entry) int { return a.key.Compare(b.key) }
 // Compare orders keys by cluster, then by node.
 func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Cluster, o.Cluster), cmp.Compare(k.Node, o.Node))
-}
-
-// spans returns the rows whose keys a filter selects, in order.
-func (r *rows) spans(f *Filter) []span {
-	if len(f.Clusters) == 0 && len(f.Names) == 0 {
-		return []span{{0, len(r.all)}}
-	}
-	var list []span
-	for _, c := range r.clusters {
-		switch {
-		case len(f.Clusters) > 0 && !slices.Contains(f.Clusters, r.all[c.from].key.Cluster):
-		case len(f.Names) == 0:
-			list = append(list, c)
-		default:
-			for _, name := range f.Names {
-				if s := r.named(c, name); s.from < s.to {
-					list = append(list, s)
-				}
-			}
-		}
-	}
-	// Names may overlap, such as `a*` and `a1`.
-	slices.SortFunc(list, func(a, b span) int { return cmp.Compare(a.from, b.from) })
-	merged := list[:0]
-	for _, s := range list {
-		if n := len(merged); n > 0 && s.from < merged[n-1].to {
-			merged[n-1].to = max(merged[n-1].to, s.to)
-			continue
-		}
-		merged = append(merged, s)
-	}
-	return merged
-}
-
-// named returns the rows of a cluster that have a name, or begin as it does.
-func (r *rows) named(c span, name string) span {
-	part := r.all[c.from:c.to]
-	prefix, many := strings.CutSuffix(name, "*")
-	from := sort.Search(len(part), func(i int) bool { return part[i].key.Node >= prefix })
-	rest := part[from:]
-	n := sort.Search(len(rest), func(i int) bool {
-		if many {
-			return !strings.HasPrefix(rest[i].key.Node, prefix)
-		}
-		return rest[i].key.Node != name
-	})
-	return span{c.from + from, c.from + from + n}
 }

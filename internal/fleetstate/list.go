@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/episode"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
@@ -50,7 +49,7 @@ type Filter struct {
 	Names  []string
 	Groups []string
 	States []string
-	Health []Health
+	Health []string // names of the worst GPU's
 	// Straggler selects by View.Straggler.
 	Straggler *bool
 	// Jobs selects nodes that run one of these, as their resource or one of their GPUs says.
@@ -66,18 +65,11 @@ func (f *Filter) fixed() bool {
 }
 
 func (f *Filter) matchKey(k Key) bool {
-	if len(f.Clusters) > 0 && !slices.Contains(f.Clusters, k.Cluster) {
-		return false
-	}
-	if len(f.Names) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(f.Names, func(name string) bool {
-		if prefix, ok := strings.CutSuffix(name, "*"); ok {
-			return strings.HasPrefix(k.Node, prefix)
-		}
-		return name == k.Node
-	})
+	return (len(f.Clusters) == 0 || slices.Contains(f.Clusters, k.Cluster)) &&
+		(len(f.Names) == 0 || slices.ContainsFunc(f.Names, func(name string) bool {
+			prefix, many := strings.CutSuffix(name, "*")
+			return name == k.Node || many && strings.HasPrefix(k.Node, prefix)
+		}))
 }
 
 func (f *Filter) matchNode(v *View) bool {
@@ -85,7 +77,7 @@ func (f *Filter) matchNode(v *View) bool {
 		(f.Straggler == nil || *f.Straggler == v.Straggler()) &&
 		(f.MinUsage <= 0 || v.State != gpusemconv.StateMissing && v.Usage >= f.MinUsage) && // not while it is unknown, NaN
 		(len(f.Jobs) == 0 || v.Runs(f.Jobs, "")) &&
-		(len(f.Health) == 0 || slices.Contains(f.Health, v.Health)) &&
+		(len(f.Health) == 0 || slices.Contains(f.Health, v.Health.String())) &&
 		(len(f.States) == 0 || slices.Contains(f.States, v.State))
 }
 
@@ -93,15 +85,12 @@ func (f *Filter) matchNode(v *View) bool {
 // returns false.
 func (s *Store) Each(f *Filter, now time.Time, yield func(View) bool) {
 	ms := now.UnixMilli()
-	rows := s.index.get()
-	for _, part := range rows.spans(f) {
-		for _, e := range rows.all[part.from:part.to] {
-			if e.gone.Load() {
-				continue
-			}
-			if v := s.view(e, ms); f.matchNode(&v) && !yield(v) {
-				return
-			}
+	for _, e := range s.index.get().all {
+		if e.gone.Load() || !f.matchKey(e.key) {
+			continue
+		}
+		if v := s.view(e, ms); f.matchNode(&v) && !yield(v) {
+			return
 		}
 	}
 }
@@ -122,18 +111,15 @@ func (s *Store) List(f *Filter, now time.Time, offset, limit int) (page []View, 
 // Clusters returns the clusters of which anything is known, by name.
 func (s *Store) Clusters() []string {
 	names := map[string]bool{}
-	rows := s.index.get()
-	for _, c := range rows.clusters {
-		names[rows.all[c.from].key.Cluster] = true
+	for _, c := range s.index.get().clusters {
+		names[c] = true
 	}
 	for _, g := range s.Groups() {
 		names[g.Cluster] = true
 	}
 	s.episodes.mu.RLock()
-	for _, of := range [...]map[episode.Key]kept{s.episodes.open, s.episodes.past} {
-		for k := range of {
-			names[k.Cluster] = true
-		}
+	for k := range s.episodes.all {
+		names[k.Cluster] = true
 	}
 	s.episodes.mu.RUnlock()
 	return slices.Sorted(maps.Keys(names))
@@ -154,19 +140,9 @@ func (s *Store) Node(k Key, now time.Time) (View, bool) {
 func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, total int) {
 	type ranked struct {
 		View
-		straggler bool
-		suspicion float64
-		below     float64
+		by [3]float64 // straggler, suspicion, below the median
 	}
-	compare := func(a, b ranked) int {
-		if a.straggler != b.straggler {
-			if a.straggler {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(b.suspicion, a.suspicion), cmp.Compare(b.below, a.below), a.Compare(b.Key))
-	}
+	compare := func(a, b ranked) int { return cmp.Or(slices.Compare(b.by[:], a.by[:]), a.Compare(b.Key)) }
 	medians := map[GroupKey]float64{}
 	for _, g := range s.Groups() {
 		if m := g.Get(reading.GroupMedian); m != nil {
@@ -178,16 +154,18 @@ func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, tot
 		if v.State == gpusemconv.StateMissing {
 			return true
 		}
-		r := ranked{View: v, straggler: v.Straggler()}
+		r := ranked{View: v}
 		suspicion, score := v.Values.Get(reading.NodeSuspicion), v.Values.Get(reading.NodeHealthScore)
-		if !r.straggler && suspicion == nil && score == nil {
+		if v.Straggler() {
+			r.by[0] = 1
+		} else if suspicion == nil && score == nil {
 			return true
 		}
 		if suspicion != nil {
-			r.suspicion = *suspicion
+			r.by[1] = *suspicion
 		}
 		if m, ok := medians[GroupKey{v.Cluster, v.Group}]; ok && score != nil {
-			r.below = m - *score
+			r.by[2] = m - *score
 		}
 		total++
 		// The list is short; most nodes are below its last.

@@ -64,10 +64,7 @@ func TestBytesBoundTheMemory(t *testing.T) {
 			short[cluster]++
 		})
 		put := func(cluster string, i int) {
-			if u, ok := s.Begin(Key{cluster, fmt.Sprintf("node-%06d.example.com", i)}, t0); ok {
-				fill(&u, i)
-				u.Commit(t0)
-			}
+			try(s, cluster, fmt.Sprintf("node-%06d.example.com", i), t0, func(u *Update) { fill(u, i) })
 		}
 		for i := 0; short["greedy"] < 100; i++ {
 			put("greedy", i)
@@ -122,9 +119,7 @@ func TestMadeUpNodesGiveWay(t *testing.T) {
 	at := t0.Add(2 * cfg.MissingAfter)
 	put(t, s, "honest", "a", at, func(*Update) {})
 	for i := range 2000 {
-		if u, ok := s.Begin(Key{strconv.Itoa(i), "n"}, at); ok {
-			u.Commit(at)
-		}
+		try(s, strconv.Itoa(i), "n", at, nil)
 	}
 	require.Zero(t, s.Expire(at.Add(cfg.MissingAfter)))
 	_, ok := s.Begin(Key{"new", "n"}, at.Add(cfg.MissingAfter))

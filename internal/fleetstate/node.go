@@ -38,8 +38,6 @@ type Node struct {
 	Mode    string
 	Values  Numbers[ofNode, *ofNode]
 	Signals nodesignal.Values
-	// Culprit is the rank or GPU that holds the throughput down, empty for none.
-	Culprit nodesignal.Subject
 	GPUs    []GPU
 	Held    reading.Holdings // beside the GPUs, where a list for each would take much more
 	Links   []Link           // of the network adapters
@@ -63,10 +61,8 @@ type Node struct {
 type GPU struct {
 	// UUID is the identity; Parent is the GPU that a MIG slice is cut from.
 	UUID, Parent string
-	// Index is NVML's, -1 when unknown; it is no identity.
-	Index                        int
-	Model, Serial, Driver, BusID string
-	Health                       Health
+	Info
+	Health Health
 	// news holds until the GPU's first report is published, bad is what BadSince is of.
 	news bool
 	bad  badness
@@ -87,6 +83,13 @@ type GPU struct {
 	// seen is when a point of it last came, Unix milliseconds. It goes on in all
 	// views of the GPU, so that a report without news makes no new view.
 	seen *atomic.Int64
+}
+
+// Info is what does not change in the life of a GPU.
+type Info struct {
+	// Index is NVML's, -1 when unknown; it is no identity.
+	Index                        int
+	Model, Serial, Driver, BusID string
 }
 
 // badness is what is wrong with a GPU.
@@ -208,12 +211,8 @@ func (h Health) String() string { return healths[h] }
 
 // ParseHealth returns the state of that name.
 func ParseHealth(s string) (Health, bool) {
-	for i, name := range healths {
-		if name == s {
-			return Health(i), true
-		}
-	}
-	return 0, false
+	i := slices.Index(healths[:], s)
+	return Health(max(i, 0)), i >= 0
 }
 
 // derive fills what is derived from the GPUs. Slices of a GPU share its board

@@ -86,7 +86,7 @@ func (u *Update) hold(i int, s Spell, on bool, most int) {
 	case s.holdsOf(&u.view.GPUs[i]) == on:
 	case on && kind >= most:
 		u.s.drop(DropMaxDetails)
-	case u.text(s.Name) && u.text(s.Action):
+	case u.text(s.Name, s.Action):
 		u.spell(i, s, on)
 	}
 }

@@ -20,13 +20,7 @@ func TestOneClusterLeavesRoom(t *testing.T) {
 	cfg.MaxNodes, cfg.MaxGroups = 100, 100
 	s := New(cfg)
 	now := time.Unix(1_000_000, 0)
-	put := func(cluster, node string) bool {
-		u, ok := s.Begin(Key{cluster, node}, now)
-		if ok {
-			u.Commit(now)
-		}
-		return ok
-	}
+	put := func(cluster, node string) bool { return try(s, cluster, node, now, nil) }
 	for i := range 25 {
 		require.True(t, put("honest", strconv.Itoa(i)))
 	}
@@ -61,13 +55,7 @@ func TestNothingIsLeft(t *testing.T) {
 	cfg.MaxNodes = 16
 	s := New(cfg)
 	now := time.Unix(1_000_000, 0)
-	put := func(cluster, node string) bool {
-		u, ok := s.Begin(Key{cluster, node}, now)
-		if ok {
-			u.Commit(now)
-		}
-		return ok
-	}
+	put := func(cluster, node string) bool { return try(s, cluster, node, now, nil) }
 	require.True(t, put("established", "a"))
 	for c := range 16 {
 		for n := range 16 {

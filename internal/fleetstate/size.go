@@ -26,7 +26,7 @@ func size(n *Node) int {
 		return bytes
 	}
 	bytes := leastNode/2 + int(unsafe.Sizeof(*n)) + n.Held.Bytes() +
-		text(n.Cluster, n.Node, n.Group, n.HostID, n.JobID, n.JobRole, n.State, n.Mode, n.Culprit.GPU)
+		text(n.Cluster, n.Node, n.Group, n.HostID, n.JobID, n.JobRole, n.State, n.Mode)
 	// Room that a list of GPUs has grown beyond its length.
 	bytes += (cap(n.GPUs) - len(n.GPUs)) * int(unsafe.Sizeof(GPU{}))
 	for i := range n.GPUs {
@@ -51,10 +51,7 @@ func size(n *Node) int {
 // are more than it may: the view stays as it was. The entry's lock is held.
 func (s *Store) pay(e *entry, view *Node) bool {
 	size := size(view)
-	switch more := size - e.size; {
-	case more < 0:
-		s.bytes.Give(e.key.Cluster, -more)
-	case more > 0 && !s.bytes.TakeAll(e.key.Cluster, more):
+	if !take(s.bytes, e.key.Cluster, size-e.size) {
 		s.drop(DropMaxBytes)
 		s.short(e.key.Cluster, DropMaxBytes)
 		return false

@@ -4,13 +4,13 @@ package fleetstate
 
 import (
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 )
 
@@ -59,30 +59,21 @@ func DefaultConfig() Config {
 
 // Check reports every mistake.
 func (c *Config) Check() error {
-	var errs []error
-	for _, n := range []struct {
-		key string
-		v   int
-	}{{"max_nodes", c.MaxNodes}, {"max_bytes", int(c.MaxBytes)}, {"max_gpus_per_node", c.MaxGPUsPerNode}, {"max_groups", c.MaxGroups}, {"max_episodes", c.MaxEpisodes}} {
-		if n.v <= 0 {
-			errs = append(errs, fmt.Errorf("`%s` is %d, must be greater than 0", n.key, n.v))
-		}
-	}
-	for _, d := range []struct {
-		key string
-		v   time.Duration
-	}{{"missing_after", c.MissingAfter}, {"node_expiry", c.NodeExpiry}, {"gpu_expiry", c.GPUExpiry}, {"episode_doubt", c.EpisodeDoubt}} {
-		if d.v <= 0 {
-			errs = append(errs, fmt.Errorf("`%s` is %s, must be greater than 0s", d.key, d.v))
-		}
-	}
-	if !(c.ClusterShare > 0 && c.ClusterShare <= 1) { // also NaN
-		errs = append(errs, fmt.Errorf("`cluster_share` is %v, must be in (0,1]", c.ClusterShare))
-	}
-	if c.MissingAfter > 0 && c.NodeExpiry > 0 && c.NodeExpiry < c.MissingAfter {
-		errs = append(errs, fmt.Errorf("`node_expiry` is %s, must not be less than `missing_after`, %s", c.NodeExpiry, c.MissingAfter))
-	}
-	return errors.Join(errs...)
+	const positive, lasting = "`%s` is %d, must be greater than 0", "`%s` is %s, must be greater than 0s"
+	return errors.Join(
+		mistake.If(c.MaxNodes <= 0, positive, "max_nodes", c.MaxNodes),
+		mistake.If(c.MaxBytes <= 0, positive, "max_bytes", c.MaxBytes),
+		mistake.If(c.MaxGPUsPerNode <= 0, positive, "max_gpus_per_node", c.MaxGPUsPerNode),
+		mistake.If(c.MaxGroups <= 0, positive, "max_groups", c.MaxGroups),
+		mistake.If(c.MaxEpisodes <= 0, positive, "max_episodes", c.MaxEpisodes),
+		mistake.If(c.MissingAfter <= 0, lasting, "missing_after", c.MissingAfter),
+		mistake.If(c.NodeExpiry <= 0, lasting, "node_expiry", c.NodeExpiry),
+		mistake.If(c.GPUExpiry <= 0, lasting, "gpu_expiry", c.GPUExpiry),
+		mistake.If(c.EpisodeDoubt <= 0, lasting, "episode_doubt", c.EpisodeDoubt),
+		mistake.If(!(c.ClusterShare > 0 && c.ClusterShare <= 1), // also NaN
+			"`cluster_share` is %v, must be in (0,1]", c.ClusterShare),
+		mistake.If(c.MissingAfter > 0 && c.NodeExpiry > 0 && c.NodeExpiry < c.MissingAfter,
+			"`node_expiry` is %s, must not be less than `missing_after`, %s", c.NodeExpiry, c.MissingAfter))
 }
 
 // shards is a power of two; locks of different nodes rarely meet.
@@ -150,10 +141,11 @@ func New(cfg Config) *Store {
 		cfg: cfg, seed: maphash.MakeSeed(), nodes: fairshare.New[string](cfg.MaxNodes, cfg.ClusterShare),
 		bytes: fairshare.New[string](int(cfg.MaxBytes), cfg.ClusterShare), short: func(string, Drop) {},
 	}
+	s.index.sorted.Store(&rows{})
 	for i := range s.shards {
 		s.shards[i].nodes = map[Key]*entry{}
 	}
-	s.groups.init(fairshare.New[string](cfg.MaxGroups, cfg.ClusterShare))
+	s.groups.all, s.groups.places = map[GroupKey]*Group{}, fairshare.New[string](cfg.MaxGroups, cfg.ClusterShare)
 	s.episodes.init(cfg.MaxEpisodes, cfg.ClusterShare)
 	return s
 }

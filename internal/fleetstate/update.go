@@ -157,11 +157,13 @@ func (u *Update) gpus() []GPU {
 	return n.GPUs
 }
 
-// text reports whether s is short enough to be kept.
-func (u *Update) text(s string) bool {
-	if len(s) > MaxName {
-		u.s.drop(DropText)
-		return false
+// text reports whether all are short enough to be kept.
+func (u *Update) text(all ...string) bool {
+	for _, s := range all {
+		if len(s) > MaxName {
+			u.s.drop(DropText)
+			return false
+		}
 	}
 	return true
 }
@@ -175,7 +177,7 @@ func (u *Update) SetFacts(f Facts) {
 	if f.HostID != "" && f.HostID != u.view.HostID && u.text(f.HostID) {
 		u.node().HostID = f.HostID
 	}
-	if !u.text(f.JobID) || !u.text(f.JobRole) {
+	if !u.text(f.JobID, f.JobRole) {
 		return
 	}
 	job, changed := u.e.job.Merge([]string{u.view.JobID, u.view.JobRole}, []string{f.JobID, f.JobRole}, time.UnixMilli(u.at), u.s.cfg.MissingAfter)
@@ -215,21 +217,6 @@ func (u *Update) SetSignal(s nodesignal.Signal, x float64) {
 	}
 }
 
-// SetCulprit says whether a rank or GPU holds the node's throughput down. In a
-// report of differences the one before it may come first or last.
-func (u *Update) SetCulprit(of nodesignal.Subject, on bool) {
-	switch was := u.view.Culprit; {
-	case on:
-		if was != of && u.text(of.GPU) {
-			u.node().Culprit = of
-		}
-	case was == of || of == nodesignal.Subject{}:
-		if was != (nodesignal.Subject{}) {
-			u.node().Culprit = nodesignal.Subject{}
-		}
-	}
-}
-
 // SetState says whether the node is in the state of that name: of each set of
 // points one is 1, and in a report of differences the former may come first
 // or last.
@@ -246,15 +233,15 @@ func (u *Update) SetMode(name string, on bool) {
 	}
 }
 
-func oneOf(current, name string, on bool) (next string, changed bool) {
+// oneOf is the value after a point that says whether it is v, the zero value for none.
+func oneOf[T comparable](current, v T, on bool) (next T, changed bool) {
 	switch {
 	case on:
-		return name, current != name
-	case current == name:
-		return "", current != ""
-	default:
-		return current, false
+		next = v
+	case current != v:
+		next = current
 	}
+	return next, next != current
 }
 
 // GPU returns the position of the GPU of that UUID in this update, -1 when
@@ -282,7 +269,7 @@ func (u *Update) GPU(uuid string) int {
 		u.s.drop(DropMaxGPUs)
 		return -1
 	}
-	g := GPU{UUID: uuid, Index: -1, seen: new(atomic.Int64), news: true}
+	g := GPU{UUID: uuid, Info: Info{Index: -1}, seen: new(atomic.Int64), news: true}
 	g.reported(u.at)
 	u.view.GPUs = append(u.gpus(), g)
 	u.view.boards.changed = u.at
@@ -309,26 +296,13 @@ func (u *Update) SetGPU(i int, f reading.Field, x float64) {
 	}
 }
 
-// Info is what does not change in the life of a GPU.
-type Info struct {
-	Index                        int
-	Model, Serial, Driver, BusID string
-}
-
 // SetInfo gives the static facts of a GPU.
 func (u *Update) SetInfo(i int, in Info) {
 	g := &u.view.GPUs[i]
-	if g.Index == in.Index && g.Model == in.Model && g.Serial == in.Serial && g.Driver == in.Driver && g.BusID == in.BusID {
-		return
+	if g.Info != in && u.text(in.Model, in.Serial, in.Driver, in.BusID) {
+		u.placed = u.placed || g.BusID != in.BusID
+		u.gpus()[i].Info = in
 	}
-	for _, s := range []string{in.Model, in.Serial, in.Driver, in.BusID} {
-		if !u.text(s) {
-			return
-		}
-	}
-	u.placed = u.placed || g.BusID != in.BusID
-	g = &u.gpus()[i]
-	g.Index, g.Model, g.Serial, g.Driver, g.BusID = in.Index, in.Model, in.Serial, in.Driver, in.BusID
 }
 
 // SetParent says which GPU a MIG slice is cut from.
@@ -340,32 +314,24 @@ func (u *Update) SetParent(i int, uuid string) {
 
 // SetHealth says whether the GPU is in that state of health.
 func (u *Update) SetHealth(i int, h Health, on bool) {
-	switch current := u.view.GPUs[i].Health; {
-	case on && current != h:
-		u.gpus()[i].Health = h
-	case !on && current == h && current != HealthUnknown:
-		u.gpus()[i].Health = HealthUnknown
+	if next, changed := oneOf(u.view.GPUs[i].Health, h, on); changed {
+		u.gpus()[i].Health = next
 	}
 }
 
 // SetUp says whether the GPU answers and why not. An ended series of another
 // reason than the current one changes nothing.
 func (u *Update) SetUp(i int, up float64, reason string) {
-	g := &u.view.GPUs[i]
+	was := u.view.GPUs[i].UpReason
 	if !finite(up) {
-		if g.UpReason == reason {
-			u.gpus()[i].UpReason = ""
-			u.setUp(i, up)
+		if was != reason {
+			return
 		}
-		return
+		reason = ""
 	}
-	if g.UpReason != reason && u.text(reason) {
+	if was != reason && u.text(reason) {
 		u.gpus()[i].UpReason = reason
 	}
-	u.setUp(i, up)
-}
-
-func (u *Update) setUp(i int, up float64) {
 	u.hold(i, Spell{Name: LostSpell}, up == 0, 1+maxThrottles)
 	u.SetGPU(i, reading.Up, up)
 }
@@ -399,19 +365,13 @@ func (u *Update) SetXid(i int, x Xid) {
 	list := u.view.GPUs[i].Xids
 	at, found := slices.BinarySearchFunc(list, x.Code, func(a Xid, code int) int { return a.Code - code })
 	on := finite(x.Count)
-	if found && on {
-		if list[at] != x && u.text(x.Class) {
-			next := slices.Clone(list)
-			next[at] = x
+	switch {
+	case found && on && list[at] != x && u.text(x.Class):
+		u.gpus()[i].Xids = slices.Replace(slices.Clone(list), at, at+1, x)
+	case found != on:
+		if next, ok := edit(u, list, at, on, maxXids, x, x.Class); ok {
 			u.gpus()[i].Xids = next
 		}
-		return
-	}
-	if found == on {
-		return
-	}
-	if next, ok := edit(u, list, at, on, maxXids, x, x.Class); ok {
-		u.gpus()[i].Xids = next
 	}
 }
 

@@ -3,6 +3,7 @@
 package fleettop
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleettop/quietterm"
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
@@ -49,7 +51,7 @@ func Command() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd, &s) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&s.endpoint, "endpoint", env("GPU_COLLECTOR_ENDPOINT", "http://127.0.0.1:8086"), "URL of the fleet view")
+	f.StringVar(&s.endpoint, "endpoint", cmp.Or(os.Getenv("GPU_COLLECTOR_ENDPOINT"), "http://127.0.0.1:8086"), "URL of the fleet view")
 	f.StringSliceVar(&s.clusters, "cluster", nil, "only these clusters")
 	f.StringVar(&s.tokenFile, "token-file", "", "file with the bearer token, read anew at each request")
 	f.StringVar(&s.token, "token", "", "bearer token; others on this machine can see it here, so rather GPU_COLLECTOR_TOKEN or --token-file")
@@ -61,29 +63,15 @@ func Command() *cobra.Command {
 	return cmd
 }
 
-func env(name, otherwise string) string {
-	if v := os.Getenv(name); v != "" {
-		return v
-	}
-	return otherwise
-}
-
 // check reports all mistakes.
 func (s *settings) check() error {
-	var errs []error
-	if u, err := url.Parse(s.endpoint); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		errs = append(errs, fmt.Errorf("`--endpoint` is %q, must be a URL such as http://127.0.0.1:8086", s.shownEndpoint()))
-	}
-	if s.token != "" && s.tokenFile != "" {
-		errs = append(errs, errors.New("`--token` and `--token-file` are both given, must be one of them"))
-	}
-	if (s.certFile == "") != (s.keyFile == "") {
-		errs = append(errs, errors.New("`--cert-file` and `--key-file` must be given together"))
-	}
-	if s.interval < minInterval {
-		errs = append(errs, fmt.Errorf("`--interval` is %s, must be at least %s", s.interval, minInterval))
-	}
-	return errors.Join(errs...)
+	u, err := url.Parse(s.endpoint)
+	return errors.Join(
+		mistake.If(err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https", "`--endpoint` is %q, must be a URL such as http://127.0.0.1:8086", s.shownEndpoint()),
+		mistake.If(s.token != "" && s.tokenFile != "", "`--token` and `--token-file` are both given, must be one of them"),
+		mistake.If((s.certFile == "") != (s.keyFile == ""), "`--cert-file` and `--key-file` must be given together"),
+		mistake.If(s.interval < minInterval, "`--interval` is %s, must be at least %s", s.interval, minInterval),
+	)
 }
 
 // client returns a client of the gateway.
@@ -148,7 +136,8 @@ func run(cmd *cobra.Command, s *settings) error {
 	if s.once {
 		return once(cmd.Context(), cmd.OutOrStdout(), o, gatewayHealth(client))
 	}
-	if !isTerminal(os.Stdout) {
+	// It may be a terminal: of devices that are none this does not know.
+	if info, err := os.Stdout.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return errors.New("`top` draws on a terminal, and its output is none: `--once` writes plain text")
 	}
 	_, err = tea.NewProgram(New(o), tea.WithAltScreen(), tea.WithContext(cmd.Context())).Run()
@@ -156,11 +145,4 @@ func run(cmd *cobra.Command, s *settings) error {
 		return nil
 	}
 	return err
-}
-
-// isTerminal reports whether a file may be one; of devices that are none it does
-// not know.
-func isTerminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -29,19 +29,16 @@ func (m Model) detailLines() []string {
 	}
 	lines = append(lines,
 		fmt.Sprintf("state %s   health %s   last seen %s ago", printable(or(n.State, "unknown")), m.paint(healthStyle(string(n.Health)), string(n.Health)), age(m.nodeAge(n))),
-		fmt.Sprintf("suspicion %s   score %s   threshold %s   judges itself by: %s", number(n.Suspicion, 2), number(n.Score, 3), number(n.Threshold, 3), printable(or(n.DetectionMode, "-"))),
+		fmt.Sprintf("suspicion %s   score %s   threshold %s   judges itself by: %s", number(n.Suspicion, "%.2f"), number(n.Score, "%.3f"), number(n.Threshold, "%.3f"), printable(or(n.DetectionMode, "-"))),
 	)
 	if n.Silence != nil {
 		lines = append(lines, "not compared: "+printable(*n.Silence))
-	}
-	if n.Culprit != nil {
-		lines = append(lines, "holds it down: "+culprit(n))
 	}
 	lines = append(lines, m.evidenceLines(n)...)
 	if len(n.Signals) > 0 {
 		lines = append(lines, "", m.paint(bold, fmt.Sprintf("%-16s %12s %12s", "SIGNAL", "VALUE", "PEERS")))
 		for _, s := range n.Signals {
-			lines = append(lines, fmt.Sprintf("%-16s %12.4g %12s", printable(s.Signal), s.Value, significant(s.Median)))
+			lines = append(lines, fmt.Sprintf("%-16s %12.4g %12s", printable(s.Signal), s.Value, number(s.Median, "%.4g")))
 		}
 	}
 	if n.Gpus != nil && len(*n.Gpus) > 0 {
@@ -63,23 +60,10 @@ func (m Model) evidenceLines(n *fleetclient.Node) (lines []string) {
 		}
 		lines = append(lines, "", m.paint(bold, fmt.Sprintf("%-28s %12s %12s  %s", "EVIDENCE", "VALUE", "PEERS", "GPU")))
 		for _, v := range *e.Evidence {
-			lines = append(lines, fmt.Sprintf("%-28s %12s %12s  %s", printable(v.Fact), significant(v.Value), significant(v.Peers), gpuOf(n, or(v.GPU, ""))))
+			lines = append(lines, fmt.Sprintf("%-28s %12s %12s  %s", printable(v.Fact), number(v.Value, "%.4g"), number(v.Peers, "%.4g"), gpuOf(n, or(v.GPU, ""))))
 		}
 	}
 	return lines
-}
-
-// culprit says a part of a node, such as rank 3 (GPU 5).
-func culprit(n *fleetclient.Node) string {
-	c := n.Culprit
-	gpu := gpuOf(n, or(c.GPU, ""))
-	switch {
-	case c.Rank == nil:
-		return gpu
-	case gpu == "":
-		return fmt.Sprintf("rank %d", *c.Rank)
-	}
-	return fmt.Sprintf("rank %d (%s)", *c.Rank, gpu)
 }
 
 // gpuOf names a GPU of a node by its index, or another device by its name.
@@ -120,7 +104,7 @@ func (m Model) gpuLine(g *fleetclient.GPU) string {
 		memory = fmt.Sprintf("%.0f%%", *used / *limit * 100)
 	}
 	return fmt.Sprintf("%3s %s %5s %5s %6s %5s %5s %5s  %s", gpuName(g), m.paint(healthStyle(string(g.Health)), fmt.Sprintf("%-9s", string(g.Health))),
-		number(g.HealthScore, 0), number(g.TemperatureCelsius, 0), number(g.PowerWatts, 0), percent(g.Utilization), memory, clock, printable(strings.Join(why, ", ")))
+		number(g.HealthScore, "%.0f"), number(g.TemperatureCelsius, "%.0f"), number(g.PowerWatts, "%.0f"), percent(g.Utilization), memory, clock, printable(strings.Join(why, ", ")))
 }
 
 // holderLines are the jobs and containers of a node's GPUs, each with those that it has.
@@ -154,11 +138,4 @@ func gpuName(g *fleetclient.GPU) string {
 		return "-"
 	}
 	return strconv.FormatInt(*g.Index, 10)
-}
-
-func significant(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.4g", *v)
 }

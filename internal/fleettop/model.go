@@ -4,6 +4,7 @@ package fleettop
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	tea "github.com/charmbracelet/bubbletea"
@@ -151,12 +152,7 @@ func (m Model) inSight() Model {
 
 // at is the row of the cursor; the first when its node is not shown any more.
 func (m Model) at() int {
-	for i, n := range m.nodes {
-		if n.Node == m.cursor.Node && n.Cluster == m.cursor.Cluster {
-			return i
-		}
-	}
-	return 0
+	return max(0, slices.IndexFunc(m.nodes, func(n *fleetclient.Node) bool { return Key{n.Cluster, n.Node} == m.cursor }))
 }
 
 func (m Model) move(to int) Model {

@@ -165,7 +165,6 @@ func TestScreens(t *testing.T) {
 	s.golden("gone")
 	detail := *s.source.fleet.Nodes[17]
 	detail.Threshold, detail.DetectionMode = new(0.93), new("fleet")
-	detail.Culprit = &fleetclient.Subject{Rank: new(int32(11)), LocalRank: new(int32(3)), GPU: new("GPU-5a")}
 	detail.Signals = []fleetclient.Signal{{Signal: "throughput", Value: 0.0321, Median: new(0.0518)}, {Signal: "cpu", Value: 0.97}}
 	detail.Gpus = &[]fleetclient.GPU{
 		{

@@ -60,7 +60,7 @@ func (m Model) body() []string {
 
 // View implements tea.Model.
 func (m Model) View() string {
-	lines := append(make([]string, 0, m.height), m.title(), m.summary(), m.notice())
+	lines := append(make([]string, 0, m.height), m.paint(bold, "gpu-collector top")+"  "+m.o.Endpoint, m.summary(), m.notice())
 	switch body, room := m.body(), m.bodyRoom(); {
 	case body != nil:
 		from := min(m.scroll, max(0, len(body)-room))
@@ -86,10 +86,6 @@ func (m Model) View() string {
 		lines[i] = ansi.Truncate(line, m.width, "…")
 	}
 	return strings.Join(lines[:min(len(lines), m.height)], "\n")
-}
-
-func (m Model) title() string {
-	return m.paint(bold, "gpu-collector top") + "  " + m.o.Endpoint
 }
 
 func (m Model) summary() string {
@@ -167,11 +163,13 @@ var columns = []column{
 		return state, map[string]string{"missing": yellow}[state]
 	}},
 	{"SUSPICION", "suspicion", 11, true, 0, func(_ Model, n *fleetclient.Node) (string, string) {
-		return number(n.Suspicion, 2), map[bool]string{true: red}[n.Straggler]
+		return number(n.Suspicion, "%.2f"), map[bool]string{true: red}[n.Straggler]
 	}},
-	{"SCORE", "score", 7, true, 2, func(_ Model, n *fleetclient.Node) (string, string) { return number(n.Score, 3), "" }},
+	{"SCORE", "score", 7, true, 2, func(_ Model, n *fleetclient.Node) (string, string) { return number(n.Score, "%.3f"), "" }},
 	{"USED", "usage", 6, true, 6, func(_ Model, n *fleetclient.Node) (string, string) { return percent(n.Usage), "" }},
-	{"TEMP", "temperature", 6, true, 5, func(_ Model, n *fleetclient.Node) (string, string) { return number(n.MaxTemperatureCelsius, 0), "" }},
+	{"TEMP", "temperature", 6, true, 5, func(_ Model, n *fleetclient.Node) (string, string) {
+		return number(n.MaxTemperatureCelsius, "%.0f"), ""
+	}},
 	{"HEALTH", "health", 10, false, 1, func(_ Model, n *fleetclient.Node) (string, string) {
 		return string(n.Health), healthStyle(string(n.Health))
 	}},
@@ -288,7 +286,7 @@ func (m Model) nodeRow(n *fleetclient.Node) string {
 		list = append(list, cell{text, c.width, c.right, style})
 	}
 	line := m.cells(append(list, cell{why, reason, false, ""}))
-	if n.Node == m.cursor.Node && n.Cluster == m.cursor.Cluster {
+	if m.cursor == (Key{n.Cluster, n.Node}) {
 		line = ansi.Strip(line)
 		line += strings.Repeat(" ", max(0, m.width-ansi.StringWidth(line)))
 		if m.o.Plain {
@@ -308,18 +306,19 @@ func healthStyle(h string) string {
 	return map[string]string{"unhealthy": red, "degraded": yellow, "unknown": faint}[h]
 }
 
-func number(v *float64, digits int) string {
+// number writes what is known, by a format.
+func number(v *float64, format string) string {
 	if v == nil {
 		return "-"
 	}
-	return strconv.FormatFloat(*v, 'f', digits, 64)
+	return fmt.Sprintf(format, *v)
 }
 
 func percent(v *float64) string {
 	if v == nil {
 		return "-"
 	}
-	return strconv.FormatFloat(*v*100, 'f', 0, 64) + "%"
+	return fmt.Sprintf("%.0f%%", 100**v)
 }
 
 // age in one unit, as a column wants it.

@@ -83,7 +83,7 @@ func fabricNotJoined(v *view) finding {
 	case f.State.V == FabricCompleted:
 		return no
 	default:
-		return found(v.t.fabricCompleted || v.now.Sub(v.t.fabricSince).Minutes() > v.threshold)
+		return found(v.t.FabricCompleted || v.now.Sub(v.t.FabricSince).Minutes() > v.threshold)
 	}
 }
 
@@ -118,7 +118,7 @@ func linksFewer(v *view) finding {
 	}
 	switched := v.s.Fabric.State.OK && v.s.Fabric.State.V != FabricNotSupported || strings.Contains(v.s.Model, "SXM")
 	lacks := switched || up.V > 0 && o.alike%2 == 0
-	return found(lacks && !v.t.linksAccepted && fewerLinks(v.s, o.links) && up.V >= v.t.linksUp)
+	return found(lacks && !v.t.LinksAccepted && fewerLinks(v.s, o.links) && up.V >= v.t.LinksUp)
 }
 
 // A job that is started again and again within a half hour faults once.
@@ -129,7 +129,7 @@ const halfHoursPerDay = 48
 // occasions is how often of late an application's Xid came after a half hour
 // of the clock without one.
 func (t *track) occasions(now time.Time) int {
-	return spells(t.faults.last(halfHourOf(now), halfHoursPerDay))
+	return spells(t.Faults.last(halfHourOf(now), halfHoursPerDay))
 }
 
 // repeatedFaults tells the GPU from the application, which faults on other GPUs

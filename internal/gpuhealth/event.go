@@ -104,11 +104,3 @@ func later(a, b time.Time) time.Time {
 	}
 	return b
 }
-
-// instance is absent for an error of the whole GPU, where NVML gives 0xFFFFFFFF.
-func instance(id Opt[uint32]) Opt[uint32] {
-	if id.OK && id.V == notAvailable32 {
-		return Opt[uint32]{}
-	}
-	return id
-}

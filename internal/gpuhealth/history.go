@@ -150,14 +150,11 @@ type slots struct {
 	Bits uint64 `json:",omitempty"`
 }
 
-// add reports whether the slot is news.
-func (s *slots) add(slot int64) bool {
-	before := *s
+func (s *slots) add(slot int64) {
 	if slot > s.At {
 		s.At, s.Bits = slot, s.last(slot, 64)
 	}
 	s.Bits |= 1 << (s.At - slot)
-	return *s != before
 }
 
 // last are the bits of the n slots that end with this one, which has bit 0.

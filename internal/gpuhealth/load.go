@@ -37,9 +37,6 @@ func (m *Monitor) Opened(load DriverLoad, reloaded bool, start time.Time) bool {
 		// A value that could not be read this time stays as it was.
 		load.BootID, load.Module, load.Version = cmp.Or(load.BootID, m.load.BootID), cmp.Or(load.Module, m.load.Module), cmp.Or(load.Version, m.load.Version)
 	}
-	if load != m.load {
-		m.revision++
-	}
 	m.opened, m.load = true, load
 	if !same {
 		m.newLoad(start)
@@ -81,10 +78,8 @@ func (r *resetSigns) reset(after *resetSigns) bool {
 	return r.Recovery.OK && asked && after.Recovery == Some(RecoveryNone) || done(r.Remap, after.Remap) || done(r.Retire, after.Retire)
 }
 
-// learn keeps what the sample does not say, and reports whether a restart
-// should know of the difference: corrected errors come and go all day.
-func (r *resetSigns) learn(now *resetSigns) (news bool) {
-	before := *r
+// learn keeps what the sample does not say.
+func (r *resetSigns) learn(now *resetSigns) {
 	for e := range NumECCErrors {
 		if now.Volatile[e].OK {
 			r.Volatile[e] = now.Volatile[e]
@@ -99,20 +94,17 @@ func (r *resetSigns) learn(now *resetSigns) (news bool) {
 	if now.Retire.OK {
 		r.Retire = now.Retire
 	}
-	before.Volatile[ECCCorrected] = r.Volatile[ECCCorrected]
-	return before != *r
 }
 
 // noteReset ends what a reset ends, when the first sample after NVML was
 // opened anew shows one.
-func (t *track) noteReset(rules []Rule, s *Sample) (news bool) {
+func (t *track) noteReset(rules []Rule, s *Sample) {
 	signs := signsOf(s)
 	if !t.reopened.IsZero() {
-		if t.signs.reset(&signs) {
+		if t.Signs.reset(&signs) {
 			t.newGeneration(rules, t.reopened)
-			news = true
 		}
 		t.reopened = time.Time{}
 	}
-	return t.signs.learn(&signs) || news
+	t.Signs.learn(&signs)
 }

@@ -24,9 +24,8 @@ type Monitor struct {
 	dropped uint64
 	view    view
 
-	load     DriverLoad
-	opened   bool // load was told, in this life or an earlier one
-	revision uint64
+	load   DriverLoad
+	opened bool // load was told, in this life or an earlier one
 }
 
 // NewMonitor starts a monitor that judges by the rubric as it is now.
@@ -38,10 +37,9 @@ func NewMonitor(r *Rubric) *Monitor {
 // older than start. Counters may begin at zero.
 func (m *Monitor) newLoad(start time.Time) {
 	m.start = start
-	m.revision++
 	for _, t := range m.tracks {
 		t.newGeneration(m.rubric.rules, start)
-		t.reopened, t.signs = time.Time{}, resetSigns{}
+		t.reopened, t.Signs = time.Time{}, resetSigns{}
 	}
 }
 
@@ -57,11 +55,10 @@ func (m *Monitor) ObserveXid(ev XidEvent) Xid {
 		uuid = ev.Parent
 	}
 	if t := m.tracks[uuid]; t != nil && x.Ends != 0 {
-		m.revision++
 		t.events = dropEvents(t.events, func(e *event) bool { return e.xid.Code == x.Ends && !e.last.After(ev.Time) })
 	}
-	if x.Class == XidApplication && !x.Off && m.track(uuid, ev.Time).faults.add(halfHourOf(ev.Time)) {
-		m.revision++
+	if x.Class == XidApplication && !x.Off {
+		m.track(uuid, ev.Time).Faults.add(halfHourOf(ev.Time))
 	}
 	if x.Off || x.Cap >= NoCap || x.endsWithGeneration() && ev.Time.Before(m.start) {
 		return x
@@ -71,31 +68,34 @@ func (m *Monitor) ObserveXid(ev XidEvent) Xid {
 		if ev.Parent != "" && ev.Parent != ev.UUID {
 			e.slice = ev.UUID
 		} else {
-			e.gi, e.ci = instance(ev.GPUInstance), instance(ev.ComputeInstance)
+			e.gi, e.ci = ev.GPUInstance, ev.ComputeInstance
 		}
 	}
-	m.revision++
 	if !m.track(uuid, ev.Time).addXid(e) {
 		m.dropped++
 	}
 	return x
 }
 
-// Acknowledge ends all Xids and rules of a GPU, also those that no clean poll
-// ends. The number of its active NVLinks becomes the expected one. The next poll
-// finds again a fault that is still there. It reports whether the GPU is known.
-func (m *Monitor) Acknowledge(uuid string) bool {
+// Acknowledge ends one Xid of a GPU and of its slices, or without a code all Xids and
+// rules, also those that no clean poll ends. The number of its active NVLinks becomes the
+// expected one then. The next poll finds again a fault that is still there. It reports
+// whether the GPU is known, whatever Xids it has.
+func (m *Monitor) Acknowledge(uuid string, code Opt[uint64]) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.tracks[uuid]
 	if t == nil {
 		return false
 	}
-	m.revision++
+	if code.OK {
+		t.events = dropEvents(t.events, func(e *event) bool { return e.xid.Code == code.V })
+		return true
+	}
 	clear(t.rules)
 	clear(t.events)
 	t.events = t.events[:0]
-	t.linksUp, t.linksAccepted, t.faults = 0, true, slots{}
+	t.LinksUp, t.LinksAccepted, t.Faults = 0, true, slots{}
 	return true
 }
 
@@ -108,23 +108,8 @@ func (m *Monitor) Forget(uuid string, now time.Time) Verdict {
 	if t := m.tracks[uuid]; t != nil {
 		v.Previous, v.Changed = t.verdict.State, t.verdict.State != StateUnknown
 		delete(m.tracks, uuid)
-		m.revision++
 	}
 	return v
-}
-
-// AcknowledgeXid ends one Xid of a GPU and of its slices. It reports whether
-// the GPU is known, whatever Xids it has.
-func (m *Monitor) AcknowledgeXid(uuid string, code uint64) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	t := m.tracks[uuid]
-	if t == nil {
-		return false
-	}
-	m.revision++
-	t.events = dropEvents(t.events, func(e *event) bool { return e.xid.Code == code })
-	return true
 }
 
 // Dropped counts the Xids and GPUs that a bound of the monitor's left no place for.
@@ -140,19 +125,13 @@ func (m *Monitor) Observe(s *Sample, now time.Time) Verdict {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.track(s.UUID, now)
-	t.seen, t.model = now, cmp.Or(s.Model, t.model)
+	t.seen, t.Model = now, cmp.Or(s.Model, t.Model)
 	if usable(s) {
 		t.missed, t.answered, t.read = 0, min(t.answered+1, cleanPolls), true
 		if s.Parent == "" {
-			if t.noteReset(m.rubric.rules, s) {
-				m.revision++
-			}
-			if t.learn(s, now) {
-				m.revision++
-			}
-			if t.settleSlices(s) {
-				m.revision++
-			}
+			t.noteReset(m.rubric.rules, s)
+			t.learn(s, now)
+			t.settleSlices(s)
 		}
 	} else {
 		t.missed, t.answered = min(t.missed+1, missedPolls), 0
@@ -160,22 +139,15 @@ func (m *Monitor) Observe(s *Sample, now time.Time) Verdict {
 			t.missed = missedPolls
 		}
 	}
-	if parent := m.tracks[s.Parent]; s.Parent != "" && parent != nil && parent.seeSlice(s) {
-		m.revision++
+	if parent := m.tracks[s.Parent]; s.Parent != "" && parent != nil {
+		parent.seeSlice(s)
 	}
 	m.applyRules(t, s, now)
 	if t.history != nil && t.missed == 0 {
 		t.history.mark(now)
 	}
 	if s.Parent == "" {
-		t.events = dropEvents(t.events, func(e *event) bool {
-			before := *e
-			over := e.over(s, t, now)
-			if over || *e != before {
-				m.revision++
-			}
-			return over
-		})
+		t.events = dropEvents(t.events, func(e *event) bool { return e.over(s, t, now) })
 	}
 	m.judge(t, s, now)
 	return t.verdict
@@ -195,9 +167,6 @@ func (m *Monitor) applyRules(t *track, s *Sample, now time.Time) {
 		}
 		m.view.active, m.view.threshold = st.active, r.Threshold
 		st.step(r, r.condition(&m.view), now)
-		if st.active != m.view.active {
-			m.revision++
-		}
 	}
 	m.view.s, m.view.t = nil, nil
 }
@@ -211,9 +180,9 @@ func (m *Monitor) others(t *track, now time.Time) (o others) {
 		}
 		o.gpus++
 		o.faults = max(o.faults, other.occasions(now))
-		if other.model == t.model {
-			o.links = max(o.links, other.linksUp)
-			if other.linksUp == t.linksUp {
+		if other.Model == t.Model {
+			o.links = max(o.links, other.LinksUp)
+			if other.LinksUp == t.LinksUp {
 				o.alike++
 			}
 		}
@@ -296,7 +265,6 @@ func (m *Monitor) judge(t *track, s *Sample, now time.Time) {
 	}
 	if v.Changed = v.State != v.Previous; v.Changed {
 		v.Since = now
-		m.revision++
 	}
 	t.verdict = v
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 )
 
 // NoCap is the score of a GPU without a fault.
@@ -213,16 +215,11 @@ func (r *Rubric) OverrideRule(name string, o Override) error {
 		return errors.Join(fmt.Errorf("no rule is called %q; the rules are %s", name, strings.Join(names, ", ")), err)
 	}
 	rule := &r.rules[i]
-	if rule.Unknown && o.Cap.OK {
-		err = errors.Join(err, fmt.Errorf("rule %q takes the score away and has no cap; it can only be turned off", name))
-	}
-	if o.Threshold.OK && rule.Threshold == 0 {
-		err = errors.Join(err, fmt.Errorf("rule %q has no threshold that could be changed", name))
-	}
-	if o.ClearAfter.OK && rule.Clears.By != ClearsCondition {
-		err = errors.Join(err, fmt.Errorf("rule %q does not clear with time, so that it has no time that could be changed", name))
-	}
-	if err != nil {
+	if err = errors.Join(err,
+		mistake.If(rule.Unknown && o.Cap.OK, "rule %q takes the score away and has no cap; it can only be turned off", name),
+		mistake.If(o.Threshold.OK && rule.Threshold == 0, "rule %q has no threshold that could be changed", name),
+		mistake.If(o.ClearAfter.OK && rule.Clears.By != ClearsCondition,
+			"rule %q does not clear with time, so that it has no time that could be changed", name)); err != nil {
 		return err
 	}
 	o.apply(&rule.Cap, &rule.Action, &rule.Off, &rule.Clears)
@@ -254,20 +251,12 @@ func (r *Rubric) OverrideXid(code uint64, o Override) error {
 }
 
 func (o Override) validate() error {
-	var errs []error
-	if o.Cap.OK && (o.Cap.V < 0 || o.Cap.V > NoCap) {
-		errs = append(errs, fmt.Errorf("a cap of %d is not a score; it has to be 0 to 100", o.Cap.V))
-	}
-	if o.Action != "" && !slices.Contains(Actions, o.Action) {
-		errs = append(errs, fmt.Errorf("%q is no action; the actions are %q", o.Action, Actions))
-	}
-	if o.ClearAfter.OK && o.ClearAfter.V < 0 {
-		errs = append(errs, fmt.Errorf("%v is no time to be away; it has to be 0 or more", o.ClearAfter.V))
-	}
-	if o.Threshold.OK && !(o.Threshold.V > 0 && o.Threshold.V <= math.MaxUint32) { // also NaN
-		errs = append(errs, fmt.Errorf("a threshold of %v is none; it has to be above 0", o.Threshold.V))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake.If(o.Cap.OK && (o.Cap.V < 0 || o.Cap.V > NoCap), "a cap of %d is not a score; it has to be 0 to 100", o.Cap.V),
+		mistake.If(o.Action != "" && !slices.Contains(Actions, o.Action), "%q is no action; the actions are %q", o.Action, Actions),
+		mistake.If(o.ClearAfter.OK && o.ClearAfter.V < 0, "%v is no time to be away; it has to be 0 or more", o.ClearAfter.V),
+		mistake.If(o.Threshold.OK && !(o.Threshold.V > 0 && o.Threshold.V <= math.MaxUint32), // also NaN
+			"a threshold of %v is none; it has to be above 0", o.Threshold.V))
 }
 
 func (o Override) apply(limit *int, action *Action, off *bool, clears *Clears) {

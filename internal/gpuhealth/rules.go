@@ -113,7 +113,7 @@ var defaultRules = []Rule{
 	{
 		Name: "nvlink_down", When: "fewer NVLinks are up than there were before", Cap: 30, Action: ActionReboot, Clears: whileTrue,
 		Source: "DCGM health watch FAIL; NVSentinel reboots", condition: func(v *view) finding {
-			return foundIf(Opt[bool]{fewerLinks(v.s, v.t.linksUp), v.s.NVLink.Up.OK})
+			return foundIf(Opt[bool]{fewerLinks(v.s, v.t.LinksUp), v.s.NVLink.Up.OK})
 		},
 	},
 	{

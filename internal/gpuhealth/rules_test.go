@@ -345,7 +345,7 @@ func TestRulesAreEnteredAndLeft(t *testing.T) {
 				p.m.Opened(DriverLoad{}, true, p.now)
 				p.poll(1)
 				require.NotNil(t, p.reason(rule.Name), "left without service")
-				require.True(t, p.m.Acknowledge(testUUID))
+				require.True(t, p.m.Acknowledge(testUUID, Opt[uint64]{}))
 				p.poll(1)
 			default:
 				p.each(tt.leave-1, tt.well)

@@ -119,15 +119,5 @@ type Sample struct {
 	Readings
 }
 
-// Valid reports whether the reason is one of the above.
-func (r Reason) Valid() bool {
-	switch r {
-	case ReasonOK, ReasonLost, ReasonHang, ReasonResetRequired, ReasonNotFound, ReasonDriverNotLoaded, ReasonDriverMismatch, ReasonError:
-		return true
-	default:
-		return false
-	}
-}
-
 // Up reports whether the GPU answered.
 func (s *Sample) Up() bool { return s.Reason == ReasonOK }

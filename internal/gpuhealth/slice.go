@@ -2,6 +2,8 @@
 
 package gpuhealth
 
+import "slices"
+
 // maxPlaces bounds the slices of one GPU, which has at most 8 by NVIDIA's profiles.
 const maxPlaces = 64
 
@@ -43,18 +45,18 @@ func (e event) of(slice string) event {
 	return e
 }
 
-// place is the slice's, nil for none.
+// known is the slice's place, nil for none.
+func (t *track) known(uuid string) *place {
+	if i := slices.IndexFunc(t.places, func(p place) bool { return p.uuid == uuid }); i >= 0 {
+		return &t.places[i]
+	}
+	return nil
+}
+
+// place is the slice's, which it makes where there is room, nil for none.
 func (t *track) place(uuid string) *place {
-	if uuid == "" {
-		return nil
-	}
-	for i := range t.places {
-		if t.places[i].uuid == uuid {
-			return &t.places[i]
-		}
-	}
-	if len(t.places) >= maxPlaces {
-		return nil
+	if p := t.known(uuid); p != nil || uuid == "" || len(t.places) >= maxPlaces {
+		return p
 	}
 	t.places = append(t.places, place{uuid: uuid})
 	return &t.places[len(t.places)-1]
@@ -62,28 +64,22 @@ func (t *track) place(uuid string) *place {
 
 // settleSlices takes what a usable sample of the GPU says of its MIG mode: an
 // event ends with its slice, and one of instance ids that no slice had is of
-// the GPU where there are none. It reports whether events changed.
-func (t *track) settleSlices(s *Sample) (changed bool) {
+// the GPU where there are none.
+func (t *track) settleSlices(s *Sample) {
 	if mode := s.Modes[ModeMIG]; mode.OK {
 		t.mig = mode
 	} else if t.mig.OK || len(t.places) > 0 {
-		return false // it has a mode, which is not known this time
+		return // it has a mode, which is not known this time
 	}
 	on := t.mig.V
-	kept := t.places[:0]
 	for i := range t.places {
-		p := &t.places[i]
-		if p.unseen++; on && p.unseen <= cleanPolls {
-			kept = append(kept, *p)
-		}
+		t.places[i].unseen++
 	}
-	clear(t.places[len(kept):])
-	t.places = kept
-	before := len(t.events)
+	t.places = slices.DeleteFunc(t.places, func(p place) bool { return !on || p.unseen > cleanPolls })
 	t.events = dropEvents(t.events, func(e *event) bool {
 		switch {
 		case e.slice != "":
-			return !t.has(e.slice)
+			return t.known(e.slice) == nil
 		case !e.gi.OK:
 			return false
 		case on:
@@ -93,28 +89,17 @@ func (t *track) settleSlices(s *Sample) (changed bool) {
 			return true
 		default:
 			e.gi, e.ci = Opt[uint32]{}, Opt[uint32]{}
-			changed = true
 			return false
 		}
 	})
-	return changed || len(t.events) != before
-}
-
-func (t *track) has(slice string) bool {
-	for i := range t.places {
-		if t.places[i].uuid == slice {
-			return true
-		}
-	}
-	return false
 }
 
 // seeSlice takes note that the GPU has the slice, which ends another that had
 // its instance ids, and gives it the events that wait for it.
-func (t *track) seeSlice(s *Sample) (changed bool) {
+func (t *track) seeSlice(s *Sample) {
 	p := t.place(s.UUID)
 	if p == nil {
-		return false
+		return
 	}
 	p.unseen = 0
 	if s.GPUInstance.OK {
@@ -129,8 +114,6 @@ func (t *track) seeSlice(s *Sample) (changed bool) {
 	for i := range t.events {
 		if e := t.events[i]; e.slice == "" && p.is(e.gi, e.ci) {
 			t.addEvent(e.of(s.UUID))
-			changed = true
 		}
 	}
-	return changed
 }

@@ -138,7 +138,7 @@ func TestXidOfASliceThatIsNotSeenYet(t *testing.T) {
 	})
 	t.Run("all compute instances of a GPU instance", func(t *testing.T) {
 		s := newSliced(t, sliceOf("MIG-a", 1, 0), sliceOf("MIG-b", 1, 1), nine)
-		s.xid(95, Some[uint32](1), Some[uint32](notAvailable32))
+		s.xid(95, Some[uint32](1), Opt[uint32]{})
 		want := map[string]int{"": 100, "MIG-a": 20, "MIG-b": 20, "MIG-9": 100}
 		assert.Equal(t, want, s.report())
 		assert.Equal(t, want, s.report())
@@ -158,7 +158,7 @@ func TestXidOfASliceSurvivesARestart(t *testing.T) {
 	s := newSliced(t, nine)
 	s.m.Opened(bootA, false, testStart)
 	s.xid(95, Some[uint32](9), Some[uint32](0))
-	data, _, err := s.m.Snapshot()
+	data, err := s.m.Snapshot()
 	require.NoError(t, err)
 	for _, known := range []bool{true, false} {
 		s.m = NewMonitor(DefaultRubric())

@@ -7,29 +7,23 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strings"
 	"time"
 )
-
-// MaxSnapshot is the size in bytes that no snapshot exceeds. Sixteen boards
-// with 64 Xids each take a fifth of it.
-const MaxSnapshot = 1 << 20
 
 const (
 	// snapshotVersion is another when an older Restore would misread the snapshot.
 	snapshotVersion = 1
 	// forgetAfter: a board that was taken out is not remembered for ever.
 	forgetAfter = 30 * 24 * time.Hour
-	maxUUID     = 128
 )
 
-// The errors of Restore and Snapshot.
+// The errors of Restore.
 var (
 	// ErrSnapshotVersion is a snapshot of another version of this code.
 	ErrSnapshotVersion = errors.New("the snapshot is of another version")
-	// ErrSnapshotSize is a snapshot of more than MaxSnapshot bytes.
-	ErrSnapshotSize = errors.New("the snapshot is too large")
 	// ErrSnapshotCorrupt means that Snapshot cannot have returned this snapshot.
 	ErrSnapshotCorrupt = errors.New("the snapshot is corrupt")
 )
@@ -43,21 +37,15 @@ type snapshot struct {
 }
 
 type gpuSnapshot struct {
-	UUID            string
-	Model           string `json:",omitempty"`
-	State           State
-	Since           time.Time
-	Rules           []ruleSnapshot  `json:",omitempty"`
-	Events          []eventSnapshot `json:",omitempty"`
-	LinksUp         uint32          `json:",omitempty"`
-	LinksAccepted   bool            `json:",omitempty"`
-	FabricCompleted bool            `json:",omitempty"`
-	FabricSince     time.Time       `json:",omitzero"`
-	Day             int64           `json:",omitempty"`
-	RetiredDBE      [8]Opt[uint64]  `json:",omitzero"`
-	HotMinutes      slots           `json:",omitzero"`
-	Faults          slots           `json:",omitzero"`
-	Signs           resetSigns      `json:",omitzero"`
+	UUID  string
+	State State
+	Since time.Time
+	kept
+	Rules      []ruleSnapshot  `json:",omitempty"`
+	Events     []eventSnapshot `json:",omitempty"`
+	Day        int64           `json:",omitempty"`
+	RetiredDBE [8]Opt[uint64]  `json:",omitzero"`
+	HotMinutes slots           `json:",omitzero"`
 }
 
 type ruleSnapshot struct {
@@ -73,29 +61,13 @@ type eventSnapshot struct {
 	Silent, Pending bool        `json:",omitempty"`
 }
 
-// Revision grows with each change that a restart should not forget.
-func (m *Monitor) Revision() uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.revision
-}
-
-// Snapshot is what Restore needs, as bounded JSON, and the Revision that it
-// has. The rates of the last ten minutes are not in it, and of what a GPU
+// Snapshot is what Restore needs, as JSON that changes only with what a restart should
+// not forget. The rates of the last ten minutes are not in it, and of what a GPU
 // itself tells at each poll only that it was so.
-func (m *Monitor) Snapshot() (data []byte, revision uint64, err error) {
-	s, revision := m.copy()
-	if data, err = json.Marshal(s); err != nil {
-		return nil, revision, fmt.Errorf("encode the snapshot: %w", err)
-	}
-	if len(data) > MaxSnapshot {
-		return nil, revision, fmt.Errorf("%w: %d bytes", ErrSnapshotSize, len(data))
-	}
-	return data, revision, nil
-}
+func (m *Monitor) Snapshot() ([]byte, error) { return json.Marshal(m.copy()) }
 
 // copy holds the lock for as long as it takes, and for no encoding.
-func (m *Monitor) copy() (*snapshot, uint64) {
+func (m *Monitor) copy() *snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &snapshot{Version: snapshotVersion, Load: m.load, Opened: m.opened, Start: m.start}
@@ -108,18 +80,18 @@ func (m *Monitor) copy() (*snapshot, uint64) {
 			s.GPUs = append(s.GPUs, t.snapshot(uuid, m.rubric.rules))
 		}
 	}
-	return s, m.revision
+	return s
 }
 
 func (t *track) snapshot(uuid string, rules []Rule) gpuSnapshot {
 	g := gpuSnapshot{
-		UUID: uuid, Model: t.model, State: t.verdict.State, Since: t.verdict.Since,
-		LinksUp: t.linksUp, LinksAccepted: t.linksAccepted,
-		FabricCompleted: t.fabricCompleted, FabricSince: t.fabricSince,
-		Day: t.week.day, RetiredDBE: t.week.count,
-		HotMinutes: t.throttle.minutes, Faults: t.faults,
-		Signs: t.signs,
+		UUID: uuid, State: t.verdict.State, Since: t.verdict.Since, kept: t.kept,
+		Day: t.week.day, RetiredDBE: t.week.count, HotMinutes: t.throttle.minutes,
 	}
+	// Corrected errors come all day. By powers of two their count is seldom news, and a reset
+	// is still seen.
+	corrected := &g.Signs.Volatile[ECCCorrected]
+	corrected.V = 1 << bits.Len64(corrected.V) >> 1
 	for i := range rules {
 		// Rules that need no reading are of what the GPU answers at the moment.
 		if t.rules[i].active && !rules[i].always {
@@ -135,25 +107,18 @@ func (t *track) snapshot(uuid string, rules []Rule) gpuSnapshot {
 	return g
 }
 
-// Restore takes up what Snapshot returned in an earlier life. It is called
-// before anything else of the monitor's, at now; times after it are taken for
+// Restore takes up what Snapshot returned in an earlier life: the file has a checksum.
+// It is called before anything else of the monitor's, at now; times after it are taken for
 // it. Rules and Xids count as the rubric of today has them, and a rule that
-// needs a clean time begins it anew. After an error, which is one of the three
+// needs a clean time begins it anew. After an error, which is one of the two
 // above, the monitor is as it was.
 func (m *Monitor) Restore(data []byte, now time.Time) error {
-	if len(data) > MaxSnapshot {
-		return fmt.Errorf("%w: %d bytes, at most %d are read", ErrSnapshotSize, len(data), MaxSnapshot)
-	}
-	var head struct{ Version int }
-	if err := json.Unmarshal(data, &head); err != nil {
-		return fmt.Errorf("%w: %w", ErrSnapshotCorrupt, err)
-	}
-	if head.Version != snapshotVersion {
-		return fmt.Errorf("%w: %d, this is %d", ErrSnapshotVersion, head.Version, snapshotVersion)
-	}
 	var s snapshot
 	if err := json.Unmarshal(data, &s); err != nil {
 		return fmt.Errorf("%w: %w", ErrSnapshotCorrupt, err)
+	}
+	if s.Version != snapshotVersion {
+		return fmt.Errorf("%w: %d, this is %d", ErrSnapshotVersion, s.Version, snapshotVersion)
 	}
 	if len(s.GPUs) > maxTracks {
 		return fmt.Errorf("%w: %d GPUs", ErrSnapshotCorrupt, len(s.GPUs))
@@ -163,12 +128,6 @@ func (m *Monitor) Restore(data []byte, now time.Time) error {
 	tracks := make(map[string]*track, len(s.GPUs))
 	for i := range s.GPUs {
 		g := &s.GPUs[i]
-		if err := g.validate(); err != nil {
-			return fmt.Errorf("%w: GPU %d: %w", ErrSnapshotCorrupt, i, err)
-		}
-		if tracks[g.UUID] != nil {
-			return fmt.Errorf("%w: %s is there twice", ErrSnapshotCorrupt, g.UUID)
-		}
 		tracks[g.UUID] = g.track(&m.rubric, now)
 	}
 	m.tracks, m.load, m.opened, m.start = tracks, s.Load, s.Opened, earlier(s.Start, now)
@@ -201,35 +160,12 @@ func (m *Monitor) Known() []Verdict {
 	return known
 }
 
-func (g *gpuSnapshot) validate() error {
-	switch {
-	case !ValidUUID(g.UUID) || len(g.UUID) > maxUUID:
-		return errors.New("a UUID is none")
-	case len(g.Events) > maxEvents:
-		return fmt.Errorf("%d Xids", len(g.Events))
-	case g.LinksUp > MaxNVLinks:
-		return fmt.Errorf("%d NVLinks", g.LinksUp)
-	}
-	switch g.State {
-	case "", StateUnknown, StateHealthy, StateDegraded, StateUnhealthy:
-	default:
-		return fmt.Errorf("a state of %q", g.State)
-	}
-	for i := range g.Events {
-		if s := g.Events[i].Slice; s != "" && (!ValidUUID(s) || len(s) > maxUUID) {
-			return errors.New("a slice's UUID is none")
-		}
-	}
-	return nil
-}
-
 func (g *gpuSnapshot) track(r *Rubric, now time.Time) *track {
 	t := &track{
-		seen: now, model: g.Model, rules: make([]ruleState, len(r.rules)),
-		linksUp: g.LinksUp, linksAccepted: g.LinksAccepted, signs: g.Signs,
-		fabricCompleted: g.FabricCompleted, fabricSince: earlier(g.FabricSince, now),
+		seen: now, kept: g.kept, rules: make([]ruleState, len(r.rules)),
 		verdict: Verdict{UUID: strings.Clone(g.UUID), State: g.State, Since: earlier(g.Since, now)},
 	}
+	t.FabricSince = earlier(g.FabricSince, now)
 	// A clock that was ahead would keep days and minutes from ever passing.
 	if g.Day >= 0 && g.Day <= now.Unix()/secondsPerDay {
 		t.week = week{day: g.Day, count: g.RetiredDBE}
@@ -237,8 +173,8 @@ func (g *gpuSnapshot) track(r *Rubric, now time.Time) *track {
 	if at := g.HotMinutes.At; at >= 0 && at <= minuteOf(now) {
 		t.throttle.minutes = g.HotMinutes
 	}
-	if at := g.Faults.At; at >= 0 && at <= halfHourOf(now) {
-		t.faults = g.Faults
+	if at := g.Faults.At; at < 0 || at > halfHourOf(now) {
+		t.Faults = slots{}
 	}
 	for _, saved := range g.Rules {
 		i := slices.IndexFunc(r.rules, func(rule Rule) bool { return rule.Name == saved.Name })

@@ -32,22 +32,27 @@ type track struct {
 	read             bool
 
 	// history is nil for a slice: device rules belong to its GPU.
-	history         *history
-	week            week
-	throttle        throttle
-	lastPoll        time.Time
-	linksUp         uint32
-	linksAccepted   bool // by an operator, however many the siblings have
-	fabricCompleted bool
-	// fabricSince is when the GPU was first seen not to have joined its fabric.
-	fabricSince time.Time
-	// faults are the half hours with an application's Xid.
-	faults slots
-	model  string
-	signs  resetSigns
+	history  *history
+	week     week
+	throttle throttle
+	lastPoll time.Time
+	kept
 	// reopened is when NVML was opened anew on the same load of the driver,
 	// until the next usable sample.
 	reopened time.Time
+}
+
+// kept is what a restart takes up of a track as it is.
+type kept struct {
+	Model           string `json:",omitempty"`
+	LinksUp         uint32 `json:",omitempty"`
+	LinksAccepted   bool   `json:",omitempty"` // by an operator, however many the siblings have
+	FabricCompleted bool   `json:",omitempty"`
+	// FabricSince is when the GPU was first seen not to have joined its fabric.
+	FabricSince time.Time `json:",omitzero"`
+	// Faults are the half hours with an application's Xid.
+	Faults slots      `json:",omitzero"`
+	Signs  resetSigns `json:",omitzero"`
 }
 
 type ruleState struct {
@@ -126,9 +131,8 @@ func (th *throttle) held(r *Readings, bit ThrottleReason, clock ThrottleTime) fi
 	return f
 }
 
-// learn takes a usable reading of a whole GPU. It reports whether a restart
-// should know of what it says.
-func (t *track) learn(s *Sample, now time.Time) (news bool) {
+// learn takes a usable reading of a whole GPU.
+func (t *track) learn(s *Sample, now time.Time) {
 	if t.history == nil {
 		t.history = &history{}
 	}
@@ -156,23 +160,21 @@ func (t *track) learn(s *Sample, now time.Time) (news bool) {
 	t.throttle.update(&s.Readings, now)
 	t.lastPoll = now
 
-	days, links, completed, since := t.week, t.linksUp, t.fabricCompleted, t.fabricSince
 	if dbe := s.RetiredPages[RetiredDBE]; dbe.OK {
 		t.week.add(now, dbe.V)
 	}
 	if up := s.NVLink.Up; up.OK {
-		t.linksUp = max(t.linksUp, up.V)
+		t.LinksUp = max(t.LinksUp, up.V)
 	}
 	switch f := s.Fabric.State; {
 	case !f.OK:
 	case f.V == FabricCompleted:
-		t.fabricCompleted = true
+		t.FabricCompleted = true
 	case f.V == FabricNotSupported:
-		t.fabricSince = time.Time{}
-	case t.fabricSince.IsZero() || now.Before(t.fabricSince):
-		t.fabricSince = now
+		t.FabricSince = time.Time{}
+	case t.FabricSince.IsZero() || now.Before(t.FabricSince):
+		t.FabricSince = now
 	}
-	return days != t.week || links != t.linksUp || completed != t.fabricCompleted || since != t.fabricSince
 }
 
 func sum(a, b Opt[uint64]) Opt[uint64] { return Opt[uint64]{a.V + b.V, a.OK || b.OK} }
@@ -199,5 +201,5 @@ func (t *track) newGeneration(rules []Rule, start time.Time) {
 		t.history.restart()
 	}
 	t.throttle.last = [NumThrottleTimes]Opt[float64]{}
-	t.fabricCompleted, t.fabricSince = false, time.Time{}
+	t.FabricCompleted, t.FabricSince = false, time.Time{}
 }

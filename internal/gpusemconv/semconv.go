@@ -266,10 +266,6 @@ const (
 	MetricNodeHealthScore = "gpu.node.health_score"
 	// MetricNodeSignal is an unnormalised input of the score, gauge, with AttrSignal.
 	MetricNodeSignal = "gpu.node.signal"
-	// MetricNodeCulprit is 1 for the rank or GPU that holds a node's signal down, with
-	// AttrSignal, AttrJobRank, AttrJobLocalRank and AttrHWID. While none stands out it is
-	// 0, with AttrSignal alone.
-	MetricNodeCulprit = "gpu.node.culprit"
 	// MetricNodeCPUPressure is the share of time in which some task waited for
 	// a CPU (Linux PSI), gauge in [0,1].
 	MetricNodeCPUPressure = "gpu.node.cpu.pressure"

@@ -4,9 +4,10 @@ package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/las
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"strings"
+
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 )
 
 // Band is how far the value that the next hop has may be from the true one, for the metrics
@@ -29,20 +30,13 @@ type Band struct {
 
 // Validate implements xconfmap.Validator: it reports every mistake.
 func (b *Band) Validate() error {
-	var errs []error
-	if b.Metric == "" {
-		errs = append(errs, errors.New("`metric` is empty: must be the name of a metric, with `*` for any text"))
-	}
-	if !(b.Absolute >= 0 && b.Absolute <= math.MaxFloat64) {
-		errs = append(errs, fmt.Errorf("`absolute` is %v: must be a number of at least 0, in the metric's unit", b.Absolute))
-	}
-	if !(b.Relative >= 0 && b.Relative < 1) {
-		errs = append(errs, fmt.Errorf("`relative` is %v: must be at least 0 and below 1, 0.01 for a percent", b.Relative))
-	}
-	if b.Absolute == 0 && b.Relative == 0 {
-		errs = append(errs, errors.New("`absolute` and `relative` are both 0: one must be more"))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake.If(b.Metric == "", "`metric` is empty: must be the name of a metric, with `*` for any text"),
+		mistake.If(!(b.Absolute >= 0 && b.Absolute <= math.MaxFloat64),
+			"`absolute` is %v: must be a number of at least 0, in the metric's unit", b.Absolute),
+		mistake.If(!(b.Relative >= 0 && b.Relative < 1),
+			"`relative` is %v: must be at least 0 and below 1, 0.01 for a percent", b.Relative),
+		mistake.If(b.Absolute == 0 && b.Relative == 0, "`absolute` and `relative` are both 0: one must be more"))
 }
 
 // bandOf returns the first band that matches a name, nil for none.

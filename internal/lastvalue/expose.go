@@ -57,9 +57,10 @@ func (h Hidden) String() string {
 
 // Exposed is what was written.
 type Exposed struct {
-	Nodes, Families, Series int
-	Conflicts               int                            // families that have gauges and counters among their series
-	Hidden                  map[string]*[hiddenReasons]int // by cluster and reason, how much was not written
+	Nodes, Series int
+	Bytes         int64                          // of the text
+	Conflicts     int                            // families that have gauges and counters among their series
+	Hidden        map[string]*[hiddenReasons]int // by cluster and reason, how much was not written
 }
 
 // Hide counts what is not written of a cluster.
@@ -249,7 +250,6 @@ func (s *Scrape) family(f *family) {
 func (s *Scrape) write(f *family, text []byte, lines int) {
 	if lines > 0 && !f.begun {
 		f.begun = true
-		s.Families++
 		if f.mixed {
 			s.Conflicts++
 		}
@@ -258,6 +258,7 @@ func (s *Scrape) write(f *family, text []byte, lines int) {
 		text = append(promtext.AppendFamily(nil, f.name, f.help, f.kind, s.OpenMetrics, !taken), text...)
 	}
 	s.Series += lines
+	s.Bytes += int64(len(text))
 	_, s.err = s.to.Write(text)
 }
 

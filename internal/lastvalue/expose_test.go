@@ -140,8 +140,8 @@ hw_gpu_up{k8s_cluster_name="west",host_name="n2",hw_id="GPU-2"} 1
 plain{`+east+`} -3
 `, text)
 	assert.Equal(t, 2, done.Nodes)
-	assert.Equal(t, 4, done.Families)
 	assert.Equal(t, 6, done.Series)
+	assert.EqualValues(t, len(text), done.Bytes)
 	assert.Empty(t, done.Hidden)
 
 	text, _ = written(t, forever(Exposition{OpenMetrics: true, Attributes: []string{"host.name"}}), tb, time.Second)

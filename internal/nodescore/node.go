@@ -4,9 +4,9 @@ package nodescore
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/threshold"
@@ -72,9 +72,7 @@ func DefaultConfig() Config {
 func (c *Config) Validate(section string) error {
 	var errs []error
 	add := func(bad bool, key, format string, args ...any) {
-		if bad {
-			errs = append(errs, fmt.Errorf("`"+key+"` "+format, args...))
-		}
+		errs = append(errs, mistake.If(bad, "`"+key+"` "+format, args...))
 	}
 	for i := range nodesignal.Score {
 		key := "signals::" + i.String() + "::"
@@ -82,9 +80,7 @@ func (c *Config) Validate(section string) error {
 		add(!(c.Floors[i] >= 0 && c.Floors[i] < 1), key+"floor", "is %v, must be in [0,1)", c.Floors[i])
 		add(c.Weights[i] > 0 && i != nodesignal.Throughput && c.Signals[i].Relative, key+"weight",
 			"is %v, must be 0: nothing says how much of it is healthy, only peers can be compared by it", c.Weights[i])
-		if err := c.Measures[i].Validate(key); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, c.Measures[i].Validate(key))
 	}
 	add(len(c.Measures[nodesignal.Score].Sources) > 0, "signals::score::sources", "are given, must not be: the score is made of the other signals")
 	add(c.Weights[nodesignal.Throughput]+c.Weights[nodesignal.Compute] == 0, "signals", "give no `weight` to throughput and compute, one of them must count")
@@ -126,9 +122,7 @@ type Result struct {
 	HasScore bool
 	// Signals are the raw ones: throughput and power in their own units.
 	Signals Signals
-	// Culprit holds the throughput down, Before is the one of the evaluation before.
-	Culprit, Before Culprit
-	Mode            Mode
+	Mode    Mode
 	// Threshold is the published one, or that of the node's own past; 0 in ModeNone.
 	Threshold float64
 	Straggler bool
@@ -150,8 +144,7 @@ type Node struct {
 	scored    time.Time // when it was last active
 	idleSince time.Time
 	// used is the source behind each signal, plus one.
-	used    [nodesignal.Count]int
-	culprit Culprit
+	used [nodesignal.Count]int
 
 	rate  baseline // throughput
 	score baseline // of the score
@@ -197,7 +190,7 @@ func (n *Node) Due(now time.Time) bool {
 }
 
 // Restart forgets the past, for a node that began another job.
-func (n *Node) Restart() { *n = Node{cfg: n.cfg, plan: n.plan, mode: ModeNone, culprit: n.culprit} }
+func (n *Node) Restart() { *n = Node{cfg: n.cfg, plan: n.plan, mode: ModeNone} }
 
 // Evaluate scores the readings since the last evaluation and judges the node of that
 // name by what its gateway said last, if anything.
@@ -210,9 +203,7 @@ func (n *Node) Evaluate(now time.Time, name string, peers threshold.Received, kn
 
 	before := n.used[nodesignal.Throughput]
 	l := load{node: metered == 0 || util >= n.cfg.IdleBelow, gpu: n.cfg.LoadAbove, metered: metered, unmetered: spoke}
-	res := Result{Signals: n.table.signals(n.plan, l, &n.used), Before: n.culprit}
-	n.culprit = n.blame(l)
-	res.Culprit = n.culprit
+	res := Result{Signals: n.table.signals(n.plan, l, &n.used)}
 	if before != n.used[nodesignal.Throughput] {
 		n.rate = baseline{} // another unit
 	}
@@ -319,7 +310,7 @@ func (n *Node) normalise(raw nodesignal.Values, ref float64) (nodesignal.Values,
 // hear takes over the gateway's verdict. An idle node has nothing to be slow at, whatever
 // the gateway said before it knew.
 func (n *Node) hear(res *Result, said threshold.Verdict, slow bool) {
-	n.verdict.Reset()
+	n.verdict = rule.Verdict{}
 	if slow && res.State != nodesignal.StateIdle {
 		n.verdict.Straggler, n.verdict.Since = true, said.Since
 		res.Verdict = said
@@ -332,7 +323,7 @@ func (n *Node) judge(res *Result, now time.Time) {
 	work := res.State == nodesignal.StateActive
 	switch {
 	case res.State == nodesignal.StateIdle, !work && now.Sub(n.scored) > n.cfg.ReadingTTL:
-		n.verdict.Reset()
+		n.verdict = rule.Verdict{}
 	case work && n.mode != ModeNone:
 		n.verdict.Step(res.Score, res.Threshold, now, n.cfg.EnterTicks, n.cfg.LeaveTicks)
 	}

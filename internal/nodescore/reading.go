@@ -86,8 +86,6 @@ type row struct {
 	of     nodesignal.Subject
 	cells  []cell
 	counts []count // by counter
-	// lag is the moving average of a rank's throughput as a share of its siblings'.
-	lag float64
 }
 
 // cell is one input of one GPU. Values between two evaluations become one as the
@@ -182,7 +180,7 @@ func (t *table) row(of nodesignal.Subject, next int, plan *Plan) int {
 	if at := slices.IndexFunc(t.rows, func(r row) bool { return r.of == of }); at >= 0 {
 		return at
 	}
-	r := row{of: of, lag: 1}
+	r := row{of: of}
 	r.of.GPU = strings.Clone(of.GPU)
 	need := plan.rowBytes() + len(of.GPU)
 	switch {

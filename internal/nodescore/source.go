@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
@@ -162,20 +163,17 @@ func DefaultMeasures() [nodesignal.Count]Measure {
 
 // Validate returns all mistakes of m, section before each key.
 func (m *Measure) Validate(section string) error {
-	var errs []error
-	errs = append(errs, oneOf(section+"combine", m.Combine, CombineFirst, CombineMin))
-	if len(m.Sources) > maxSources {
-		errs = append(errs, fmt.Errorf("`%ssources` are %d, must be at most %d", section, len(m.Sources), maxSources))
+	errs := []error{
+		oneOf(section+"combine", m.Combine, CombineFirst, CombineMin),
+		mistake.If(len(m.Sources) > maxSources, "`%ssources` are %d, must be at most %d", section, len(m.Sources), maxSources),
 	}
 	for i := range m.Sources {
 		s := &m.Sources[i]
 		key := fmt.Sprintf("%ssources::%d::", section, i)
 		errs = append(errs, s.validate(key),
 			oneOf(key+"across", s.Across, AcrossMean, AcrossMin, AcrossSum),
-			oneOf(key+"when", s.When, WhenAlways, WhenBusy, WhenLoad))
-		if len(s.Times) > maxTimes {
-			errs = append(errs, fmt.Errorf("`%stimes` are %d, must be at most %d", key, len(s.Times), maxTimes))
-		}
+			oneOf(key+"when", s.When, WhenAlways, WhenBusy, WhenLoad),
+			mistake.If(len(s.Times) > maxTimes, "`%stimes` are %d, must be at most %d", key, len(s.Times), maxTimes))
 		for j := range s.Times {
 			errs = append(errs, s.Times[j].validate(fmt.Sprintf("%stimes::%d::", key, j)))
 		}
@@ -184,30 +182,17 @@ func (m *Measure) Validate(section string) error {
 }
 
 func (r *Ratio) validate(section string) error {
-	errs := []error{oneOf(section+"use", r.Use, UseValue, UseInverse, UseOneMinus, UseRate)}
-	if r.Metric == "" {
-		errs = append(errs, fmt.Errorf("`%smetric` is empty, must name a metric", section))
-	}
-	if r.Use == UseRate {
-		if !(r.Allowed > 0) {
-			errs = append(errs, fmt.Errorf("`%sallowed` is %v, must be a number per second above 0 for `use: rate`", section, r.Allowed))
-		}
-		if r.Limit != "" || r.BestLimit {
-			errs = append(errs, fmt.Errorf("`%slimit` does not go with `use: rate`, whose limit is `allowed`", section))
-		}
-	} else if r.Allowed != 0 {
-		errs = append(errs, fmt.Errorf("`%sallowed` is for `use: rate` only", section))
-	}
-	if r.Limit == "" && len(r.LimitAttributes) > 0 {
-		errs = append(errs, fmt.Errorf("`%slimit_attributes` are of no `limit`", section))
-	}
-	return errors.Join(errs...)
+	rate := r.Use == UseRate
+	return errors.Join(
+		oneOf(section+"use", r.Use, UseValue, UseInverse, UseOneMinus, UseRate),
+		mistake.If(r.Metric == "", "`%smetric` is empty, must name a metric", section),
+		mistake.If(rate && !(r.Allowed > 0), "`%sallowed` is %v, must be a number per second above 0 for `use: rate`", section, r.Allowed),
+		mistake.If(rate && (r.Limit != "" || r.BestLimit), "`%slimit` does not go with `use: rate`, whose limit is `allowed`", section),
+		mistake.If(!rate && r.Allowed != 0, "`%sallowed` is for `use: rate` only", section),
+		mistake.If(r.Limit == "" && len(r.LimitAttributes) > 0, "`%slimit_attributes` are of no `limit`", section))
 }
 
 // oneOf checks an enumeration; empty stands for the first.
 func oneOf(key, value string, known ...string) error {
-	if value == "" || slices.Contains(known, value) {
-		return nil
-	}
-	return fmt.Errorf("`%s` is %q, must be one of %v", key, value, known)
+	return mistake.If(value != "" && !slices.Contains(known, value), "`%s` is %q, must be one of %v", key, value, known)
 }

@@ -98,7 +98,6 @@ var catalogue = []Metric{
 	{Name: semconv.MetricCommunicatorLatency, Unit: "s", Range: step, Entries: of(Rank, each(None)), Unread: "for charts: it holds the waiting, which the share of time tells"},
 	{Name: semconv.MetricCommunicatorOperations, Unit: "{operation}", Kind: Counter, Integer: true, Range: counts, Entries: of(Rank, each(None)), Unread: "whether they end is told by gpu.collective.stalled"},
 	{Name: semconv.MetricNodeCPUPressure, Unit: "1", Range: share, Entries: of(Node, each(CPUPressure)), Fold: levels, For: Score | View},
-	{Name: semconv.MetricNodeCulprit, About: "1 for the rank or GPU that holds the node's throughput down, 0 without a name while none stands out from the others.", Integer: true, Range: flag, Keys: key(semconv.AttrSignal), Entries: of(Rank, each(NodeCulprit)), Fold: last, For: Verdict | View},
 	{Name: semconv.MetricNodeHealthScore, Unit: "1", About: "Health score of the node, 1 is as fast as its peers or its own best.", Range: share, Low: true, Entries: of(Node, each(NodeHealthScore)), Fold: last, For: Verdict | View},
 	{Name: semconv.MetricNodeHeartbeat, Unit: "s", About: "Time of the node's last report.", Integer: true, Range: unix, Entries: of(Node, each(Heartbeat)), Fold: last, For: Verdict | View},
 	{Name: semconv.MetricNodeSignal, Unit: "1", About: "What is measured of the node's work: throughput in its own unit, power in watts, the others as fractions.", Range: signals, Low: true, Keys: key(semconv.AttrSignal), Entries: of(Node, each(NodeSignal)), Fold: last, For: Verdict | View},

@@ -100,7 +100,6 @@ const (
 	NodeState
 	NodeHealthScore
 	NodeSignal
-	NodeCulprit
 	Heartbeat
 	AgentStraggler
 	AgentThreshold

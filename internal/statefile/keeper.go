@@ -3,6 +3,7 @@
 package statefile
 
 import (
+	"crypto/sha256"
 	"errors"
 	"time"
 
@@ -17,13 +18,11 @@ const (
 	firstPause, lastPause = 2 * time.Second, time.Minute
 )
 
-// State is what a component knows and should not forget. The keeper calls all but Restore
+// State is what a component knows and should not forget. Once started, the keeper asks for it
 // from a goroutine of its own.
 type State interface {
-	// Revision grows with each change.
-	Revision() uint64
-	// Snapshot is what Restore needs, and the Revision that it has.
-	Snapshot() (data []byte, revision uint64, err error)
+	// Snapshot is what Restore needs. One that is as the last is not written.
+	Snapshot() ([]byte, error)
 	// Restore takes up what an earlier process' Snapshot returned. What it cannot take up
 	// is as in a new process.
 	Restore(data []byte, now time.Time) error
@@ -35,7 +34,7 @@ type Keeper struct {
 	state State
 	file  file
 	log   *zap.Logger
-	saved uint64
+	saved [sha256.Size]byte // of the last snapshot
 
 	wake chan struct{}
 	stop chan struct{}
@@ -82,11 +81,11 @@ func (k *Keeper) start(read func() ([]byte, error), now time.Time) *Keeper {
 		if !k.restore(c.data, c.err, now) {
 			return nil
 		}
-		k.saved = k.state.Revision()
+		_, k.saved, _ = k.snapshot()
 		go k.run()
 	case <-late.C:
 		k.log.Warn("the state of before the restart is not used: the disk does not answer; state is kept for the next restart once it does")
-		k.saved = k.state.Revision()
+		_, k.saved, _ = k.snapshot()
 		go func() {
 			select {
 			case c := <-got:
@@ -160,17 +159,22 @@ func (k *Keeper) run() {
 	}
 }
 
+func (k *Keeper) snapshot() (data []byte, sum [sha256.Size]byte, err error) {
+	data, err = k.state.Snapshot()
+	return data, sha256.Sum256(data), err
+}
+
 // write reports whether there was something to write.
 func (k *Keeper) write() bool {
-	if k.state.Revision() == k.saved {
+	data, sum, err := k.snapshot()
+	if err == nil && sum == k.saved {
 		return false
 	}
-	data, revision, err := k.state.Snapshot()
 	if err == nil {
 		err = k.file.write(data)
 	}
 	if err == nil {
-		k.saved = revision
+		k.saved = sum
 	} else if !k.failing {
 		k.log.Warn("the state cannot be kept for a restart", zap.Error(err))
 	}

@@ -26,33 +26,25 @@ import (
 
 // text is a state.
 type text struct {
-	mu       sync.Mutex
-	is       string
-	revision uint64
-	refuse   error
-	hang     chan struct{} // nil where the state, and the disk below it, answers
+	mu     sync.Mutex
+	is     string
+	refuse error
+	hang   chan struct{} // nil where the state, and the disk below it, answers
 }
 
 func (s *text) set(is string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.is = is
-	s.revision++
 }
 
-func (s *text) Revision() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.revision
-}
-
-func (s *text) Snapshot() ([]byte, uint64, error) {
+func (s *text) Snapshot() ([]byte, error) {
 	if s.hang != nil {
 		<-s.hang
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return []byte(s.is), s.revision, nil
+	return []byte(s.is), nil
 }
 
 func (s *text) Restore(data []byte, _ time.Time) error {
@@ -229,10 +221,10 @@ func TestKeeperThatCannotWrite(t *testing.T) {
 
 func TestKeeperDoesNotWaitForADiskThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began, hung := time.Now(), &text{hang: make(chan struct{})}
+		began, hung := time.Now(), &text{}
 		var keeper *Keeper
 		logs := life(t.TempDir(), hung, func(s *text, k *Keeper) {
-			keeper = k
+			keeper, s.hang = k, make(chan struct{})
 			for range 100 {
 				s.set("x")
 				k.Changed()

@@ -10,9 +10,9 @@ package straggler // import "github.com/gpu-collector/gpu-collector/internal/str
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
 )
@@ -59,18 +59,14 @@ func DefaultConfig() Config {
 func (c *Config) Validate(section string) error {
 	var errs []error
 	check := func(ok bool, key string, is any, must string) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("`%s` is %v, must be %s", key, is, must))
-		}
+		errs = append(errs, mistake.If(!ok, "`%s` is %v, must be %s", key, is, must))
 	}
 	for s := range nodesignal.Count {
 		spec, key := &c.Signals[s], "signals::"+s.String()+"::"
 		check(spec.MinGap > 0 && spec.MinGap < 1, key+"min_gap", spec.MinGap, "in (0,1)")
 		check(spec.Direction == nodesignal.Low || spec.Direction == nodesignal.High, key+"direction", spec.Direction, "low or high")
 	}
-	if nodesignal.Deciding(&c.Signals) == 0 {
-		errs = append(errs, errors.New("`signals` decide nothing, at least one must have `decides: true`"))
-	}
+	errs = append(errs, mistake.If(nodesignal.Deciding(&c.Signals) == 0, "`signals` decide nothing, at least one must have `decides: true`"))
 	c.Config.Validate(func(ok bool, key string, is any, must string) { check(ok, section+key, is, must) })
 	check(c.MinPeers >= 3, section+"min_peers", c.MinPeers, rule.AtLeastThree)
 	check(c.CoverageFraction >= 0 && c.CoverageFraction <= 1, section+"coverage_fraction", c.CoverageFraction, "in [0,1]")

@@ -308,32 +308,6 @@ func TestTheScoreOfANodeWithSignalsIsNotCompared(t *testing.T) {
 	}}})
 }
 
-// TestTheCulpritStaysInTheEvent, to its end.
-func TestTheCulpritStaysInTheEvent(t *testing.T) {
-	rank := nodesignal.Subject{GPU: "GPU-3", Rank: nodesignal.OrdinalOf(11)}
-	blame := func(change func(*Observation)) func(*play) {
-		return func(p *play) {
-			p.also = func(o *Observation, i int) {
-				if i == 5 {
-					change(o)
-				}
-			}
-		}
-	}
-	culprit := func(want nodesignal.Subject) func(*testing.T, *play, []episode.Episode) {
-		return func(t *testing.T, _ *play, told []episode.Episode) { assert.Equal(t, want, told[0].Culprit) }
-	}
-	tell(t, map[string]story{
-		"one that goes": {nodes: 8, steps: []step{
-			{ticks: 40},
-			{do: both(lose(0.15, 5), blame(func(o *Observation) { o.HasCulprit, o.Culprit = true, rank })), ticks: 20, told: []string{"node onset j-05"}, check: culprit(rank)},
-			{do: both(lose(0.4, 5), blame(func(o *Observation) { o.NoCulprit = rank })), ticks: 30, told: []string{"node severity j-05 critical"}, check: culprit(rank)},
-			{do: lose(0), ticks: 80, told: []string{"node end j-05 recovered"}, check: culprit(rank)},
-			{do: lose(0.3, 5), ticks: 20, told: []string{"node onset j-05"}, check: culprit(nodesignal.Subject{})},
-		}},
-	})
-}
-
 // TestAClonedNodeIsContested whatever else is known of it, until the clone is gone. Ranks of one
 // node may tell different values: that alone is no clone.
 func TestAClonedNodeIsContested(t *testing.T) {

@@ -75,7 +75,6 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 			g.tracks[s][n.slot].forget(e.at)
 		}
 	}
-	n.blame(o)
 	if o.Contested {
 		m.flags |= flagDiffers
 		n.cloned = true
@@ -94,17 +93,6 @@ func (e *Engine) Observe(o *Observation, now time.Time) error {
 func (m *member) void(s nodesignal.Signal) {
 	m.known &^= nodesignal.SetOf(s)
 	m.fresh &^= nodesignal.SetOf(s)
-}
-
-// blame keeps whom of the node a push names.
-func (n *node) blame(o *Observation) {
-	switch {
-	case o.HasCulprit && n.culprit != o.Culprit:
-		n.culprit = o.Culprit
-		n.culprit.GPU = strings.Clone(o.Culprit.GPU)
-	case !o.HasCulprit && n.culprit == o.NoCulprit:
-		n.culprit = nodesignal.Subject{}
-	}
 }
 
 // take keeps a value and notes when it contradicts one of the same tick.

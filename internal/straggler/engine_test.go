@@ -127,7 +127,6 @@ func TestBadObservations(t *testing.T) {
 		"empty cluster":       {func(o *Observation) { o.Cluster = "" }, nodesignal.ErrNoCluster},
 		"empty node":          {func(o *Observation) { o.Node = "" }, nodesignal.ErrNoNode},
 		"10 MB node":          {func(o *Observation) { o.Node = long }, nodesignal.ErrNameTooLong},
-		"10 MB culprit":       {func(o *Observation) { o.Culprit.GPU = long }, nodesignal.ErrNameTooLong},
 		"NaN":                 {func(o *Observation) { o.Score = math.NaN() }, nodesignal.ErrScoreRange},
 		"above 1":             {func(o *Observation) { o.Score = 1.0000001 }, nodesignal.ErrScoreRange},
 		"NaN throughput":      {func(o *Observation) { o.Values = throughput(math.NaN()) }, nodesignal.ErrSignalRange},

@@ -46,10 +46,9 @@ type node struct {
 	told     bool             // it has told its state itself
 	cloned   bool             // several machines have its name, while it is contested
 	gone     bool             // forgotten
-	culprit  nodesignal.Subject
-	ranks    RankWord // what the ranks say at this tick
-	off      uint32   // when it last was idle or away, unix seconds
-	warming  float64  // seconds of warm-up since it last was compared or had no work
+	ranks    RankWord         // what the ranks say at this tick
+	off      uint32           // when it last was idle or away, unix seconds
+	warming  float64          // seconds of warm-up since it last was compared or had no work
 	episodes episode.Node
 }
 

@@ -16,7 +16,7 @@ type RankWord struct {
 	Judged, Slow bool
 	Why          unjudged.Reason // Judged, or Noise of the rank's peers
 	Signal       nodesignal.Signal
-	Job          string // of the culprit, empty where it is not known
+	Job          string // of the slow rank, empty where it is not known
 	// Culprit is the slow rank, or nobody where the whole node is slow.
 	Culprit nodesignal.Subject
 	Since   time.Time

@@ -252,7 +252,7 @@ func (e *Engine) conclude(g *group) {
 			m.flags |= flagEpisode
 			f := episode.Finding{
 				Node: &n.episodes, Name: n.name, Slot: i, Since: time.UnixMilli(e.since(g, i)).UTC(), Signal: m.signal,
-				Gap: float64(m.gap), Suspicion: float64(m.suspicion), Behind: g.behind(i), Culprit: n.culprit,
+				Gap: float64(m.gap), Suspicion: float64(m.suspicion), Behind: g.behind(i),
 			}
 			if n.ranks.speaks(m.signal) {
 				f.Culprit, f.Ranks, f.Job = n.ranks.Culprit, n.ranks.Ranks, n.ranks.Job

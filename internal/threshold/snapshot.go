@@ -54,9 +54,7 @@ type Store struct {
 	current atomic.Pointer[Snapshot]
 }
 
-var _ Publisher = (*Store)(nil)
-
-// Publish implements Publisher.
+// Publish is that of a Publisher.
 func (s *Store) Publish(snap *Snapshot) { s.current.Store(snap) }
 
 // Cluster returns the live thresholds of a cluster, nil when there are none

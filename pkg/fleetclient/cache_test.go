@@ -36,7 +36,7 @@ type gateway struct {
 
 func newGateway(nodes int) *gateway {
 	g := &gateway{store: fleetstate.New(fleetstate.DefaultConfig())}
-	api := fleetapi.New(fleetapi.Options{Store: g.store, Feed: fleetstate.NewFeed(g.store, 1), Version: "v1"})
+	api := fleetapi.New(fleetapi.Options{Store: g.store, Feed: fleetstate.NewFeed(g.store), Clients: 1, Version: "v1"})
 	g.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.asked.Add(1)
 		switch {

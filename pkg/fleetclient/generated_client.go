@@ -723,7 +723,6 @@ type Node struct {
 
 	// CPUPressure Share of time in which some task waited for a CPU
 	CPUPressure *float64 `json:"cpu_pressure,omitempty"`
-	Culprit     *Subject `json:"culprit,omitempty"`
 
 	// DetectionMode The parameters that the node judges itself by: fleet, cached, local or none
 	DetectionMode    *string  `json:"detection_mode,omitempty"`
@@ -1037,7 +1036,6 @@ type Straggler struct {
 
 	// CPUPressure Share of time in which some task waited for a CPU
 	CPUPressure *float64 `json:"cpu_pressure,omitempty"`
-	Culprit     *Subject `json:"culprit,omitempty"`
 
 	// DetectionMode The parameters that the node judges itself by: fleet, cached, local or none
 	DetectionMode    *string  `json:"detection_mode,omitempty"`

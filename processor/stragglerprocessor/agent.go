@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -53,8 +54,11 @@ type agent struct {
 	reading nodescore.Reading      // scratch
 	models  []string               // scratch
 	nodes   map[nodeKey]*agentNode
-	memory  *agentMemory // of nodes
-	swept   time.Time
+	// bytes are those of nodes, by cluster. Jobs push to an agent too, and may make up
+	// clusters, nodes and GPUs: a cluster has half of what the others leave.
+	bytes *fairshare.Ledger[string]
+	short memorybudget.Shortages
+	swept time.Time
 }
 
 type nodeKey struct{ cluster, node string }
@@ -90,19 +94,15 @@ func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agen
 	return &agent{
 		cfg: cfg, nodeCfg: nodeCfg, plan: nodescore.NewPlan(&nodeCfg.Measures), next: next, logger: set.Logger, telemetry: tb,
 		rejects: rejects, reader: metricreading.New(set.Logger, rejects.counter), ids: newIdentifier(cfg), nodeName: name,
-		nodes: make(map[nodeKey]*agentNode), memory: newAgentMemory(cfg),
+		nodes: make(map[nodeKey]*agentNode), bytes: fairshare.New[string](int(cfg.MemoryBytes()), fairshare.Half),
 	}, nil
 }
 
-func (a *agent) Start(_ context.Context, host component.Host) error {
+func (a *agent) Start(_ context.Context, host component.Host) (err error) {
 	if a.cfg.ThresholdExtension == nil {
 		a.logger.Info("no `threshold_extension`: nodes judge themselves by their own past only")
-	} else {
-		src, err := hostextension.Find[threshold.Source](host, "threshold_extension", "straggler_threshold", *a.cfg.ThresholdExtension)
-		if err != nil {
-			return err
-		}
-		a.source = src
+	} else if a.source, err = hostextension.Find[threshold.Source](host, "threshold_extension", "straggler_threshold", *a.cfg.ThresholdExtension); err != nil {
+		return err
 	}
 	a.reader.Join()
 	return nil
@@ -139,11 +139,8 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		a.reading.Reset()
 		attrs := rm.Resource().Attributes()
 		a.from.Begin(a.reader, attrs, caller.Cluster, a.ids.defaultCluster)
-		ts := collectReading(&a.reading, a.plan, rm, &a.from)
 		a.models = a.models[:0]
-		if a.ids.model >= 0 {
-			a.models = appendProducts(a.models, rm, &a.from)
-		}
+		ts := a.collect(rm)
 		a.from.End(ctx)
 		id, peers := a.ids.read(caller, attrs)
 		if id.node != "" {
@@ -170,14 +167,14 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		if a.reading.Empty() {
 			continue
 		}
-		dropped, short := n.score.ObserveWithin(a.memory.room(n.cluster), &a.reading, now)
+		dropped, short := n.score.ObserveWithin(a.bytes.Room(n.cluster), &a.reading, now)
 		if dropped > 0 {
 			a.rejects.addN(ctx, errGPUs, int64(dropped))
 		}
 		if short > 0 {
 			a.lacking(ctx, n.cluster, short, now)
 		}
-		a.memory.keep(n, n.size())
+		a.keep(n, n.size())
 		if n.score.Due(now) && !slices.ContainsFunc(due, func(p pending) bool { return p.node == n }) {
 			due = append(due, pending{n, ts})
 		}
@@ -190,7 +187,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	}
 	for _, p := range due {
 		a.evaluate(md, p, now)
-		a.memory.keep(p.node, p.node.size())
+		a.keep(p.node, p.node.size())
 	}
 }
 
@@ -207,14 +204,14 @@ func (*agent) name(attrs pcommon.Map, id nodeKey) {
 func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.Time) (*agentNode, bool) {
 	n := a.nodes[id]
 	if n != nil {
-		if a.names(id, peers) > n.bytes+a.memory.room(id.cluster) {
+		if a.names(id, peers) > n.bytes+a.bytes.Room(id.cluster) {
 			a.lacking(ctx, n.cluster, 1, now)
 			return nil, false
 		}
 		changed := a.regroup(n, peers, now)
 		if changed {
 			n.score.Restart()
-			a.memory.keep(n, n.size())
+			a.keep(n, n.size())
 		}
 		return n, changed
 	}
@@ -228,7 +225,7 @@ func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.T
 	case len(a.nodes) >= a.cfg.Agent.MaxNodes:
 		a.rejects.add(ctx, fairshare.ErrTooManyNodes)
 		return nil, false
-	case a.names(id, peers)+emptyBytes > a.memory.room(id.cluster):
+	case a.names(id, peers)+emptyBytes > a.bytes.Room(id.cluster):
 		a.lacking(ctx, id.cluster, 1, now)
 		return nil, false
 	}
@@ -238,7 +235,7 @@ func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.T
 		named:   make([]string, len(peers)),
 	}
 	a.regroup(n, peers, now)
-	a.memory.keep(n, n.size())
+	a.keep(n, n.size())
 	a.nodes[n.nodeKey] = n
 	return n, true
 }
@@ -279,7 +276,7 @@ func (a *agent) sweep(now time.Time) bool {
 		if now.Sub(n.seen) <= max(a.cfg.Agent.CachedTTL, a.cfg.ttl()) {
 			return false
 		}
-		a.memory.keep(n, 0)
+		a.keep(n, 0)
 		return true
 	})
 	return len(a.nodes) != before
@@ -347,11 +344,10 @@ func (a *agent) logVerdict(n *agentNode, res *nodescore.Result) {
 	if v := &res.Verdict; v.Node != "" {
 		fields = append(fields, zap.Float64("loss", round(v.Loss)))
 		if v.Signal < nodesignal.Count {
-			of := res.Signals.Worst[v.Signal]
-			if v.Signal == nodesignal.Throughput {
-				of = res.Culprit.Subject // of equals, no one is the worst
+			fields = append(fields, zap.Stringer("signal", v.Signal))
+			if v.Signal != nodesignal.Throughput { // ranks in lockstep are all alike
+				fields = appendSubject(fields, res.Signals.Worst[v.Signal])
 			}
-			fields = appendSubject(append(fields, zap.Stringer("signal", v.Signal)), of)
 		}
 	}
 	if res.Straggler {

@@ -109,41 +109,6 @@ func TestAgentJudgesItself(t *testing.T) {
 	})
 }
 
-// TestGPUsAndJobAreOneNode mixes the two reports of a node: NVML's, which knows
-// no job, and the job's own.
-func TestGPUsAndJobAreOneNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newAgentRig(t, nil)
-		var got map[string]float64
-		scores := map[string]bool{}
-		for range 10 {
-			gpus := pmetric.NewMetrics()
-			rm := resource(gpus, map[string]any{"host.name": "n1", "host.id": "x", "k8s.cluster.name": "prod"})
-			gauge(rm, "hw.gpu.clock.frequency", 1.5e9, "hw.id", "GPU-0", "clock", "sm")
-			gauge(rm, "hw.gpu.clock.frequency.limit", 2e9, "hw.id", "GPU-0", "clock", "sm")
-			gauge(rm, "hw.gpu.utilization", 1, "hw.id", "GPU-0", "hw.gpu.task", "general")
-			for _, md := range []pmetric.Metrics{gpus, step("n1", 19)} {
-				r.receive(0.5, 1.0/19)
-				r.sink.Reset()
-				require.NoError(t, r.a.ConsumeMetrics(t.Context(), md))
-				time.Sleep(5 * time.Second)
-				got = values(r.sink.AllMetrics()[0])
-				for _, rm := range r.sink.AllMetrics()[0].ResourceMetrics().All() {
-					for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-						if m.Name() == "gpu.node.health_score" {
-							scores[fmt.Sprint(rm.Resource().Attributes().AsRaw())] = true
-						}
-					}
-				}
-			}
-		}
-		assert.InDelta(t, 1, got["n1 gpu.node.state active"], 0)
-		assert.InDelta(t, (0.4+0.25*0.75)/0.65, got["n1 gpu.node.health_score"], 1e-9)
-		assert.Equal(t, []string{"J/stage-0"}, r.ext.claim.Groups)
-		assert.Len(t, scores, 2, "one resource once the job is known: %v", scores)
-	})
-}
-
 func TestAgentSpeaksForManyNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newAgentRig(t, nil)
@@ -151,57 +116,16 @@ func TestAgentSpeaksForManyNodes(t *testing.T) {
 		addStep(md, "n1", "stage-0", 19)
 		addStep(md, "n2", "stage-1", 20)
 		addStep(md, "n3", "stage-1", 20)
+		gauge(resource(md, map[string]any{"host.name": "n4", "k8s.cluster.name": "zoo", "gpu.job.id": "Z"}), "gpu.app.step.duration", 19)
 		got := r.push(md)
-		for _, n := range []string{"n1", "n2", "n3"} {
+		for _, n := range []string{"n1", "n2", "n3", "n4"} {
 			assert.Contains(t, got, n+" gpu.node.signal throughput")
 		}
-		assert.Equal(t, wire.Claim{Cluster: "prod", Groups: []string{"J/stage-0", "J/stage-1"}}, r.ext.claim)
+		assert.Equal(t, wire.Claim{Cluster: "prod", Groups: []string{"J/stage-0", "J/stage-1"}}, r.ext.claim, "it asks for the nodes of one cluster")
 
 		time.Sleep(10 * time.Minute)
 		r.push(step("n1", 19))
 		assert.Equal(t, "n1", r.ext.claim.Node, "silent nodes are forgotten")
-	})
-}
-
-func TestAnApplicationNeedNotNameItsNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newAgentRig(t, nil)
-		got := r.push(step("", 19))
-		assert.Contains(t, got, "me gpu.node.signal throughput")
-		assert.Equal(t, "me", r.ext.claim.Node)
-	})
-}
-
-func TestEvaluationsKeepTheirPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newAgentRig(t, nil)
-		scored := 0
-		for range 100 {
-			r.sink.Reset()
-			require.NoError(t, r.a.ConsumeMetrics(t.Context(), step("n1", 19)))
-			time.Sleep(time.Second)
-			if _, ok := values(r.sink.AllMetrics()[0])["n1 gpu.agent.straggler"]; ok {
-				scored++
-			}
-		}
-		assert.Equal(t, 20, scored, "a job that reports each second is judged no more often than half an interval")
-	})
-}
-
-func TestOneTimestampPerReport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newAgentRig(t, nil)
-		md := step("n1", 19)
-		at := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints().At(0).Timestamp()
-		time.Sleep(3 * time.Second)
-		r.push(md)
-		for _, rm := range r.sink.AllMetrics()[0].ResourceMetrics().All() {
-			for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-				for _, p := range m.Gauge().DataPoints().All() {
-					assert.Equal(t, at, p.Timestamp(), m.Name())
-				}
-			}
-		}
 	})
 }
 
@@ -219,10 +143,11 @@ func TestAgentNamesTheClusterOfANode(t *testing.T) {
 		r.push(md)
 		var got []string
 		for _, rm := range r.sink.AllMetrics()[0].ResourceMetrics().All() {
-			cluster, _ := rm.Resource().Attributes().Get("k8s.cluster.name")
-			got = append(got, cluster.Str())
+			name := rm.Resource().Attributes().AsRaw()
+			got = append(got, fmt.Sprint(name["host.name"], " in ", name["k8s.cluster.name"]))
 		}
-		assert.Equal(t, []string{"prod", "lab", "", "prod"}, got[:4])
+		assert.Equal(t, []string{"a in prod", "a in lab", "<nil> in <nil>", "me in prod"}, got[:4])
+		assert.Equal(t, "me", r.ext.claim.Node)
 	})
 }
 
@@ -234,56 +159,21 @@ func TestAgentIgnoresNonsenseAndCountsIt(t *testing.T) {
 		gauge(md.ResourceMetrics().At(0), "gpu.app.step.duration", -1)
 		addStep(md, "n2", "stage-0", 19)
 		resource(md, nil)
+		gauge(resource(md, map[string]any{"host.name": "n3", "k8s.cluster.name": ""}), "gpu.app.step.duration", 19)
+		gauge(resource(md, map[string]any{"host.name": strings.Repeat("x", 1<<20)}), "gpu.app.step.duration", 19)
+		gauge(md.ResourceMetrics().At(0), "hw.power", 500, "hw.id", "GPU-0", "hw.type", "gpu")
+		gauge(md.ResourceMetrics().At(0), "hw.power", 70, "hw.id", "MIG-0", "hw.parent", "GPU-0", "hw.type", "gpu")
+		at := time.Now().UTC()
+		time.Sleep(3 * time.Second)
 		got := r.push(md)
 		assert.InDelta(t, 1.0/19, got["n1 gpu.node.signal throughput"], 1e-9)
+		assert.InDelta(t, 500, got["n1 gpu.node.signal power"], 0, "a slice is no GPU")
 		assert.NotContains(t, got, "n2 gpu.node.signal throughput")
-		assert.Equal(t, map[string]int64{"not_finite": 1, "value_range": 1, "max_nodes": 1}, rejected(t, r.tel))
-		assert.Equal(t, 3+1, r.sink.AllMetrics()[0].ResourceMetrics().Len(), "the data itself passes, and a score is added")
-	})
-}
-
-func TestAnotherJobStartsAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newAgentRig(t, nil)
-		for range 20 {
-			r.push(step("n1", 10))
+		assert.Equal(t, map[string]int64{"not_finite": 1, "value_range": 1, "max_nodes": 1, "no_cluster": 1, "name_too_long": 1}, rejected(t, r.tel))
+		assert.Equal(t, 5+1, r.sink.AllMetrics()[0].ResourceMetrics().Len(), "the data itself passes, and a score is added")
+		for _, m := range r.sink.AllMetrics()[0].ResourceMetrics().At(5).ScopeMetrics().At(0).Metrics().All() {
+			assert.Equal(t, at, m.Gauge().DataPoints().At(0).Timestamp().AsTime(), "one report has one time: %s", m.Name())
 		}
-		md := pmetric.NewMetrics()
-		addStep(md, "n1", "stage-7", 40)
-		var got map[string]float64
-		for range 20 {
-			again := pmetric.NewMetrics()
-			md.CopyTo(again)
-			got = r.push(again)
-			assert.Zero(t, got["n1 gpu.agent.straggler"], "four times slower, but another job")
-		}
-		assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode local"], 0)
-		assert.Equal(t, []string{"J/stage-7"}, r.ext.claim.Groups)
-	})
-}
-
-func TestNodesOfAnotherClusterKeepToThemselves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newAgentRig(t, nil)
-		md := pmetric.NewMetrics()
-		addStep(md, "n1", "stage-0", 19)
-		other := resource(md, map[string]any{"host.name": "n2", "k8s.cluster.name": "zoo", "gpu.job.id": "Z"})
-		gauge(other, "gpu.app.step.duration", 19)
-		got := r.push(md)
-		assert.Contains(t, got, "n2 gpu.node.signal throughput")
-		assert.Equal(t, wire.Claim{Cluster: "prod", Groups: []string{"J/stage-0"}}, r.ext.claim)
-	})
-}
-
-func TestAgentNamesThatCannotBeTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newAgentRig(t, nil)
-		md := pmetric.NewMetrics()
-		gauge(resource(md, map[string]any{"host.name": "n1", "k8s.cluster.name": ""}), "gpu.app.step.duration", 19)
-		gauge(resource(md, map[string]any{"host.name": strings.Repeat("x", 1<<20)}), "gpu.app.step.duration", 19)
-		r.push(md)
-		assert.Equal(t, map[string]int64{"no_cluster": 1, "name_too_long": 1}, rejected(t, r.tel))
-		assert.Empty(t, r.a.nodes)
 	})
 }
 
@@ -322,4 +212,40 @@ func TestTheVerdictIsLoggedWithItsBeginningWhereThatIsKnown(t *testing.T) {
 	for i, want := range []any{nil, since, nil} {
 		assert.Equal(t, want, logs.All()[i].ContextMap()["since"], "%d", i)
 	}
+}
+
+func TestEvaluationsKeepTheirPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		scored := 0
+		for range 100 {
+			r.sink.Reset()
+			require.NoError(t, r.a.ConsumeMetrics(t.Context(), step("n1", 19)))
+			time.Sleep(time.Second)
+			if _, ok := values(r.sink.AllMetrics()[0])["n1 gpu.agent.straggler"]; ok {
+				scored++
+			}
+		}
+		assert.Equal(t, 20, scored, "a job that reports each second is judged no more often than half an interval")
+	})
+}
+
+func TestAnotherJobStartsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		for range 20 {
+			r.push(step("n1", 10))
+		}
+		md := pmetric.NewMetrics()
+		addStep(md, "n1", "stage-7", 40)
+		var got map[string]float64
+		for range 20 {
+			again := pmetric.NewMetrics()
+			md.CopyTo(again)
+			got = r.push(again)
+			assert.Zero(t, got["n1 gpu.agent.straggler"], "four times slower, but another job")
+		}
+		assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode local"], 0)
+		assert.Equal(t, []string{"J/stage-7"}, r.ext.claim.Groups)
+	})
 }

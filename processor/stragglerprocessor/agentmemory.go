@@ -10,23 +10,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/fairshare"
-	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 )
 
 var errAgentBytes = errors.New("no memory left for nodes, or for more GPUs of a node")
-
-// agentMemory counts the bytes of an agent's nodes. Jobs push to an agent too, and may
-// make up clusters, nodes and GPUs: a cluster has half of what the others leave.
-type agentMemory struct {
-	bytes *fairshare.Ledger[string] // by cluster
-	short memorybudget.Shortages
-}
-
-func newAgentMemory(cfg *Config) *agentMemory {
-	return &agentMemory{bytes: fairshare.New[string](int(cfg.MemoryBytes()), fairshare.Half)}
-}
 
 // nodeOverhead is of the map, and of what the runtime rounds up. emptyBytes are those of a
 // node without a reading.
@@ -49,15 +36,12 @@ func (n *agentNode) size() int {
 	return sum
 }
 
-// room is how many bytes more a cluster may have.
-func (m *agentMemory) room(cluster string) int { return m.bytes.Room(cluster) }
-
 // keep counts a node as it is now; a node that is gone has nothing.
-func (m *agentMemory) keep(n *agentNode, size int) {
+func (a *agent) keep(n *agentNode, size int) {
 	if more := size - n.bytes; more > 0 {
-		m.bytes.Hold(n.cluster, more)
+		a.bytes.Hold(n.cluster, more)
 	} else {
-		m.bytes.Give(n.cluster, -more)
+		a.bytes.Give(n.cluster, -more)
 	}
 	n.bytes = size
 }
@@ -77,7 +61,7 @@ func (a *agent) names(id nodeKey, peers []string) int {
 // lacking counts readings that found no room, and says once an hour in whose name.
 func (a *agent) lacking(ctx context.Context, cluster string, readings int, now time.Time) {
 	a.rejects.addN(ctx, errAgentBytes, int64(readings))
-	if name, tell := a.memory.short.Note(cluster, now); tell {
+	if name, tell := a.short.Note(cluster, now); tell {
 		a.logger.Warn("Nodes or GPUs of a cluster are not scored: there is no room for them in `max_bytes`.", zap.String("cluster", name))
 	}
 }

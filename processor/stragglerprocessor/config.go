@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/ownnode"
@@ -136,53 +137,36 @@ func (c *Config) OwnNode() (cluster, node string) {
 
 // Validate implements xconfmap.Validator.
 func (c *Config) Validate() error {
-	var errs []error
-	if c.Mode != modeAgent && c.Mode != modeGateway {
-		errs = append(errs, fmt.Errorf("`mode` is %q, must be %q on a GPU node or %q above the nodes", c.Mode, modeAgent, modeGateway))
-	}
-	if c.Mode == modeAgent && c.FleetViewExtension != nil {
-		errs = append(errs, fmt.Errorf("`fleet_view_extension` is %q, must not be set in mode %q", c.FleetViewExtension, modeAgent))
-	}
 	// Both sections are checked in either mode.
 	g := c.engine()
-	errs = append(errs, g.Validate("gateway::"))
 	n, err := c.node()
-	errs = append(errs, err, n.Validate("agent::"))
-	if c.Agent.MaxNodes < 1 {
-		errs = append(errs, fmt.Errorf("`agent::max_nodes` is %d, must be at least 1", c.Agent.MaxNodes))
-	}
-	if c.Agent.NodeName != "" && !wire.ValidName(c.Agent.NodeName) {
-		errs = append(errs, fmt.Errorf("`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, wire.MaxNameLength))
-	}
-	if c.StateDirectory != "" && !filepath.IsAbs(c.StateDirectory) {
-		errs = append(errs, fmt.Errorf("`state_directory` is %q, must be an absolute path or empty", c.StateDirectory))
-	}
-	if c.MaxBytes != 0 && c.MaxBytes < minBytes {
-		errs = append(errs, fmt.Errorf("`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, c.memoryPercent()))
-	}
-	if c.TTLMultiplier < 1 {
-		errs = append(errs, fmt.Errorf("`ttl_multiplier` is %d, must be at least 1", c.TTLMultiplier))
-	}
-	if ttl := c.ttl(); ttl > threshold.MaxTTL {
-		errs = append(errs, fmt.Errorf("`push_interval` times `ttl_multiplier` is %s, must be at most %s", ttl, threshold.MaxTTL))
-	}
-	if !wire.ValidName(c.DefaultCluster) {
-		errs = append(errs, fmt.Errorf("`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, wire.MaxNameLength))
-	}
-	if c.RefusedPoints != refusedDrop && c.RefusedPoints != refusedPass {
-		errs = append(errs, fmt.Errorf("`refused_points` is %q, must be %q or %q", c.RefusedPoints, refusedDrop, refusedPass))
+	errs := []error{
+		mistake.If(c.Mode != modeAgent && c.Mode != modeGateway,
+			"`mode` is %q, must be %q on a GPU node or %q above the nodes", c.Mode, modeAgent, modeGateway),
+		mistake.If(c.Mode == modeAgent && c.FleetViewExtension != nil,
+			"`fleet_view_extension` is %q, must not be set in mode %q", c.FleetViewExtension, modeAgent),
+		g.Validate("gateway::"), err, n.Validate("agent::"),
+		mistake.If(c.Agent.MaxNodes < 1, "`agent::max_nodes` is %d, must be at least 1", c.Agent.MaxNodes),
+		mistake.If(c.Agent.NodeName != "" && !wire.ValidName(c.Agent.NodeName),
+			"`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, wire.MaxNameLength),
+		mistake.If(c.StateDirectory != "" && !filepath.IsAbs(c.StateDirectory),
+			"`state_directory` is %q, must be an absolute path or empty", c.StateDirectory),
+		mistake.If(c.MaxBytes != 0 && c.MaxBytes < minBytes,
+			"`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, c.memoryPercent()),
+		mistake.If(c.TTLMultiplier < 1, "`ttl_multiplier` is %d, must be at least 1", c.TTLMultiplier),
+		mistake.If(c.ttl() > threshold.MaxTTL, "`push_interval` times `ttl_multiplier` is %s, must be at most %s", c.ttl(), threshold.MaxTTL),
+		mistake.If(!wire.ValidName(c.DefaultCluster),
+			"`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, wire.MaxNameLength),
+		mistake.If(c.RefusedPoints != refusedDrop && c.RefusedPoints != refusedPass,
+			"`refused_points` is %q, must be %q or %q", c.RefusedPoints, refusedDrop, refusedPass),
 	}
 	for i, name := range c.GroupBy {
-		if name == "" {
-			errs = append(errs, fmt.Errorf("`group_by` has an empty name at position %d, must be a resource attribute", i))
-		} else if slices.Contains(c.GroupBy[:i], name) {
-			errs = append(errs, fmt.Errorf("`group_by` names %q twice", name))
-		}
+		errs = append(errs,
+			mistake.If(name == "", "`group_by` has an empty name at position %d, must be a resource attribute", i),
+			mistake.If(name != "" && slices.Contains(c.GroupBy[:i], name), "`group_by` names %q twice", name))
 	}
 	for _, name := range c.Compatibility {
-		if name != compatibilityIngero {
-			errs = append(errs, fmt.Errorf("`compatibility` has %q, only %q is known", name, compatibilityIngero))
-		}
+		errs = append(errs, mistake.If(name != compatibilityIngero, "`compatibility` has %q, only %q is known", name, compatibilityIngero))
 	}
 	return errors.Join(errs...)
 }

@@ -127,16 +127,3 @@ func TestOwnNode(t *testing.T) {
 	_, node = cfg.OwnNode()
 	assert.Empty(t, node)
 }
-
-func TestSomeSignalMustDecide(t *testing.T) {
-	cfg := createDefaultConfig().(*Config)
-	cfg.Mode = modeGateway
-	no := false
-	cfg.Signals = map[string]SignalConfig{}
-	for _, name := range []string{"throughput", "compute", "interconnect", "cpu", "power", "memory", "communication"} {
-		cfg.Signals[name] = SignalConfig{Decides: &no}
-	}
-	require.NoError(t, cfg.Validate(), "the score is left")
-	cfg.Signals["score"] = SignalConfig{Decides: &no}
-	require.EqualError(t, cfg.Validate(), "`signals` decide nothing, at least one must have `decides: true`")
-}

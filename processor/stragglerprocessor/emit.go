@@ -55,19 +55,15 @@ func (r *reporter) metrics(rep *straggler.Report) []pmetric.Metrics {
 		for n < len(nodes) && nodes[n].Cluster == cluster {
 			n++
 		}
-		ranks, missing := r.list(g, cluster, gpusemconv.MetricStragglerRank), r.list(g, cluster, gpusemconv.MetricStragglerMissing)
-		for i, n := range suspects(nodes[:n]) {
-			ranks.add(n, int64(i)+1)
-		}
+		var missing []*straggler.NodeReport
 		for i := range nodes[:n] {
 			if n := &nodes[i]; n.State == nodesignal.StateMissing {
-				missing.add(n, n.Seen.Unix())
+				missing = append(missing, n)
 			}
 		}
-		ranks.end()
-		missing.end()
+		r.list(g, list{cluster, gpusemconv.MetricStragglerRank}, suspects(nodes[:n]), func(i int) int64 { return int64(i) + 1 })
+		r.list(g, list{cluster, gpusemconv.MetricStragglerMissing}, missing, func(i int) int64 { return missing[i].Seen.Unix() })
 		nodes = nodes[n:]
-		g.DropEmpty()
 		from = to
 	}
 	for of := range r.listed {
@@ -115,157 +111,95 @@ func suspects(nodes []straggler.NodeReport) []*straggler.NodeReport {
 	return most
 }
 
-// listing is a list of nodes of a cluster. A node that leaves it gets a point without a value:
+// list tells a list of nodes of a cluster. A node that leaves it gets a point without a value:
 // two nodes of one rank would be no list. Such points come last, since the prometheus
 // exporter skips what is behind them.
-type listing struct {
-	r           *reporter
-	of          list
-	gauges      nodereport.Gauges
-	points      pmetric.NumberDataPointSlice
-	before, now map[member]bool
-}
-
-func (r *reporter) list(g nodereport.Gauges, cluster, metric string) *listing {
-	of := list{cluster, metric}
-	return &listing{r: r, of: of, gauges: g, points: g.Metric(metric), before: r.listed[of], now: make(map[member]bool)}
-}
-
-func (l *listing) point(of member) pmetric.NumberDataPoint {
-	p := l.gauges.Point(l.points)
-	p.Attributes().PutStr(gpusemconv.AttrHostName, of.node)
-	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, of.group)
-	return p
-}
-
-func (l *listing) add(n *straggler.NodeReport, v int64) {
-	of := member{n.Node, n.Group}
-	l.point(of).SetIntValue(v)
-	l.now[of] = true
-}
-
-func (l *listing) end() {
-	for of := range l.before {
-		if !l.now[of] {
-			l.point(of).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+func (r *reporter) list(g nodereport.Gauges, of list, nodes []*straggler.NodeReport, value func(i int) int64) {
+	now := make(map[member]bool, len(nodes))
+	point := func(m member) pmetric.NumberDataPoint {
+		return g.Point(of.metric, gpusemconv.AttrHostName, m.node, gpusemconv.AttrPeerGroup, m.group)
+	}
+	for i, n := range nodes {
+		m := member{n.Node, n.Group}
+		point(m).SetIntValue(value(i))
+		now[m] = true
+	}
+	for m := range r.listed[of] {
+		if !now[m] {
+			point(m).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
 		}
 	}
-	if l.r.listed == nil {
-		l.r.listed = make(map[list]map[member]bool)
+	if r.listed == nil {
+		r.listed = make(map[list]map[member]bool)
 	}
-	l.r.listed[l.of] = l.now
+	r.listed[of] = now
 }
 
 func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.GroupReport) nodereport.Gauges {
 	rm := md.ResourceMetrics().AppendEmpty()
 	rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, groups[0].Cluster)
 	g := nodereport.NewGauges(rm, metadata.ScopeName, ts)
-	threshold := g.Metric(gpusemconv.MetricStragglerThreshold)
-	median := g.Metric(gpusemconv.MetricStragglerMedian)
-	mad := g.Metric(gpusemconv.MetricStragglerMAD)
-	nodes := g.Metric(gpusemconv.MetricStragglerNodes)
-	quorum := g.Metric(gpusemconv.MetricStragglerQuorumMet)
-	coverage := g.Metric(gpusemconv.MetricStragglerCoverageLow)
-	count := g.Metric(gpusemconv.MetricStragglers)
-	incident := g.Metric(gpusemconv.MetricStragglerIncident)
-	without := g.Metric(gpusemconv.MetricStragglerUnjudged)
-	detectable := g.Metric(gpusemconv.MetricStragglerDetectable)
+	const key = gpusemconv.AttrPeerGroup
 	for i := range groups {
 		gr := &groups[i]
-		label := func(p pmetric.NumberDataPoint) {
-			if gr.Group != "" {
-				p.Attributes().PutStr(gpusemconv.AttrPeerGroup, gr.Group)
-			}
-		}
 		if gr.Valid {
-			label(g.Double(threshold, gr.Value))
+			g.Double(gpusemconv.MetricStragglerThreshold, gr.Value, key, gr.Group)
 		}
 		if gr.Quorum {
-			label(g.Double(median, gr.Median))
-			label(g.Double(mad, gr.MAD))
+			g.Double(gpusemconv.MetricStragglerMedian, gr.Median, key, gr.Group)
+			g.Double(gpusemconv.MetricStragglerMAD, gr.MAD, key, gr.Group)
 		}
 		for s, n := range gr.Counts {
-			p := g.Point(nodes)
-			p.SetIntValue(int64(n))
-			p.Attributes().PutStr(gpusemconv.AttrNodeState, nodesignal.State(s).String())
-			label(p)
+			g.Int(gpusemconv.MetricStragglerNodes, int64(n), gpusemconv.AttrNodeState, nodesignal.State(s).String(), key, gr.Group)
 		}
-		label(g.Flag(quorum, gr.Quorum))
-		label(g.Flag(coverage, gr.CoverageLow))
-		p := g.Point(count)
-		p.SetIntValue(int64(gr.Stragglers))
-		label(p)
-		if gr.Group != "" {
-			label(g.Flag(incident, gr.Incident))
-			label(g.Double(detectable, 100*gr.Detectable))
-			for why := unjudged.Judged + 1; why < unjudged.Count; why++ {
-				p := g.Point(without)
-				p.SetIntValue(int64(gr.Unjudged[why]))
-				p.Attributes().PutStr(gpusemconv.AttrUnjudged, why.String())
-				label(p)
-			}
+		g.Flag(gpusemconv.MetricStragglerQuorumMet, gr.Quorum, key, gr.Group)
+		g.Flag(gpusemconv.MetricStragglerCoverageLow, gr.CoverageLow, key, gr.Group)
+		g.Int(gpusemconv.MetricStragglers, int64(gr.Stragglers), key, gr.Group)
+		if gr.Group == "" {
+			continue
 		}
-	}
-	appendSignals(g, groups)
-	return g
-}
-
-// appendSignals adds what nodes are compared with, signal by signal.
-func appendSignals(g nodereport.Gauges, groups []straggler.GroupReport) {
-	medians := g.Metric(gpusemconv.MetricStragglerSignalMedian)
-	scales := g.Metric(gpusemconv.MetricStragglerSignalScale)
-	thresholds := g.Metric(gpusemconv.MetricStragglerSignalThreshold)
-	falls := g.Metric(gpusemconv.MetricStragglerSignalFall)
-	for i := range groups {
-		gr := &groups[i]
-		for s := range nodesignal.Count {
-			r := &gr.Signals[s]
+		g.Flag(gpusemconv.MetricStragglerIncident, gr.Incident, key, gr.Group)
+		g.Double(gpusemconv.MetricStragglerDetectable, 100*gr.Detectable, key, gr.Group)
+		for why := unjudged.Judged + 1; why < unjudged.Count; why++ {
+			g.Int(gpusemconv.MetricStragglerUnjudged, int64(gr.Unjudged[why]), gpusemconv.AttrUnjudged, why.String(), key, gr.Group)
+		}
+		for s := range nodesignal.Count { // what nodes are compared with
+			r, signal := &gr.Signals[s], s.String()
 			if r.N == 0 {
 				continue
 			}
-			label := func(p pmetric.NumberDataPoint) {
-				p.Attributes().PutStr(gpusemconv.AttrPeerGroup, gr.Group)
-				p.Attributes().PutStr(gpusemconv.AttrSignal, s.String())
-			}
-			label(g.Double(medians, r.Median))
-			label(g.Double(scales, r.Scale))
-			label(g.Double(thresholds, r.Threshold))
+			g.Double(gpusemconv.MetricStragglerSignalMedian, r.Median, key, gr.Group, gpusemconv.AttrSignal, signal)
+			g.Double(gpusemconv.MetricStragglerSignalScale, r.Scale, key, gr.Group, gpusemconv.AttrSignal, signal)
+			g.Double(gpusemconv.MetricStragglerSignalThreshold, r.Threshold, key, gr.Group, gpusemconv.AttrSignal, signal)
 			if r.FallKnown {
-				label(g.Double(falls, r.Fall))
+				g.Double(gpusemconv.MetricStragglerSignalFall, r.Fall, key, gr.Group, gpusemconv.AttrSignal, signal)
 			}
 		}
 	}
+	return g
 }
 
 func appendNode(md pmetric.Metrics, ts pcommon.Timestamp, n *straggler.NodeReport, ids *identifier) {
 	rm := md.ResourceMetrics().AppendEmpty()
 	ids.stamp(rm.Resource().Attributes(), n.Cluster, n.Node, n.Peers)
 	g := nodereport.NewGauges(rm, metadata.ScopeName, ts)
-	p := g.Flag(g.Metric(gpusemconv.MetricNodeStraggler), n.Straggler)
-	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
-	p = g.Double(g.Metric(gpusemconv.MetricNodeSuspicion), n.Suspicion)
-	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
+	const key = gpusemconv.AttrPeerGroup
+	g.Flag(gpusemconv.MetricNodeStraggler, n.Straggler, key, n.Group)
+	g.Double(gpusemconv.MetricNodeSuspicion, n.Suspicion, key, n.Group)
 	if n.Ranks != nil && n.Ranks.Judged {
-		values, medians := g.Metric(gpusemconv.MetricStragglerRankValue), g.Metric(gpusemconv.MetricStragglerRankMedian)
 		for i, l := range n.Ranks.Levels {
-			if l.Median == 0 {
-				continue
-			}
-			for _, p := range [...]pmetric.NumberDataPoint{g.Double(values, l.Value), g.Double(medians, l.Median)} {
-				p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
-				p.Attributes().PutStr(gpusemconv.AttrSignal, straggler.RankSignals[i].String())
+			if l.Median != 0 {
+				signal := straggler.RankSignals[i].String()
+				g.Double(gpusemconv.MetricStragglerRankValue, l.Value, key, n.Group, gpusemconv.AttrSignal, signal)
+				g.Double(gpusemconv.MetricStragglerRankMedian, l.Median, key, n.Group, gpusemconv.AttrSignal, signal)
 			}
 		}
 	}
 	if n.Unjudged == unjudged.Judged && n.UnjudgedBefore == unjudged.Judged {
 		return // most are; nothing told is judged too
 	}
-	p = g.Point(g.Metric(gpusemconv.MetricNodeUnjudged))
-	p.SetIntValue(int64(n.Unjudged))
-	p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
+	g.Int(gpusemconv.MetricNodeUnjudged, int64(n.Unjudged), key, n.Group)
 	if n.Until > 0 {
-		p = g.Point(g.Metric(gpusemconv.MetricNodeUnjudgedUntil))
-		p.SetIntValue(time.UnixMilli(n.Until).Unix())
-		p.Attributes().PutStr(gpusemconv.AttrPeerGroup, n.Group)
+		g.Int(gpusemconv.MetricNodeUnjudgedUntil, time.UnixMilli(n.Until).Unix(), key, n.Group)
 	}
 }

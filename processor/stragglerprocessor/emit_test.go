@@ -128,6 +128,7 @@ func TestMissingNodesAreTold(t *testing.T) {
 		return listed(t, oneBatch(t, r.metrics(rep)), gpusemconv.MetricStragglerMissing, func(int) int64 { return seen.Unix() })
 	}
 	assert.Equal(t, map[string][]string{"a": {"x", "y", "z"}}, missing())
+	assert.Equal(t, 1, oneBatch(t, r.metrics(rep)).ResourceMetrics().Len(), "that of the cluster: nothing else is said of a node that is gone")
 	rep.Nodes[0].State = nodesignal.StateActive
 	rep.Nodes = rep.Nodes[:2]
 	assert.Equal(t, map[string][]string{"a": {"y", "-x", "-z"}}, missing())

@@ -116,14 +116,3 @@ func TestExplainAgain(t *testing.T) {
 	assert.Equal(t, []any{"hw_thermal", new(16.0)}, []any{e.Reason, e.Cost})
 	assert.Equal(t, []any{"memory_pressure", new(8.0)}, []any{known.Reason, known.Cost})
 }
-
-// TestRecord: the resource of a record is the node's, with the labels of its group.
-func TestRecord(t *testing.T) {
-	o, _ := hotFleet(t)
-	rl := record(onset(func(*episode.Episode) {}), &o.ids, "v", noon).ResourceLogs().At(0)
-	assert.Equal(t, map[string]any{
-		"k8s.cluster.name": "prod", "host.name": "n2", "gpu.job.id": "J", "gpu.job.role": "stage-0",
-	}, rl.Resource().Attributes().AsRaw())
-	assert.Equal(t, []string{metadata.ScopeName, "v"}, []string{rl.ScopeLogs().At(0).Scope().Name(), rl.ScopeLogs().At(0).Scope().Version()})
-	assert.Equal(t, gpusemconv.EventStraggler, rl.ScopeLogs().At(0).LogRecords().At(0).EventName())
-}

@@ -46,7 +46,7 @@ type gateway struct {
 
 	mu     sync.Mutex
 	engine *straggler.Engine
-	ticks  atomic.Uint64
+	ticked atomic.Bool
 	keeper *statefile.Keeper
 
 	clock reading.Clock
@@ -81,15 +81,11 @@ func (g *gateway) join(add func(*outputs)) {
 	add(&g.outputs)
 }
 
-func (g *gateway) start(host component.Host) error {
+func (g *gateway) start(host component.Host) (err error) {
 	if g.cfg.ThresholdExtension == nil {
 		g.logger.Warn("no `threshold_extension`: thresholds are computed, but no node gets to know them")
-	} else {
-		p, err := hostextension.Find[threshold.Publisher](host, "threshold_extension", "straggler_threshold", *g.cfg.ThresholdExtension)
-		if err != nil {
-			return err
-		}
-		g.publisher = p
+	} else if g.publisher, err = hostextension.Find[threshold.Publisher](host, "threshold_extension", "straggler_threshold", *g.cfg.ThresholdExtension); err != nil {
+		return err
 	}
 	if g.cfg.FleetViewExtension == nil {
 		g.logger.Info("no `fleet_view_extension`: verdicts have no reason and no cost in GPU-hours, and nodes with fewer GPUs than their peers are not told")
@@ -186,7 +182,7 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 		g.observer.rejects.addN(ctx, err, n)
 	}
 	report := g.engine.Tick(now)
-	g.ticks.Add(1)
+	g.ticked.Store(true)
 	nodes := g.engine.Nodes()
 	odd := g.odd.look(report, g.observer.ids.model, g.observer.views.gpus)
 	report.Events, report.Open = append(report.Events, events...), append(report.Open, slow...)

@@ -4,7 +4,6 @@ package stragglerprocessor
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/peergroup"
 	"github.com/gpu-collector/gpu-collector/internal/wire"
 )
 
@@ -61,7 +59,8 @@ func nvml(products ...string) pmetric.Metrics {
 	return md
 }
 
-// TestTheModelIsOfTheGroup: out of the box, nodes with unlike GPUs are no peers.
+// TestTheModelIsOfTheGroup: out of the box, nodes with unlike GPUs are no peers. A node asks
+// for the group that its gateway has it in.
 func TestTheModelIsOfTheGroup(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*Config)
@@ -86,62 +85,19 @@ func TestTheModelIsOfTheGroup(t *testing.T) {
 		"not asked for":                      {func(c *Config) { c.GroupBy = []string{"gpu.job.id"} }, []pmetric.Metrics{nvml("H100"), step("n", 1)}, "J"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newAgentRig(t, test.change)
+			r, gateway := newAgentRig(t, test.change), newGatewayRig(t, test.change, nil)
 			now := time.Now()
-			for _, md := range test.push {
-				r.a.score(t.Context(), md, now)
-				now = now.Add(10 * time.Second)
+			for range 2 {
+				for _, md := range test.push {
+					r.a.score(t.Context(), md, now)
+					gateway.g.observe(t.Context(), md, now)
+					now = now.Add(10 * time.Second)
+				}
 			}
 			assert.Equal(t, wire.Claim{Cluster: "prod", Node: "n", Groups: []string{test.want}}, r.ext.claim)
+			rep := gateway.g.engine.Tick(now)
+			require.Len(t, rep.Nodes, 1)
+			assert.Equal(t, test.want, rep.Nodes[0].Group)
 		})
 	}
-}
-
-// TestAgentAndGatewayNameOneGroup: whatever part each report knows, a node
-// asks for the group that its gateway has it in.
-func TestAgentAndGatewayNameOneGroup(t *testing.T) {
-	reports := []func() pmetric.Metrics{
-		func() pmetric.Metrics { return nvml("H100", "H100") },
-		func() pmetric.Metrics { return nvml() }, // its driver hangs
-		func() pmetric.Metrics { return step("n", 1) },
-		func() pmetric.Metrics {
-			md := step("n", 1) // another job, without a role
-			attrs := md.ResourceMetrics().At(0).Resource().Attributes()
-			attrs.PutStr(gpusemconv.AttrJobID, "K")
-			attrs.Remove(gpusemconv.AttrJobRole)
-			return md
-		},
-	}
-	groups := map[string]int{}
-	for seed := range uint64(20) {
-		agent, gateway := newAgentRig(t, nil), newGatewayRig(t, nil, nil)
-		random := rand.New(rand.NewPCG(seed, 1))
-		now := time.Now()
-		for i := range 100 {
-			kind := random.IntN(3)
-			if kind == 2 && i%40 >= 20 {
-				kind = 3
-			}
-			md := reports[kind]()
-			agent.a.score(t.Context(), md, now)
-			gateway.g.observe(t.Context(), md, now)
-			now = now.Add(5 * time.Second)
-			claim := agent.ext.claim.Groups
-			require.Len(t, claim, 1)
-			gateway.g.mu.Lock()
-			rep := gateway.g.engine.Tick(now)
-			gateway.g.mu.Unlock()
-			require.Len(t, rep.Nodes, 1)
-			// A job whose reports cease ends at the gateway as much later as an agent
-			// may be silent about it.
-			if rep.Nodes[0].Group != claim[0] {
-				require.True(t, peergroup.Key([]string{"", "", "H100"}) == claim[0] || claim[0] == peergroup.Default, "%s and %s", rep.Nodes[0].Group, claim[0])
-			}
-			groups[rep.Nodes[0].Group]++
-		}
-	}
-	t.Log(groups)
-	assert.Greater(t, groups["J/stage-0/H100"], 500)
-	assert.Greater(t, groups["K//H100"], 500)
-	assert.Less(t, len(groups), 8)
 }

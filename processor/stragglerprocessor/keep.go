@@ -23,24 +23,25 @@ const (
 	keepEach, keepNews = 5 * time.Minute, time.Minute
 )
 
-// learnt is the engine's state: its revision is the count of ticks.
+// learnt is the engine's state: nothing before its first tick.
 type learnt struct{ g *gateway }
 
-func (l learnt) Revision() uint64 { return l.g.ticks.Load() }
-
-func (l learnt) Snapshot() ([]byte, uint64, error) {
+func (l learnt) Snapshot() ([]byte, error) {
+	if !l.g.ticked.Load() {
+		return nil, nil
+	}
 	var data, nodes, ranks bytes.Buffer
-	ofNodes, ofRanks, revision := l.copy()
+	ofNodes, ofRanks := l.copy()
 	err := errors.Join(ofNodes.Write(&nodes), ofRanks.Write(&ranks))
 	err = errors.Join(err, gob.NewEncoder(&data).Encode([][]byte{nodes.Bytes(), ranks.Bytes()}))
-	return data.Bytes(), revision, err
+	return data.Bytes(), err
 }
 
 // copy holds the lock, for which pushes wait, for as long as it takes, and for no encoding.
-func (l learnt) copy() (nodes *straggler.Saved, ranks *collective.Saved, revision uint64) {
+func (l learnt) copy() (nodes *straggler.Saved, ranks *collective.Saved) {
 	l.g.mu.Lock()
 	defer l.g.mu.Unlock()
-	return l.g.engine.Save(), l.g.observer.book.Save(), l.Revision()
+	return l.g.engine.Save(), l.g.observer.book.Save()
 }
 
 func (l learnt) Restore(data []byte, now time.Time) error {

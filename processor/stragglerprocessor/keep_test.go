@@ -33,6 +33,11 @@ func TestGatewayKeepsWhatItLearnt(t *testing.T) {
 			assert.FileExists(t, file, "it is written while the gateway runs")
 		})
 		life(func(r *gatewayRig) {
+			data, err := learnt{r.g.gateway}.Snapshot()
+			require.NoError(t, err)
+			assert.Nil(t, data, "before its first tick it has nothing else to keep")
+		})
+		life(func(r *gatewayRig) {
 			assert.Equal(t, 5, r.g.engine.Nodes())
 			r.push(md)
 			got := r.next()

@@ -129,7 +129,7 @@ func TestAgentFitsItsMemory(t *testing.T) {
 				push("greedy", fmt.Sprint("made-up-", i), func(rm pmetric.ResourceMetrics) { fill(rm, i) })
 			}
 			require.GreaterOrEqual(t, lacks(), int64(20))
-			grown, counted := heap.Live()-before, r.a.memory.bytes.Held("greedy")
+			grown, counted := heap.Live()-before, r.a.bytes.Held("greedy")
 			t.Logf("%d bytes, %d counted, %d nodes", grown, counted, len(r.a.nodes))
 			assert.LessOrEqual(t, counted, most/2+200_000, "its share, and what the last row was rounded up to")
 			assert.Less(t, grown, most)
@@ -148,8 +148,8 @@ func TestAgentFitsItsMemory(t *testing.T) {
 			now = now.Add(time.Hour)
 			push("mine", "new", step)
 			assert.Len(t, r.a.nodes, 1)
-			assert.Equal(t, r.a.memory.bytes.Held("mine"), r.a.memory.bytes.Taken())
-			assert.Equal(t, r.a.nodes[nodeKey{"mine", "new"}].size(), r.a.memory.bytes.Taken())
+			assert.Equal(t, r.a.bytes.Held("mine"), r.a.bytes.Taken())
+			assert.Equal(t, r.a.nodes[nodeKey{"mine", "new"}].size(), r.a.bytes.Taken())
 		})
 	}
 }

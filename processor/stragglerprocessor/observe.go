@@ -20,7 +20,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
@@ -77,7 +76,8 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		id, peers := o.ids.read(caller, attrs)
 		o.name(id, attrs)
 		o.from.Begin(o.reader, attrs, caller.Cluster, o.ids.defaultCluster)
-		found := found{id: id, foreign: caller.Authenticated && id.cluster != caller.Cluster}
+		found := found{foreign: caller.Authenticated && id.cluster != caller.Cluster}
+		found.Cluster, found.Node, found.Peers = id.cluster, id.node, peers
 		ok := o.read(rm, &found)
 		refused := o.from.Refused != [reading.NumRefusals]int64{}
 		o.from.End(ctx)
@@ -96,7 +96,6 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 				o.rejects.add(ctx, errLongAttribute)
 			}
 		}
-		found.Cluster, found.Node, found.Peers = id.cluster, id.node, peers
 		devices := 0
 		if view := o.views.node(id.cluster, id.node); view != nil {
 			devices = len(view.GPUs)
@@ -123,7 +122,6 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 // found is an observation and where it came from.
 type found struct {
 	straggler.Observation
-	id      nodeKey
 	foreign bool // the cluster is not the authenticated client's
 	// Of Ingero's agent: score is the newest point of its score, and idle says that
 	// its window had no launch.
@@ -148,7 +146,7 @@ func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
 			default:
 				o.from.Check(known, m)
 				if known.Kind == reading.Counter && known.Subject() == reading.GPU && !f.foreign {
-					f.Contested = o.starts.older(f.id, known, m, o.maxNodes) || f.Contested
+					f.Contested = o.starts.older(nodeKey{f.Cluster, f.Node}, known, m, o.maxNodes) || f.Contested
 				}
 			}
 		}
@@ -194,23 +192,17 @@ func (o *observer) verdict(f *found, p *metricreading.Point, known *reading.Metr
 func (f *found) take(p *metricreading.Point) bool {
 	void := math.IsNaN(p.Value)
 	switch p.Field {
-	case reading.NodeHealthScore:
+	case reading.NodeHealthScore, reading.IngeroScore:
+		ingero := p.Field == reading.IngeroScore
+		if ingero {
+			f.ingero, f.score = true, p.NumberDataPoint
+		}
 		if p.Ended {
 			f.NoScore = !f.HasScore
 			return true
 		}
-		f.setScore(p.Value, void)
-		if v, ok := p.Attributes().Get(gpusemconv.AttrNodeState); ok {
-			f.setState(v.Str())
-		}
-	case reading.IngeroScore:
-		f.ingero, f.score = true, p.NumberDataPoint
-		if p.Ended {
-			f.NoScore = !f.HasScore
-			return true
-		}
-		f.setScore(p.Value, void)
-		if p.Texts[0] != "" {
+		f.Score, f.HasScore, f.NoScore = p.Value, !void, void
+		if ingero && p.Texts[0] != "" {
 			f.setState(p.Texts[0])
 		}
 	case reading.IngeroThroughput:
@@ -232,18 +224,6 @@ func (f *found) take(p *metricreading.Point) bool {
 		} else {
 			f.Values.Set(s, p.Value)
 		}
-	case reading.NodeCulprit:
-		if p.Texts[0] != nodesignal.Throughput.String() {
-			return false
-		}
-		switch of := rankattr.Subject(p.Attributes()); {
-		case p.Ended:
-			f.NoCulprit = of
-		case p.Value == 1:
-			f.Culprit, f.HasCulprit = of, true
-		default:
-			f.Culprit, f.HasCulprit = nodesignal.Subject{}, true
-		}
 	case reading.Heartbeat:
 		f.Heartbeat = f.Heartbeat || !void
 		return !void
@@ -252,9 +232,6 @@ func (f *found) take(p *metricreading.Point) bool {
 	}
 	return true
 }
-
-// setScore takes a score, or that there is none.
-func (f *found) setScore(x float64, void bool) { f.Score, f.HasScore, f.NoScore = x, !void, void }
 
 // completeIngero adds what Ingero's agent says beside its score. The point names
 // peers, such as the workload type, that the resource does not.
@@ -327,7 +304,7 @@ var (
 )
 
 // takeOut takes the metrics out of a push that a gateway alone may write, whatever
-// their type: nobody tells its readers who is slow but itself.
+// their type: nobody tells its readers who is slow but itself. It says so once per cluster.
 func (o *observer) takeOut(ctx context.Context, md pmetric.Metrics) {
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, sm := range rm.ScopeMetrics().All() {
@@ -335,7 +312,12 @@ func (o *observer) takeOut(ctx context.Context, md pmetric.Metrics) {
 				if !gpusemconv.IsReserved(m.Name(), m.Unit()) {
 					return false
 				}
-				o.complain(ctx, rm, m.Name())
+				id, _ := o.ids.read(wire.CallerFromContext(ctx), rm.Resource().Attributes())
+				if o.reader.Once(id.cluster, "reserved name") {
+					o.log.Warn("a metric was taken out of a push: only a gateway gives names like this. Name it otherwise. A pipeline without this processor takes the verdicts of another gateway",
+						zap.String("metric", wire.Clip(m.Name())), zap.Strings("reserved", gpusemconv.Reserved[:]),
+						zap.String("cluster", id.cluster), zap.String("node", id.node))
+				}
 				why := alike
 				if reading.ByName(m.Name()) != nil {
 					why = ownName
@@ -345,17 +327,6 @@ func (o *observer) takeOut(ctx context.Context, md pmetric.Metrics) {
 			})
 		}
 	}
-}
-
-// complain tells of it, once per cluster.
-func (o *observer) complain(ctx context.Context, rm pmetric.ResourceMetrics, name string) {
-	id, _ := o.ids.read(wire.CallerFromContext(ctx), rm.Resource().Attributes())
-	if !o.reader.Once(id.cluster, "reserved name") {
-		return
-	}
-	o.log.Warn("a metric was taken out of a push: only a gateway gives names like this. Name it otherwise. A pipeline without this processor takes the verdicts of another gateway",
-		zap.String("metric", wire.Clip(name)), zap.Strings("reserved", gpusemconv.Reserved[:]),
-		zap.String("cluster", id.cluster), zap.String("node", id.node))
 }
 
 // identifier reads identities out of resources, and writes them.

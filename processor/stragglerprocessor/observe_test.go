@@ -170,16 +170,15 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 			md, reader := receiverGolden(t, name), metricreading.New(zap.NewNop(), nil)
 			node := nodescore.NewNode(&cfg, plan)
 			now := time.Unix(1_700_000_000, 0)
-			var r nodescore.Reading
+			a := agent{plan: plan}
 			var res nodescore.Result
 			for range 2 { // a rate takes two
-				r.Reset()
+				a.reading.Reset()
 				for _, rm := range md.ResourceMetrics().All() {
-					var from metricreading.Resource
-					from.Begin(reader, rm.Resource().Attributes(), "", "")
-					collectReading(&r, plan, rm, &from)
+					a.from.Begin(reader, rm.Resource().Attributes(), "", "")
+					a.collect(rm)
 				}
-				node.Observe(&r, now)
+				node.Observe(&a.reading, now)
 				res = node.Evaluate(now, "", threshold.Received{}, false)
 				now = now.Add(cfg.Interval)
 			}
@@ -196,18 +195,6 @@ func TestSignalsFromWhatTheReceiverWrites(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestASliceIsNoGPU(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newAgentRig(t, nil)
-		md := pmetric.NewMetrics()
-		rm := resource(md, map[string]any{"host.name": "n1"})
-		gauge(rm, "hw.gpu.utilization", 0.9, "hw.id", "GPU-0", "hw.gpu.task", "general")
-		gauge(rm, "hw.power", 500, "hw.id", "GPU-0", "hw.type", "gpu")
-		gauge(rm, "hw.power", 70, "hw.id", "MIG-0", "hw.parent", "GPU-0", "hw.type", "gpu")
-		assert.InDelta(t, 500, r.push(md)["n1 gpu.node.signal power"], 0)
-	})
 }
 
 // TestASourceOfOnesOwn is a metric that only the configuration knows.

@@ -128,6 +128,9 @@ func TestEpisodesReachTheLogsPipelines(t *testing.T) {
 		for i := range stores {
 			require.Equal(t, 1, stores[i].LogRecordCount())
 			rl := stores[i].AllLogs()[0].ResourceLogs().At(0)
+			assert.Equal(t, map[string]any{
+				"k8s.cluster.name": "prod", "host.name": "n2", "gpu.job.id": "J", "gpu.job.role": "stage-0",
+			}, rl.Resource().Attributes().AsRaw(), "the node's, with the labels of its group")
 			assert.Equal(t, "1.2.3", rl.ScopeLogs().At(0).Scope().Version())
 			a := rl.ScopeLogs().At(0).LogRecords().At(0).Attributes().AsRaw()
 			assert.Equal(t, "onset", a["gpu.straggler.phase"])

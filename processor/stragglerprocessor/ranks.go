@@ -78,27 +78,20 @@ func (r *rankPoint) tell(b *collective.Book, id nodeKey, now time.Time) error {
 	if r.field != reading.CollectiveLaggard { // which another node tells of
 		of.Node = id.node
 	}
-	ended := math.IsNaN(r.value)
+	if math.IsNaN(r.value) { // the series has ended
+		if r.field == reading.CollectiveTimeShare || r.field == reading.CollectiveStalled {
+			b.Gone(of)
+		}
+		return nil
+	}
 	switch r.field {
 	case reading.CollectiveTimeShare:
-		if ended {
-			b.Gone(of)
-			return nil
-		}
 		return b.Share(of, r.value, now)
 	case reading.StepOwnDuration:
-		if !ended {
-			return b.OwnTime(of, r.value, now)
-		}
+		return b.OwnTime(of, r.value, now)
 	case reading.StepDuration, reading.StepRate:
-		if !ended {
-			return b.Steps(of, now)
-		}
+		return b.Steps(of, now)
 	case reading.CollectiveStalled:
-		if ended {
-			b.Gone(of)
-			return nil
-		}
 		var since time.Time
 		if r.value > 0 {
 			since = time.Unix(int64(r.value), 0)
@@ -109,9 +102,7 @@ func (r *rankPoint) tell(b *collective.Book, id nodeKey, now time.Time) error {
 			return b.Laggard(of, now)
 		}
 	case reading.CommunicatorBandwidth:
-		if !ended {
-			return b.Bandwidth(of, r.class, r.value, now)
-		}
+		return b.Bandwidth(of, r.class, r.value, now)
 	}
 	return nil
 }

@@ -27,8 +27,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/rankattr"
-	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/straggler"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
@@ -137,14 +135,6 @@ func (p *jobPlay) instance(attrs pcommon.Map, node, local int) {
 	}
 }
 
-// culprit is who the gateway names, nobody where ranks have no name.
-func (p *jobPlay) culprit(node, local int) nodesignal.Subject {
-	if p.pushed.nameless() {
-		return nodesignal.Subject{}
-	}
-	return p.of(node, local)
-}
-
 func (p *jobPlay) seconds(tick, node, local int) float64 {
 	s := 1 + p.noise*p.rnd.NormFloat64()
 	if node == p.node && local == p.rank && tick >= p.from {
@@ -208,7 +198,8 @@ func (p *jobPlay) onsets() (all []episode.Episode) {
 	return all
 }
 
-// TestAnySlowRankIsFound draws the job, the fault, and how the ranks push.
+// TestAnySlowRankIsFound draws the job, the fault, and how the ranks push. Its node is named:
+// a whole step names no rank.
 func TestAnySlowRankIsFound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, ranks := rapid.IntRange(5, 8).Draw(t, "nodes"), rapid.IntRange(1, 16).Draw(t, "ranks")
@@ -232,11 +223,6 @@ func TestAnySlowRankIsFound(t *testing.T) {
 		onsets := p.onsets()
 		require.Len(t, onsets, 1)
 		assert.Equal(t, fmt.Sprintf("n%02d", p.node), onsets[0].Node)
-		if ranks > 1 {
-			assert.Equal(t, p.culprit(p.node, p.rank), onsets[0].Culprit)
-		} else {
-			assert.Zero(t, onsets[0].Culprit, "a lone rank is the node")
-		}
 	})
 }
 
@@ -258,128 +244,23 @@ func TestHealthyRanksNameNobody(t *testing.T) {
 	})
 }
 
-// TestACulpritIsOneSeries: whoever keeps series sees one of a node at a time,
-// which ends when another begins.
-func TestACulpritIsOneSeries(t *testing.T) {
-	p := &jobPlay{pushed: oneResource, ranks: []int{4}, noise: 0.01, node: -1}
-	p.start(t, 3)
-	live, begun := map[string]float64{}, 0
-	play := func(tick int) {
-		md := pmetric.NewMetrics()
-		for local := range p.ranks[0] {
-			rm := p.resource(md, 0)
-			gauge(rm, gpusemconv.MetricAppStepDuration, p.seconds(tick, 0, local))
-			p.name(rm.Resource().Attributes(), p.of(0, local))
-		}
-		p.push(p.agents[0], md, p.now)
-		p.now = p.now.Add(10 * time.Second)
-		for _, rm := range md.ResourceMetrics().All() {
-			for _, sm := range rm.ScopeMetrics().All() {
-				for _, m := range sm.Metrics().All() {
-					if m.Name() != gpusemconv.MetricNodeCulprit {
-						continue
-					}
-					for _, point := range m.Gauge().DataPoints().All() {
-						of := rankattr.Subject(point.Attributes()).String()
-						if point.Flags().NoRecordedValue() {
-							delete(live, of)
-							continue
-						}
-						if _, known := live[of]; !known {
-							begun++
-						}
-						live[of] = metricreading.Number(point)
-					}
-				}
-			}
-		}
-	}
-	for tick := range 200 {
-		play(tick)
-		require.Equal(t, map[string]float64{"": 0}, live, "equals")
-	}
-	p.node, p.rank, p.by = 0, 2, 0.2
-	for tick := range 50 {
-		play(200 + tick)
-	}
-	require.Equal(t, map[string]float64{"rank 2 (GPU-0-2, local rank 2)": 1}, live)
-	p.rank = 3
-	for tick := range 50 {
-		play(250 + tick)
-	}
-	require.Equal(t, map[string]float64{"rank 3 (GPU-0-3, local rank 3)": 1}, live)
-	p.node = -1
-	for tick := range 50 {
-		play(300 + tick)
-	}
-	require.Equal(t, map[string]float64{"": 0}, live)
-	assert.LessOrEqual(t, begun, 5)
-	p.ranks = []int{1}
-	for tick := range 6 {
-		play(350 + tick)
-	}
-	assert.Empty(t, live, "a lone rank has nobody to stand out from")
-}
-
-func TestTheGatewayForgetsACulprit(t *testing.T) {
-	o := newObserver(createDefaultConfig().(*Config), new(rejects), zap.NewNop())
-	of, other := nodesignal.Subject{GPU: "GPU-1", Rank: nodesignal.OrdinalOf(1)}, nodesignal.Subject{Rank: nodesignal.OrdinalOf(2)}
-	type point struct {
-		of    nodesignal.Subject
-		value float64
-		ended bool
-	}
-	for name, tt := range map[string]struct {
-		points []point
-		want   found
-	}{
-		"named":         {[]point{{of: of, value: 1}}, found{Observation: straggler.Observation{Culprit: of, HasCulprit: true}}},
-		"none":          {[]point{{value: 0}}, found{Observation: straggler.Observation{HasCulprit: true}}},
-		"ended":         {[]point{{of: of, ended: true}}, found{Observation: straggler.Observation{NoCulprit: of}}},
-		"after another": {[]point{{of: of, value: 1}, {of: other, ended: true}}, found{Observation: straggler.Observation{Culprit: of, HasCulprit: true, NoCulprit: other}}},
-		"no flag":       {[]point{{of: of, value: 0.5}}, found{Observation: straggler.Observation{HasCulprit: true}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			md := pmetric.NewMetrics()
-			rm := resource(md, map[string]any{gpusemconv.AttrHostName: "n1"})
-			for _, p := range tt.points {
-				dp := gauge(rm, gpusemconv.MetricNodeCulprit, p.value, gpusemconv.AttrSignal, "throughput")
-				rankattr.Put(dp.Attributes(), p.of)
-				dp.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(p.ended))
-			}
-			o.from.Begin(o.reader, rm.Resource().Attributes(), "", "")
-			var got found
-			any := o.read(rm, &got)
-			assert.True(t, any)
-			assert.Equal(t, tt.want, got)
-		})
-	}
-}
-
 // TestTheLogAsksForNames: once, and only where a node has several ranks without one.
 func TestTheLogAsksForNames(t *testing.T) {
-	for pushed := range arrangements {
-		p := &jobPlay{pushed: pushed, ranks: []int{1, 4, 4}, node: -1}
-		p.start(t, 1)
-		core, logs := zapobserver.New(zap.WarnLevel)
-		for _, a := range p.agents {
-			a.logger = zap.New(core)
-		}
-		for tick := range 5 {
-			p.tick(tick)
-		}
-		asked := map[any]int{}
-		for _, line := range logs.FilterMessageSnippet("ranks of a job have no name").All() {
-			asked[line.ContextMap()["node"]]++
-		}
-		switch pushed {
-		case ownInstance:
-			assert.Equal(t, map[any]int{"n01": 1, "n02": 1}, asked, "each agent once")
-		case sharedProcess:
-			assert.Len(t, asked, 1)
-		default:
-			assert.Empty(t, asked, "%s", pushed)
-		}
+	for instances, want := range map[int]int{1: 0, 2: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newAgentRig(t, nil)
+			core, logs := zapobserver.New(zap.WarnLevel)
+			r.a.logger = zap.New(core)
+			for range 5 {
+				md := pmetric.NewMetrics()
+				for i := range instances {
+					rm := resource(md, map[string]any{gpusemconv.AttrHostName: "n1", gpusemconv.AttrJobID: "J", gpusemconv.AttrProcessPID: i})
+					gauge(rm, gpusemconv.MetricAppStepDuration, 1)
+				}
+				r.push(md)
+			}
+			assert.Equal(t, want, logs.FilterMessageSnippet("ranks of a job have no name").Len())
+		})
 	}
 }
 

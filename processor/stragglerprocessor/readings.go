@@ -23,43 +23,47 @@ import (
 
 var errGPUs = errors.New("more GPUs or ranks than a node can have")
 
-// collectReading adds what rm says to r and returns the report's timestamp. A
-// MIG slice is no GPU of its own here: its clock, power and links are those of
-// the GPU it is cut from.
-func collectReading(r *nodescore.Reading, plan *nodescore.Plan, rm pmetric.ResourceMetrics, from *metricreading.Resource) pcommon.Timestamp {
-	var ts pcommon.Timestamp
+// collect adds what rm says to the reading and to the models, and returns the report's
+// timestamp. A MIG slice is no GPU of its own here: its clock, power, links and model are
+// those of the GPU it is cut from.
+func (a *agent) collect(rm pmetric.ResourceMetrics) (ts pcommon.Timestamp) {
 	resource := rm.Resource().Attributes()
 	for _, sm := range rm.ScopeMetrics().All() {
 		for _, m := range sm.Metrics().All() {
 			if known := reading.ByName(m.Name()); known == nil {
-				ts = max(ts, collectForeign(r, plan, resource, m, from))
-			} else if inputs := plan.Known(known); inputs != nil {
-				ts = max(ts, collectKnown(r, inputs, resource, known, m, from))
+				ts = max(ts, a.collectForeign(resource, m))
+			} else if inputs := a.plan.Known(known); inputs != nil || a.ids.model >= 0 && known.Name == gpusemconv.MetricGPUInfo {
+				ts = max(ts, a.collectKnown(inputs, resource, known, m))
 			}
 		}
 	}
 	return ts
 }
 
-func collectKnown(r *nodescore.Reading, inputs []nodescore.Input, resource pcommon.Map, known *reading.Metric, m pmetric.Metric, from *metricreading.Resource) (ts pcommon.Timestamp) {
-	points, ok := from.Open(known, m)
+func (a *agent) collectKnown(inputs []nodescore.Input, resource pcommon.Map, known *reading.Metric, m pmetric.Metric) (ts pcommon.Timestamp) {
+	points, ok := a.from.Open(known, m)
 	if !ok {
 		return 0
 	}
 	var p metricreading.Point
 	for _, dp := range points.All() {
-		if from.Read(dp, &p) != reading.Accepted || p.Ended || p.Subject == reading.Slice {
+		if a.from.Read(dp, &p) != reading.Accepted || p.Ended || p.Subject == reading.Slice {
 			continue
+		}
+		if p.Field == reading.Info && a.ids.model >= 0 {
+			if v, ok := dp.Attributes().Get(gpusemconv.AttrHWModel); ok && !slices.Contains(a.models, metricreading.Text(v)) {
+				a.models = append(a.models, metricreading.Text(v))
+			}
 		}
 		for i := range inputs {
 			in := &inputs[i]
 			if in.Field != reading.None && in.Field != p.Field || in.Field == reading.None && !matches(in, dp.Attributes(), p.Subject) {
 				continue
 			}
-			if r.Add(in, subject(in, resource, dp.Attributes(), p.ID), p.Value) {
+			if a.reading.Add(in, subject(in, resource, dp.Attributes(), p.ID), p.Value) {
 				ts = max(ts, dp.Timestamp())
 			} else {
-				from.Refused[reading.ValueRange]++
+				a.from.Refused[reading.ValueRange]++
 			}
 		}
 	}
@@ -68,8 +72,8 @@ func collectKnown(r *nodescore.Reading, inputs []nodescore.Input, resource pcomm
 
 // collectForeign reads a metric that only the configuration knows: any unit,
 // and any number that is not negative.
-func collectForeign(r *nodescore.Reading, plan *nodescore.Plan, resource pcommon.Map, m pmetric.Metric, from *metricreading.Resource) (ts pcommon.Timestamp) {
-	inputs := plan.Inputs(m.Name())
+func (a *agent) collectForeign(resource pcommon.Map, m pmetric.Metric) (ts pcommon.Timestamp) {
+	inputs := a.plan.Inputs(m.Name())
 	if inputs == nil {
 		return 0
 	}
@@ -82,10 +86,10 @@ func collectForeign(r *nodescore.Reading, plan *nodescore.Plan, resource pcommon
 		for i := range inputs {
 			switch {
 			case !matches(&inputs[i], attrs, reading.GPU):
-			case r.Add(&inputs[i], subject(&inputs[i], resource, attrs, gpu), metricreading.Number(dp)):
+			case a.reading.Add(&inputs[i], subject(&inputs[i], resource, attrs, gpu), metricreading.Number(dp)):
 				ts = max(ts, dp.Timestamp())
 			default:
-				from.Refused[reading.ValueRange]++
+				a.from.Refused[reading.ValueRange]++
 			}
 		}
 	}
@@ -173,31 +177,4 @@ func (g *gpuModels) rename() {
 		}
 	}
 	g.name = strings.Join(names, "+")
-}
-
-// appendProducts adds the product names that a report tells.
-func appendProducts(to []string, rm pmetric.ResourceMetrics, from *metricreading.Resource) []string {
-	info, _ := reading.Of(reading.Info)
-	var p metricreading.Point
-	for _, sm := range rm.ScopeMetrics().All() {
-		for _, m := range sm.Metrics().All() {
-			if m.Name() != info.Name {
-				continue
-			}
-			points, ok := from.Open(info, m)
-			if !ok {
-				continue
-			}
-			for _, dp := range points.All() {
-				// A MIG slice is the GPU it is cut from.
-				if from.Read(dp, &p) != reading.Accepted || p.Ended || p.Subject == reading.Slice {
-					continue
-				}
-				if v, ok := dp.Attributes().Get(gpusemconv.AttrHWModel); ok && !slices.Contains(to, metricreading.Text(v)) {
-					to = append(to, metricreading.Text(v))
-				}
-			}
-		}
-	}
-	return to
 }

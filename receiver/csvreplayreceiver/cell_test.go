@@ -38,7 +38,7 @@ func replayed(t *testing.T, cfg *Config, in []byte) (points, left []string) {
 		if err != nil {
 			return points, left
 		}
-		md, _ := r.table.report(s.rows, "", "", time.Now(), time.Now())
+		md := s.stamp("", "", time.Now(), time.Now())
 		points = append(points, pointsOf(md)...)
 	}
 }
@@ -135,7 +135,11 @@ func TestCells(t *testing.T) {
 			assert.Equal(t, tt.want, strings.TrimPrefix(got, "2 "+tt.header+" "), "%s: %s of %v", tt.header, cell, tt.metric)
 		}
 	}
-	assert.Equal(t, "kW", newMeasure(MetricConfig{Name: "hw.power", Unit: "kW"}, nil).Unit, "it goes on as it is")
+	cfg := onePoint()
+	cfg.Table.Metrics[0] = MetricConfig{Column: "v", Name: "hw.power", Unit: "kW"}
+	table, err := newTable(&cfg.Table, []string{"t", "host", "v"})
+	require.NoError(t, err)
+	assert.Equal(t, "kW", table.measures[0].Unit, "it goes on as it is")
 }
 
 // Of the metrics those are left out whose columns a file lacks, or may not mean.

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
@@ -23,15 +24,14 @@ var timeUnits = map[string]time.Duration{
 	"ns": time.Nanosecond,
 }
 
-var metricKinds = map[string]reading.Kind{
-	"":              reading.Gauge,
-	"gauge":         reading.Gauge,
-	"sum":           reading.Counter,
-	"updowncounter": reading.UpDownCounter,
-}
-
-var instruments = map[reading.Kind]reading.Instrument{
-	reading.Gauge: reading.IsGauge, reading.Counter: reading.IsCounter, reading.UpDownCounter: reading.IsUpDownCounter,
+var metricTypes = map[string]struct {
+	kind reading.Kind
+	is   reading.Instrument
+}{
+	"":              {reading.Gauge, reading.IsGauge},
+	"gauge":         {reading.Gauge, reading.IsGauge},
+	"sum":           {reading.Counter, reading.IsCounter},
+	"updowncounter": {reading.UpDownCounter, reading.IsUpDownCounter},
 }
 
 // Config says what to replay and how fast.
@@ -104,27 +104,17 @@ func createDefaultConfig() component.Config {
 	return &Config{Speed: 1}
 }
 
-// checker adds a mistake for each check of what is wrong.
-func checker(errs *[]error) func(wrong bool, format string, args ...any) {
-	return func(wrong bool, format string, args ...any) {
-		if wrong {
-			*errs = append(*errs, fmt.Errorf(format, args...))
-		}
-	}
-}
-
 // Validate reports all mistakes at once.
 func (c *Config) Validate() error {
-	var errs []error
-	check := checker(&errs)
-	check(c.Path == "", "`path` is empty: it must name a CSV file")
 	err := isRecording(c.Path)
-	check(c.Path != "" && err != nil, "`path` is %q: it must name a CSV file: %w", c.Path, err)
-	check(!(c.Speed > 0) || math.IsInf(c.Speed, 0), "`speed` is %v: it must be a number above 0, such as 1 for real time", c.Speed)
-	check(c.StepWindow < 0, "`step_window` is %v: it must not be negative", c.StepWindow)
 	_, ok := c.Table.Resource[semconv.AttrClusterName]
-	check(ok && c.Cluster != "", "`cluster` and `table::resource` both set %s: one of them must go", semconv.AttrClusterName)
-	return errors.Join(append(errs, c.Table.validate()...)...)
+	return errors.Join(append([]error{
+		mistake.If(c.Path == "", "`path` is empty: it must name a CSV file"),
+		mistake.If(c.Path != "" && err != nil, "`path` is %q: it must name a CSV file: %w", c.Path, err),
+		mistake.If(!(c.Speed > 0) || math.IsInf(c.Speed, 0), "`speed` is %v: it must be a number above 0, such as 1 for real time", c.Speed),
+		mistake.If(c.StepWindow < 0, "`step_window` is %v: it must not be negative", c.StepWindow),
+		mistake.If(ok && c.Cluster != "", "`cluster` and `table::resource` both set %s: one of them must go", semconv.AttrClusterName),
+	}, c.Table.validate()...)...)
 }
 
 // isRecording checks what a replay can read: the start of a collector that reads its
@@ -145,7 +135,7 @@ func isRecording(path string) error {
 
 func (t *TableConfig) validate() []error {
 	var errs []error
-	check := checker(&errs)
+	check := func(wrong bool, format string, args ...any) { errs = append(errs, mistake.If(wrong, format, args...)) }
 	check(t.Time.Column == "", "`table::time::column` is empty: it must name the column of the time")
 	_, ok := timeUnits[t.Time.Unit]
 	check(!ok && t.Time.Unit != "", "`table::time::unit` is %q: it must be s, ms, us or ns", t.Time.Unit)
@@ -158,11 +148,10 @@ func (t *TableConfig) validate() []error {
 		key := fmt.Sprintf("table::metrics[%d]", i)
 		check(m.Column == "", "`%s::column` is empty: it must name a column", key)
 		check(m.Name == "", "`%s::name` is empty: it must name a metric", key)
-		_, ok := metricKinds[m.Type]
+		as, ok := metricTypes[m.Type]
 		check(!ok, "`%s::type` is %q: it must be gauge, sum or updowncounter", key, m.Type)
 		if known := reading.ByName(m.Name); known != nil {
-			is := instruments[metricKinds[m.Type]]
-			check(m.Type != "" && !known.Takes(is), "`%s::type`: %s", key, reading.Refused{Metric: known, Why: reading.WrongType, Instrument: is})
+			check(m.Type != "" && !known.Takes(as.is), "`%s::type`: %s", key, reading.Refused{Metric: known, Why: reading.WrongType, Instrument: as.is})
 			_, certain := known.Factor(m.Unit)
 			check(!certain, "`%s::unit`: %s", key, reading.Refused{Metric: known, Why: reading.WrongUnit, Unit: m.Unit})
 		}
@@ -170,7 +159,7 @@ func (t *TableConfig) validate() []error {
 		_, err := parseAttributes(m.Attributes)
 		check(err != nil, "`%s::attributes`: %w", key, err)
 		for _, before := range t.Metrics[:i] {
-			twice, other := before.Name == m.Name, before.Unit != m.Unit || metricKinds[before.Type] != metricKinds[m.Type]
+			twice, other := before.Name == m.Name, before.Unit != m.Unit || metricTypes[before.Type] != as
 			check(twice && other, "`%s`: %q occurs before with another unit or type: one metric has one of each", key, m.Name)
 			check(twice && !other && maps.Equal(before.Attributes, m.Attributes) && maps.Equal(before.When, m.When),
 				"`%s`: %q occurs before with the same attributes: two columns cannot be one series", key, m.Name)

@@ -53,7 +53,6 @@ type loss struct {
 // when a step is due.
 type reader struct {
 	table   *table
-	columns int
 	window  time.Duration
 	maxStep int
 	// skip is told of each row that is left out, and of each cell of one that is not.
@@ -65,25 +64,6 @@ type reader struct {
 	csv   *csv.Reader
 	held  *row // of the next step
 	ended error
-}
-
-// step is all rows of one time.
-type step struct {
-	at     time.Duration
-	rows   []row
-	bytes  int
-	series map[string]bool // of the first rows, so many
-	named  int
-}
-
-func (s *step) add(r row) {
-	if len(s.rows) == 0 {
-		s.at = r.at
-	}
-	s.rows = append(s.rows, r)
-	for _, f := range r.fields {
-		s.bytes += len(f)
-	}
 }
 
 func newReader(in io.Reader, cfg *Config, skip func(line int64, what loss)) (*reader, error) {
@@ -104,7 +84,6 @@ func newReader(in io.Reader, cfg *Config, skip func(line int64, what loss)) (*re
 	for i := range header {
 		header[i] = strings.TrimSpace(header[i])
 	}
-	r.columns = len(header)
 	r.table, err = newTable(&cfg.Table, header)
 	if value := slices.IndexFunc(header, isNumber); err != nil && value >= 0 {
 		err = fmt.Errorf("the first line is no header, it has the value %q: was it written with `noheader`? (%w)", header[value], err)
@@ -147,20 +126,20 @@ func (r *reader) split(line string) ([]string, error) {
 // step returns the next step, or io.EOF after the last. The rows before an
 // error are returned first; the next call meets the error again.
 func (r *reader) step(ctx context.Context) (*step, error) {
-	s := &step{series: map[string]bool{}}
+	s := newStep()
 	if r.held != nil {
-		s.add(*r.held)
+		r.table.add(s, r.held)
 		r.held = nil
 	}
 	for {
 		next, err := r.row(ctx)
 		switch {
-		case err != nil && len(s.rows) > 0:
+		case err != nil && s.rows > 0:
 			return s, nil
 		case err != nil:
 			return nil, err
-		case len(s.rows) == 0:
-			s.add(next)
+		case s.rows == 0:
+			r.table.add(s, &next)
 		case next.at > s.at+r.window, next.at > s.at && r.repeats(s, &next):
 			r.held = &next
 			return s, nil
@@ -169,7 +148,7 @@ func (r *reader) step(ctx context.Context) (*step, error) {
 		case s.bytes >= r.maxStep:
 			r.skip(r.line, loss{"", stepTooLarge, fmt.Sprintf("the rows of the step have more than %d bytes", r.maxStep)})
 		default:
-			s.add(next)
+			r.table.add(s, &next)
 		}
 	}
 }
@@ -177,13 +156,8 @@ func (r *reader) step(ctx context.Context) (*step, error) {
 // repeats reports whether a row has a series of the step again, which is then of the next:
 // the recording is faster than the window.
 func (r *reader) repeats(s *step, next *row) bool {
-	for i := range s.rows[s.named:] {
-		for _, name := range r.table.series(&s.rows[s.named+i]) {
-			s.series[name] = true
-		}
-	}
-	s.named = len(s.rows)
-	return slices.ContainsFunc(r.table.series(next), func(name string) bool { return s.series[name] })
+	_, names := r.table.series(next)
+	return slices.ContainsFunc(names, func(name string) bool { _, again := s.series[name]; return again })
 }
 
 // row reads up to the next row that can be decoded.
@@ -200,7 +174,7 @@ func (r *reader) row(ctx context.Context) (row, error) {
 		fields, err := r.split(text)
 		switch {
 		case errors.Is(err, csv.ErrFieldCount):
-			r.skip(r.line, loss{"", fieldCount, fmt.Sprintf("it has %d fields, the header %d", len(fields), r.columns)})
+			r.skip(r.line, loss{"", fieldCount, fmt.Sprintf("it has %d fields, the header %d", len(fields), len(r.table.header))})
 			continue
 		case err != nil:
 			r.skip(r.line, loss{"", badQuote, "a quote is not closed on the line or stands inside a field"})

@@ -94,7 +94,7 @@ func TestSteps(t *testing.T) {
 					break
 				}
 				require.NoError(t, err)
-				md, _ := r.table.report(s.rows, "", "", time.Now(), time.Now())
+				md := s.stamp("", "", time.Now(), time.Now())
 				steps = append(steps, s.at.String()+": "+strings.ReplaceAll(strings.Join(pointsOf(md), " "), " mmap[]", ""))
 			}
 			assert.Equal(t, tt.want, steps)
@@ -135,7 +135,7 @@ func TestAnErrorComesAfterTheRowsBeforeIt(t *testing.T) {
 		require.NoError(t, err)
 		s, err := r.step(t.Context())
 		require.NoError(t, err)
-		assert.Len(t, s.rows, 1)
+		assert.EqualValues(t, 1, s.rows)
 		for range 2 {
 			_, err = r.step(t.Context())
 			require.ErrorContains(t, err, want)
@@ -165,7 +165,7 @@ func TestAPointNeedsItsSubject(t *testing.T) {
 	require.NoError(t, err)
 	s, err := r.step(t.Context())
 	require.NoError(t, err)
-	assert.Len(t, s.rows, 2, "a fan's power is no mistake, and no GPU's")
+	assert.EqualValues(t, 2, s.rows, "a fan's power is no mistake, and no GPU's")
 	assert.Equal(t, map[int64]string{
 		3: "metric hw.power has no hw.id: must be the UUID of the GPU, or the name of the network adapter",
 		4: "metric hw.power has no hw.type: must be gpu for that of a GPU",
@@ -198,8 +198,8 @@ func TestMapping(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, time.Date(2025, 2, 1, 10, 0, 0, 0, time.UTC), time.Unix(0, int64(s.at)).UTC())
 	assert.Equal(t, map[reason]int{outOfRange: 2}, skips, "a sum below 0, and a temperature that cannot be")
-	md, duplicates := r.table.report(s.rows, "east", "", time.Now(), time.Now())
-	assert.Zero(t, duplicates)
+	md := s.stamp("east", "", time.Now(), time.Now())
+	assert.Zero(t, s.duplicates)
 	assert.Equal(t, []string{
 		"r1-s1 b.powermap[]=500",
 		"r1-s1 a.timemap[phase:forward]=3",
@@ -217,7 +217,7 @@ func TestMapping(t *testing.T) {
 
 	s, err = r.step(t.Context())
 	require.NoError(t, err)
-	md, _ = r.table.report(s.rows, "", "", time.Now(), time.Now())
+	md = s.stamp("", "", time.Now(), time.Now())
 	assert.Equal(t, []string{"r1-s1 c.stepsmap[gpu:g1]=201"}, pointsOf(md), "nothing is left of the step before")
 }
 
@@ -225,10 +225,10 @@ func TestParseTemplate(t *testing.T) {
 	for text, want := range map[string]string{
 		"dp{a}-pp{b}": "",
 		"":            "",
-		"{a":          "not closed",
-		"{a{b}":       "not closed",
-		"a}":          "closes nothing",
-		"{ }":         "no column name",
+		"{a":          "a brace too many",
+		"{a{b}":       "a brace too many",
+		"a}":          "a brace too many",
+		"{ }":         "the name of a column",
 	} {
 		if _, err := parseTemplate(text); want == "" {
 			assert.NoError(t, err, text)
@@ -276,6 +276,7 @@ func TestTimes(t *testing.T) {
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("t,host,v\n1,a,10\n1,b,20\n2.5,a,11\n"))
 	f.Add([]byte("\xef\xbb\xbft,host,v\r\n2025,\"a\"\"b\",1e3\r\n1,a,NaN\n\"\n"))
+	f.Add([]byte("t,host,v\n1,a,1\n1,a,3\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var skipped int64
 		r, err := newReader(bytes.NewReader(in), onePoint(), func(int64, loss) { skipped++ })
@@ -293,13 +294,13 @@ func FuzzReader(f *testing.F) {
 				t.Fatalf("time %d after %d", s.at, last)
 			}
 			last = s.at
-			if len(s.rows) == 0 || s.bytes >= r.maxStep+maxLineBytes {
-				t.Fatalf("%d rows of %d bytes", len(s.rows), s.bytes)
+			if s.rows == 0 || s.bytes >= r.maxStep+maxLineBytes {
+				t.Fatalf("%d rows of %d bytes", s.rows, s.bytes)
 			}
-			rows += int64(len(s.rows))
-			md, duplicates := r.table.report(s.rows, "", "", time.Now(), time.Now())
-			if points := int64(md.DataPointCount()); points != int64(len(s.rows))-duplicates {
-				t.Fatalf("%d points of %d rows, %d twice", points, len(s.rows), duplicates)
+			rows += s.rows
+			md := s.stamp("", "", time.Now(), time.Now())
+			if points := int64(md.DataPointCount()); points != s.rows-s.duplicates {
+				t.Fatalf("%d points of %d rows, %d twice", points, s.rows, s.duplicates)
 			}
 			for _, p := range pointsOf(md) {
 				if v, err := strconv.ParseFloat(p[strings.LastIndexByte(p, '=')+1:], 64); err != nil || math.IsNaN(v) || math.IsInf(v, 0) || p[0] == ' ' || !utf8.ValidString(p) {

@@ -55,8 +55,6 @@ type csvReplay struct {
 	done   chan struct{}
 }
 
-var _ receiver.Metrics = (*csvReplay)(nil)
-
 func newReceiver(set receiver.Settings, cfg *Config, next consumer.Metrics) (*csvReplay, error) {
 	telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	if err != nil {
@@ -128,11 +126,7 @@ func (r *csvReplay) open() (err error) {
 }
 
 func (r *csvReplay) run(ctx context.Context) {
-	defer func() {
-		if err := r.file.Close(); err != nil {
-			r.logger.Warn("closing the recording failed", zap.Error(err))
-		}
-	}()
+	defer func() { _ = r.file.Close() }() // it was only read
 	r.logger.Info("replay begins", zap.Strings("columns", r.reader.table.used), zap.Strings("not_in_the_file", r.reader.table.lacking))
 	began := time.Now()
 	for {
@@ -186,9 +180,9 @@ func (r *csvReplay) pass(ctx context.Context) error {
 // send hands a step on. A refused one is not sent again: the next step holds
 // newer state.
 func (r *csvReplay) send(ctx context.Context, s *step, began time.Time) {
-	md, duplicates := r.reader.table.report(s.rows, r.cfg.Cluster, r.version, time.Now(), began)
-	r.count(duplicate, duplicates)
-	rows := int64(len(s.rows)) - duplicates
+	md := s.stamp(r.cfg.Cluster, r.version, time.Now(), began)
+	r.count(duplicate, s.duplicates)
+	rows := s.rows - s.duplicates
 	points := md.DataPointCount()
 	obsCtx := r.obs.StartMetricsOp(ctx)
 	callCtx, cancel := context.WithTimeout(obsCtx, timeout)
@@ -259,12 +253,10 @@ func NewFactory() receiver.Factory {
 	return receiver.NewFactory(
 		metadata.Type,
 		createDefaultConfig,
-		receiver.WithMetrics(createMetrics, metadata.MetricsStability),
+		receiver.WithMetrics(func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
+			return newReceiver(set, cfg.(*Config), next)
+		}, metadata.MetricsStability),
 	)
-}
-
-func createMetrics(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
-	return newReceiver(set, cfg.(*Config), next)
 }
 
 // pacer says when a step is due.
@@ -277,30 +269,25 @@ type pacer struct {
 	running bool
 }
 
-// next returns when the step at the recording's time at is due.
+// next returns when the step at the recording's time at is due. It keeps the schedule over small
+// delays, but after one of more than a gap it starts from now: a consumer that was slow gets
+// no burst of old states.
 func (p *pacer) next(at time.Duration, now time.Time) time.Time {
 	switch {
 	case !p.running:
-		p.running, p.due, p.gap = true, now, p.scale(time.Second)
+		p.running, p.gap = true, p.scale(time.Second)
+		p.due = now.Add(-p.gap)
 	case at > p.last:
 		p.gap = p.scale(at - p.last)
-		p.advance(now)
 	default:
 		// Times rise within a pass, so the recording has started over. Its end and
 		// its beginning are as far apart as the last two steps were.
-		p.advance(now)
 	}
-	p.last = at
-	return p.due
-}
-
-// advance keeps the schedule over small delays, but after one of more than a
-// gap it starts from now: a consumer that was slow gets no burst of old states.
-func (p *pacer) advance(now time.Time) {
-	p.due = p.due.Add(p.gap)
+	p.last, p.due = at, p.due.Add(p.gap)
 	if now.Sub(p.due) > p.gap {
 		p.due = now
 	}
+	return p.due
 }
 
 func (p *pacer) scale(d time.Duration) time.Duration {

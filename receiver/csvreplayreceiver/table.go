@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver/internal/metadata"
 )
 
@@ -138,10 +140,19 @@ func (t *table) bind(config map[string]string) (attrs []attr, missing string) {
 	return attrs, missing
 }
 
-// measure adds a metric, unless the file lacks one of its columns.
+// measure adds a metric, unless the file lacks one of its columns. What its configuration
+// leaves out is the catalogue's.
 func (t *table) measure(cfg MetricConfig) (missing string, err error) {
 	attrs, missing := t.bind(cfg.Attributes)
-	m := newMeasure(cfg, attrs)
+	cfg.Scale = cmp.Or(cfg.Scale, 1)
+	m := measure{MetricConfig: cfg, kind: metricTypes[cfg.Type].kind, known: reading.ByName(cfg.Name), attributes: attrs}
+	if known := m.known; known != nil {
+		m.factor, _ = known.Factor(cfg.Unit)
+		m.Unit, m.Description = cmp.Or(cfg.Unit, known.Unit), cmp.Or(cfg.Description, known.About)
+		if cfg.Type == "" {
+			m.kind = known.Kind
+		}
+	}
 	for column, want := range cfg.When {
 		at, ok := t.find(column)
 		if !ok {
@@ -168,20 +179,6 @@ func (t *table) measure(cfg MetricConfig) (missing string, err error) {
 	}
 	t.measures = append(t.measures, m)
 	return "", nil
-}
-
-// newMeasure fills in what the configuration leaves out and the catalogue has.
-func newMeasure(m MetricConfig, attrs []attr) measure {
-	m.Scale = cmp.Or(m.Scale, 1)
-	to := measure{MetricConfig: m, kind: metricKinds[m.Type], known: reading.ByName(m.Name), attributes: attrs}
-	if known := to.known; known != nil {
-		to.factor, _ = known.Factor(m.Unit)
-		to.Unit, to.Description = cmp.Or(m.Unit, known.Unit), cmp.Or(m.Description, known.About)
-		if m.Type == "" {
-			to.kind = known.Kind
-		}
-	}
-	return to
 }
 
 // cell is the first text of some columns.
@@ -304,11 +301,7 @@ func (t *TimeConfig) parse(text string) (time.Duration, bool) {
 		v *= float64(timeUnits[t.Unit])
 		return time.Duration(math.Round(v)), err == nil && math.Abs(v) < float64(maxTime)
 	}
-	layout := t.Layout
-	if layout == "" {
-		layout = time.RFC3339
-	}
-	at, err := time.Parse(layout, text)
+	at, err := time.Parse(cmp.Or(t.Layout, time.RFC3339), text)
 	// Outside these years UnixNano has no defined result.
 	if err != nil || at.Year() < 1830 || at.Year() > 2110 {
 		return 0, false
@@ -316,73 +309,96 @@ func (t *TimeConfig) parse(text string) (time.Duration, bool) {
 	return time.Duration(at.UnixNano()), true
 }
 
-// series are the names of the series that a row has values of.
-func (t *table) series(r *row) (names []string) {
-	resource := pairs(t.resource, r.fields)
+// series names the node of a row and the series that the row has values of, by measure.
+func (t *table) series(r *row) (node string, names []string) {
+	node, names = fmt.Sprintf("%q", pairs(t.resource, r.fields)), make([]string, len(r.values))
 	for i, v := range r.values {
-		if !math.IsNaN(v) {
-			names = append(names, fmt.Sprintf("%d %q %q", i, resource, pairs(t.measures[i].attributes, r.fields)))
+		if m := &t.measures[i]; !math.IsNaN(v) {
+			names[i] = fmt.Sprintf("%s%s%q", node, m.Name, pairs(m.attributes, r.fields))
 		}
 	}
-	return names
+	return node, names
 }
 
-// report makes the report of a step, with all points at now and sums since
-// began. It counts the rows that set no series of their own: the last counts.
-func (t *table) report(rows []row, cluster, version string, now, began time.Time) (md pmetric.Metrics, duplicates int64) {
-	md = pmetric.NewMetrics()
-	at, start := pcommon.NewTimestampFromTime(now), pcommon.NewTimestampFromTime(began)
-	nodes := map[string]pmetric.MetricSlice{}
-	metrics := map[string]pmetric.NumberDataPointSlice{}
-	series := map[string]pmetric.NumberDataPoint{}
-	for i := range rows {
-		r := &rows[i]
-		resource := pairs(t.resource, r.fields)
-		node := fmt.Sprintf("%q", resource)
-		if _, ok := nodes[node]; !ok {
-			rm := md.ResourceMetrics().AppendEmpty()
-			put(rm.Resource().Attributes(), resource)
-			if cluster != "" {
-				rm.Resource().Attributes().PutStr(semconv.AttrClusterName, cluster)
-			}
-			sm := rm.ScopeMetrics().AppendEmpty()
-			sm.Scope().SetName(metadata.ScopeName)
-			sm.Scope().SetVersion(version)
-			nodes[node] = sm.Metrics()
+// step is the report of all rows of one time.
+type step struct {
+	at               time.Duration
+	rows, duplicates int64 // of the rows those that set no series of their own: the last counts
+	bytes            int   // of the rows
+	md               pmetric.Metrics
+	nodes            map[string]pmetric.MetricSlice
+	metrics          map[string]pmetric.NumberDataPointSlice
+	series           map[string]pmetric.NumberDataPoint
+}
+
+func newStep() *step {
+	return &step{
+		md: pmetric.NewMetrics(), nodes: map[string]pmetric.MetricSlice{},
+		metrics: map[string]pmetric.NumberDataPointSlice{}, series: map[string]pmetric.NumberDataPoint{},
+	}
+}
+
+// add adds a row to a step.
+func (t *table) add(s *step, r *row) {
+	if s.rows == 0 {
+		s.at = r.at
+	}
+	s.rows++
+	for _, f := range r.fields {
+		s.bytes += len(f)
+	}
+	node, names := t.series(r)
+	if _, ok := s.nodes[node]; !ok {
+		rm := s.md.ResourceMetrics().AppendEmpty()
+		put(rm.Resource().Attributes(), pairs(t.resource, r.fields))
+		s.nodes[node] = rm.ScopeMetrics().AppendEmpty().Metrics()
+	}
+	before := len(s.series)
+	for j, name := range names {
+		if name == "" {
+			continue
 		}
-		added := false
-		for j, v := range r.values {
-			if math.IsNaN(v) {
-				continue
-			}
-			m := &t.measures[j]
+		m := &t.measures[j]
+		p, ok := s.series[name]
+		if !ok {
 			metric := node + m.Name
-			if _, ok := metrics[metric]; !ok {
-				metrics[metric] = m.points(nodes[node].AppendEmpty())
+			if _, ok := s.metrics[metric]; !ok {
+				s.metrics[metric] = m.points(s.nodes[node].AppendEmpty())
 			}
-			attrs := pairs(m.attributes, r.fields)
-			id := fmt.Sprintf("%s%q", metric, attrs)
-			p, ok := series[id]
-			if !ok {
-				p = metrics[metric].AppendEmpty()
-				p.SetTimestamp(at)
-				if m.kind == reading.Counter {
-					p.SetStartTimestamp(start)
-				}
-				put(p.Attributes(), attrs)
-				series[id], added = p, true
-			}
-			if m.known != nil && m.known.Integer && m.factor == 1 {
-				p.SetIntValue(int64(math.Round(v)))
-			} else {
-				p.SetDoubleValue(v)
-			}
+			p = s.metrics[metric].AppendEmpty()
+			put(p.Attributes(), pairs(m.attributes, r.fields))
+			s.series[name] = p
 		}
-		if !added {
-			duplicates++
+		if m.known != nil && m.known.Integer && m.factor == 1 {
+			p.SetIntValue(int64(math.Round(r.values[j])))
+		} else {
+			p.SetDoubleValue(r.values[j])
 		}
 	}
-	return md, duplicates
+	if len(s.series) == before {
+		s.duplicates++
+	}
+}
+
+// stamp completes the report, with all points at now and sums since began.
+func (s *step) stamp(cluster, version string, now, began time.Time) pmetric.Metrics {
+	for _, rm := range s.md.ResourceMetrics().All() {
+		if cluster != "" {
+			rm.Resource().Attributes().PutStr(semconv.AttrClusterName, cluster)
+		}
+		sm := rm.ScopeMetrics().At(0)
+		sm.Scope().SetName(metadata.ScopeName)
+		sm.Scope().SetVersion(version)
+		for _, m := range sm.Metrics().All() {
+			for _, p := range metricreading.Points(m).All() {
+				p.SetTimestamp(pcommon.NewTimestampFromTime(now))
+				if m.Type() == pmetric.MetricTypeSum && m.Sum().IsMonotonic() {
+					p.SetStartTimestamp(pcommon.NewTimestampFromTime(began))
+				}
+			}
+		}
+	}
+	return s.md
 }
 
 // points describes a metric and returns the place of its points.
@@ -417,28 +433,19 @@ type templatePart struct {
 	at           []int
 }
 
+var inBraces = regexp.MustCompile(`\{([^{}]*[^{} ][^{}]*)\}`)
+
 func parseTemplate(text string) (template, error) {
-	var t template
-	for rest := text; rest != ""; {
-		literal, after, isColumn := strings.Cut(rest, "{")
-		if strings.Contains(literal, "}") {
-			return nil, fmt.Errorf("template %q has a `}` that closes nothing", text)
-		}
-		p := templatePart{text: literal}
-		rest = ""
-		if isColumn {
-			var closed bool
-			p.column, rest, closed = strings.Cut(after, "}")
-			switch {
-			case !closed || strings.Contains(p.column, "{"):
-				return nil, fmt.Errorf("template %q has a `{` that is not closed", text)
-			case strings.TrimSpace(p.column) == "":
-				return nil, fmt.Errorf("template %q has no column name between `{` and `}`", text)
-			}
-		}
-		t = append(t, p)
+	if strings.ContainsAny(inBraces.ReplaceAllString(text, ""), "{}") {
+		return nil, fmt.Errorf("template %q has a brace too many: a pair of them must stand around the name of a column", text)
 	}
-	return t, nil
+	var t template
+	last := 0
+	for _, at := range inBraces.FindAllStringSubmatchIndex(text, -1) {
+		t = append(t, templatePart{text: text[last:at[0]], column: text[at[2]:at[3]]})
+		last = at[1]
+	}
+	return append(t, templatePart{text: text[last:]}), nil
 }
 
 // attr is an attribute whose value is a template.

@@ -4,7 +4,6 @@ package ncclreceiver
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"path"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"go.opentelemetry.io/collector/confmap/xconfmap"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/metadata"
 )
 
@@ -69,16 +69,8 @@ func createDefaultConfig() component.Config {
 
 // Validate reports every mistake at once.
 func (c *Config) Validate() error {
-	var errs []error
-	check := func(wrong bool, format string, args ...any) {
-		if wrong {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	// Its own Validate is promoted and so hidden by this one.
-	if err := c.ControllerConfig.Validate(); err != nil {
-		errs = append(errs, err)
-	}
+	errs := []error{c.ControllerConfig.Validate()} // which is promoted and so hidden by this one
+	check := func(wrong bool, format string, args ...any) { errs = append(errs, mistake.If(wrong, format, args...)) }
 	check(len(c.Directories) == 0, "`directories` is empty: it has to name the folder that NCCL_INSPECTOR_DUMP_DIR names")
 	for _, dir := range c.Directories {
 		_, err := path.Match(dir, "")

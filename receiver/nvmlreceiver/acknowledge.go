@@ -173,14 +173,10 @@ func (s *gpuScraper) acknowledge(samples []gpuhealth.Sample) map[string]bool {
 			}
 			known = true
 			of := zap.String("of", "everything")
-			ok := false
 			if ack.code.OK {
 				of = zap.Uint64("xid", ack.code.V)
-				ok = s.monitor.AcknowledgeXid(uuid, ack.code.V)
-			} else {
-				ok = s.monitor.Acknowledge(uuid)
 			}
-			if ok {
+			if s.monitor.Acknowledge(uuid, ack.code) {
 				acknowledged[uuid] = true
 				s.set.Logger.Info("an operator has acknowledged the state of a GPU", zap.String("gpu", uuid), of)
 			}

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/podresources"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 )
@@ -150,39 +151,33 @@ func createDefaultConfig() component.Config {
 
 // Validate reports every mistake at once.
 func (c *Config) Validate() error {
-	var errs []error
-	check := func(wrong bool, format string, args ...any) {
-		if wrong {
-			errs = append(errs, fmt.Errorf(format, args...))
+	absolute := func(key, value, must string) error {
+		return mistake.If(!filepath.IsAbs(value), "`%s` is %q: it has to be an absolute path%s", key, value, must)
+	}
+	optional := func(key, value string) error {
+		if value == "" {
+			return nil
 		}
+		return absolute(key, value, " or empty")
 	}
-	// Its own Validate is promoted and so hidden by this one.
-	if err := c.ControllerConfig.Validate(); err != nil {
-		errs = append(errs, err)
-	}
-	check(c.Deadline <= 0, "`deadline` is %v: it has to be more than 0", c.Deadline)
-	check(c.Timeout > 0 && c.Deadline >= c.Timeout, "`deadline` is %v: it has to be less than `timeout`, which is %v", c.Deadline, c.Timeout)
-	check(c.RetryInterval <= 0, "`retry_interval` is %v: it has to be more than 0", c.RetryInterval)
-	check(strings.Contains(c.LibraryPath, "/") && !filepath.IsAbs(c.LibraryPath), "`library_path` is %q: it has to be an absolute path or a bare file name", c.LibraryPath)
-	check(c.Detail != DetailStandard && c.Detail != DetailFull, "`detail` is %q: it has to be %q or %q", c.Detail, DetailStandard, DetailFull)
-	check(c.ExpectedGPUs < 0, "`expected_gpus` is %d: it has to be 0, for as many as the PCI bus shows, or more", c.ExpectedGPUs)
-	for _, path := range []struct{ key, value string }{
-		{"proc_path", c.ProcPath}, {"sys_path", c.SysPath}, {"pod_resources::socket", c.PodResources.Socket},
-	} {
-		check(!filepath.IsAbs(path.value), "`%s` is %q: it has to be an absolute path", path.key, path.value)
-	}
-	for _, path := range []struct{ key, value string }{
-		{"release_file", c.ReleaseFile}, {"acknowledge_file", c.AcknowledgeFile}, {"state_directory", c.StateDirectory}, {"job_mapping_directory", c.JobMappingDirectory},
-	} {
-		check(path.value != "" && !filepath.IsAbs(path.value), "`%s` is %q: it has to be an absolute path or empty", path.key, path.value)
-	}
-	check(c.ReleaseFile != "" && c.ReleaseFile == c.AcknowledgeFile, "`acknowledge_file` is %q, which is `release_file` too: it has to be another", c.AcknowledgeFile)
-	check(c.PodResources.CacheDuration < 0, "`pod_resources::cache_duration` is %v: it has to be 0 or more", c.PodResources.CacheDuration)
-	check(c.Metrics.HwGpuAllocation.Enabled && len(c.PodResources.ResourcePrefixes) == 0, "`pod_resources::resource_prefixes` is empty: no resource would be a GPU; it has to have a prefix, or hw.gpu.allocation to be off")
-	check(slices.Contains(c.PodResources.ResourcePrefixes, ""), "`pod_resources::resource_prefixes` has an empty prefix: every resource would be a GPU; it has to begin a name")
-	check(c.PodResources.Timeout <= 0, "`pod_resources::timeout` is %v: it has to be more than 0", c.PodResources.Timeout)
-	_, err := c.Health.rubric()
-	return errors.Join(append(errs, err)...)
+	_, rubric := c.Health.rubric()
+	return errors.Join(
+		c.ControllerConfig.Validate(), // it is promoted and so hidden by this one
+		mistake.If(c.Deadline <= 0, "`deadline` is %v: it has to be more than 0", c.Deadline),
+		mistake.If(c.Timeout > 0 && c.Deadline >= c.Timeout, "`deadline` is %v: it has to be less than `timeout`, which is %v", c.Deadline, c.Timeout),
+		mistake.If(c.RetryInterval <= 0, "`retry_interval` is %v: it has to be more than 0", c.RetryInterval),
+		mistake.If(strings.Contains(c.LibraryPath, "/") && !filepath.IsAbs(c.LibraryPath), "`library_path` is %q: it has to be an absolute path or a bare file name", c.LibraryPath),
+		mistake.If(c.Detail != DetailStandard && c.Detail != DetailFull, "`detail` is %q: it has to be %q or %q", c.Detail, DetailStandard, DetailFull),
+		mistake.If(c.ExpectedGPUs < 0, "`expected_gpus` is %d: it has to be 0, for as many as the PCI bus shows, or more", c.ExpectedGPUs),
+		absolute("proc_path", c.ProcPath, ""), absolute("sys_path", c.SysPath, ""), absolute("pod_resources::socket", c.PodResources.Socket, ""),
+		optional("release_file", c.ReleaseFile), optional("acknowledge_file", c.AcknowledgeFile),
+		optional("state_directory", c.StateDirectory), optional("job_mapping_directory", c.JobMappingDirectory),
+		mistake.If(c.ReleaseFile != "" && c.ReleaseFile == c.AcknowledgeFile, "`acknowledge_file` is %q, which is `release_file` too: it has to be another", c.AcknowledgeFile),
+		mistake.If(c.PodResources.CacheDuration < 0, "`pod_resources::cache_duration` is %v: it has to be 0 or more", c.PodResources.CacheDuration),
+		mistake.If(c.Metrics.HwGpuAllocation.Enabled && len(c.PodResources.ResourcePrefixes) == 0, "`pod_resources::resource_prefixes` is empty: no resource would be a GPU; it has to have a prefix, or hw.gpu.allocation to be off"),
+		mistake.If(slices.Contains(c.PodResources.ResourcePrefixes, ""), "`pod_resources::resource_prefixes` has an empty prefix: every resource would be a GPU; it has to begin a name"),
+		mistake.If(c.PodResources.Timeout <= 0, "`pod_resources::timeout` is %v: it has to be more than 0", c.PodResources.Timeout),
+		rubric)
 }
 
 // rubric is the default one with the overrides. The error has every mistake,

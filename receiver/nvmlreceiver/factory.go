@@ -40,7 +40,7 @@ func NewFactory() receiver.Factory {
 type instances = sharedinstance.Instances[*Config, *instance]
 
 // newLibrary is nvml.NewLibrary or a test's stand-in.
-type newLibrary func(path string, failure nvml.Failure, timing ...nvml.Timing) nvml.Library
+type newLibrary func(path string, failure nvml.Failure, timing nvml.Timing) nvml.Library
 
 func createMetrics(shared *instances, set receiver.Settings, cfg component.Config, next consumer.Metrics, library newLibrary, options ...scraperhelper.ControllerOption) (*nvmlReceiver, error) {
 	r, err := acquire(shared, set, cfg, library)

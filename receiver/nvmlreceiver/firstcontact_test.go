@@ -159,6 +159,8 @@ func TestTheContactAfterAReleaseIsAFirstOne(t *testing.T) {
 	md := m.poll()
 	assert.Equal(t, [3]int{2, 0, 0}, counts(md))
 	assert.Equal(t, 2, pending(md))
+	m.poll()
+	assert.Len(t, m.lines("NVML is in trouble"), 1, "it is said once")
 	m.answered()
 	m.stop()
 }

@@ -6,40 +6,31 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/statefile"
 )
 
 // stateForm is another when the file's sections are others; each has a version of its own.
 const stateForm = "nvml-1"
 
-// book is something that a restart should not forget. It may be called from
-// several goroutines.
-type book interface {
-	Revision() uint64
-	Snapshot() (data []byte, revision uint64, err error)
-	Restore(data []byte, now time.Time) error
-}
-
 // books are the sections of the state file.
-type books struct{ health, gpus book }
+type books struct{ health, gpus statefile.State }
 
 type sections struct {
 	Health json.RawMessage `json:"health"`
 	GPUs   json.RawMessage `json:"gpus"`
 }
 
-func (b books) Revision() uint64 { return b.health.Revision() + b.gpus.Revision() }
-
-func (b books) Snapshot() ([]byte, uint64, error) {
-	health, ofHealth, err := b.health.Snapshot()
+func (b books) Snapshot() ([]byte, error) {
+	health, err := b.health.Snapshot()
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	gpus, ofGPUs, err := b.gpus.Snapshot()
+	gpus, err := b.gpus.Snapshot()
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	data, err := json.Marshal(sections{health, gpus})
-	return data, ofHealth + ofGPUs, err
+	return json.Marshal(sections{health, gpus})
 }
 
 func (b books) Restore(data []byte, now time.Time) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/record"
 )
 
 // sliceSeries are the points of the last report by MIG slice, each a metric of its own. They
@@ -36,7 +37,7 @@ func (s *sliceSeries) report(md pmetric.Metrics, samples []gpuhealth.Sample, ts 
 					continue
 				}
 				for _, m := range series {
-					dataPoints(m).At(0).SetTimestamp(ts)
+					record.Points(m).At(0).SetTimestamp(ts)
 					m.MoveTo(sm.Metrics().AppendEmpty())
 				}
 			}
@@ -51,36 +52,13 @@ func (s sliceSeries) keep(m pmetric.Metric) {
 	case gpusemconv.MetricGPUXIDEvents, gpusemconv.MetricGPUAllocation:
 		return // the first counts on, and the other ends by itself
 	}
-	for _, p := range dataPoints(m).All() {
+	for _, p := range record.Points(m).All() {
 		id, ok := p.Attributes().Get(gpusemconv.AttrHWID)
 		if !ok || p.Flags().NoRecordedValue() {
 			continue
 		}
-		series, slice := s[id.Str()]
-		if !slice {
-			continue
+		if series, slice := s[id.Str()]; slice {
+			s[id.Str()] = append(series, record.EndOf(m, p))
 		}
-		own := pmetric.NewMetric()
-		own.SetName(m.Name())
-		own.SetDescription(m.Description())
-		own.SetUnit(m.Unit())
-		if m.Type() == pmetric.MetricTypeSum {
-			sum := own.SetEmptySum()
-			sum.SetIsMonotonic(m.Sum().IsMonotonic())
-			sum.SetAggregationTemporality(m.Sum().AggregationTemporality())
-		} else {
-			own.SetEmptyGauge()
-		}
-		ended := dataPoints(own).AppendEmpty()
-		p.Attributes().CopyTo(ended.Attributes())
-		ended.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-		s[id.Str()] = append(series, own)
 	}
-}
-
-func dataPoints(m pmetric.Metric) pmetric.NumberDataPointSlice {
-	if m.Type() == pmetric.MetricTypeSum {
-		return m.Sum().DataPoints()
-	}
-	return m.Gauge().DataPoints()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
+	"github.com/gpu-collector/gpu-collector/internal/threshold"
 	"github.com/gpu-collector/gpu-collector/sim/ranks"
 )
 
@@ -102,4 +103,42 @@ func (f *Fleet) addRanks(md pmetric.Metrics, id *identity, i int) {
 			}
 		}
 	}
+}
+
+// Answer is what came back of a push.
+type Answer struct {
+	// Accepted is true when the report was taken, Answered when anybody said
+	// anything about it.
+	Accepted, Answered bool
+	// Headers gives the values of a header of the answer, nil without an answer.
+	Headers func(string) []string
+}
+
+// Heard is what an answer taught a node.
+type Heard struct {
+	// Threshold is true when the answer had one for the node's group, New when
+	// the node had not heard it before.
+	Threshold, New bool
+	// Err is what was not valid in the headers.
+	Err error
+}
+
+// Hear takes the answer to a node's push, as an agent's threshold extension does.
+func (f *Fleet) Hear(i int, a Answer, now time.Time) (h Heard) {
+	n := &f.nodes[i]
+	g := &f.groups[n.group]
+	var values []threshold.Value
+	if a.Answered && a.Headers != nil {
+		values, h.Err = threshold.ParseAnswer(a.Headers(gpusemconv.HeaderParams), a.Headers(gpusemconv.HeaderVerdict), "")
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reachable = a.Answered
+	for j := range values {
+		if values[j].Group == g.name {
+			h.Threshold = true
+			h.New = n.received.Hear(values[j], now) || h.New
+		}
+	}
+	return h
 }

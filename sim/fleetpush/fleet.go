@@ -7,12 +7,11 @@
 package fleetpush // import "github.com/gpu-collector/gpu-collector/sim/fleetpush"
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/peergroup"
@@ -88,60 +88,38 @@ const (
 
 // defaults fills what was left out.
 func (c *Config) defaults() {
-	def := func(v *int, to int) {
-		if *v == 0 {
-			*v = to
-		}
-	}
-	def(&c.Nodes, 1)
-	def(&c.GPUs, 8)
-	def(&c.Clusters, 1)
-	def(&c.Jobs, max(1, c.Nodes/max(1, c.Clusters)/jobNodes))
-	if c.Cluster == "" {
-		c.Cluster = "fleetsim"
-	}
+	c.Nodes, c.GPUs, c.Clusters = cmp.Or(c.Nodes, 1), cmp.Or(c.GPUs, 8), cmp.Or(c.Clusters, 1)
+	c.Jobs = cmp.Or(c.Jobs, max(1, c.Nodes/max(1, c.Clusters)/jobNodes))
+	c.Cluster, c.Step = cmp.Or(c.Cluster, "fleetsim"), cmp.Or(c.Step, 10*time.Second)
 	if c.NodeName == nil {
 		c.NodeName = NodeName
 	}
 	if c.JobName == nil {
 		c.JobName = jobName
 	}
-	if c.Step == 0 {
-		c.Step = 10 * time.Second
-	}
 }
 
 // Validate returns all mistakes of a Config, in which 0 stands for a default.
 func (c *Config) Validate() error {
-	var errs []error
-	check := func(key string, v, least, most int) {
-		if v < least || v > most {
-			errs = append(errs, fmt.Errorf("%s is %d, must be between %d and %d", key, v, least, most))
-		}
+	between := func(key string, v, least, most int) error {
+		return mistake.If(v < least || v > most, "%s is %d, must be between %d and %d", key, v, least, most)
 	}
 	d := *c
 	d.defaults()
-	check("nodes", d.Nodes, 1, maxNodes)
-	check("gpus", d.GPUs, 1, maxGPUs)
-	check("clusters", d.Clusters, 1, min(maxClusters, max(1, d.Nodes)))
-	check("jobs", d.Jobs, 1, min(maxJobs, max(1, d.Nodes/max(1, d.Clusters))))
-	if !wire.ValidName(d.Cluster) || len(d.Cluster) > 200 {
-		errs = append(errs, fmt.Errorf("cluster is %q, must be 1 to 200 printable ASCII characters", d.Cluster))
-	}
-	for name, v := range map[string]time.Duration{"runs": d.Runs, "pause": d.Pause} {
-		if v < 0 {
-			errs = append(errs, fmt.Errorf("%s is %s, must be 0s or more", name, v))
-		}
-	}
-	if d.Step < 0 {
-		errs = append(errs, fmt.Errorf("step is %s, must be more than 0s", d.Step))
+	errs := []error{
+		between("nodes", d.Nodes, 1, maxNodes),
+		between("gpus", d.GPUs, 1, maxGPUs),
+		between("clusters", d.Clusters, 1, min(maxClusters, max(1, d.Nodes))),
+		between("jobs", d.Jobs, 1, min(maxJobs, max(1, d.Nodes/max(1, d.Clusters)))),
+		mistake.If(!wire.ValidName(d.Cluster) || len(d.Cluster) > 200, "cluster is %q, must be 1 to 200 printable ASCII characters", d.Cluster),
+		mistake.If(d.Runs < 0, "runs is %s, must be 0s or more", d.Runs),
+		mistake.If(d.Pause < 0, "pause is %s, must be 0s or more", d.Pause),
+		mistake.If(d.Step < 0, "step is %s, must be more than 0s", d.Step),
 	}
 	for i := range d.Faults {
 		x := &d.Faults[i]
 		for _, err := range []error{x.Target.Validate(max(1, d.Nodes)), x.Fault.Validate(d.GPUs)} {
-			if err != nil {
-				errs = append(errs, fmt.Errorf("fault %s of %s: %w", x.Kind, x.who(), err))
-			}
+			errs = append(errs, mistake.If(err != nil, "fault %s of %s: %w", x.Kind, x.who(), err))
 		}
 	}
 	return errors.Join(errs...)
@@ -151,7 +129,6 @@ func (c *Config) Validate() error {
 // used at the same time.
 type Fleet struct {
 	cfg    Config
-	spec   *fleetsim.Spec
 	rubric *gpuhealth.Rubric
 	score  nodescore.Config
 	plan   *nodescore.Plan
@@ -187,20 +164,17 @@ type node struct {
 
 // trouble is a fault of a node, in the node's own time.
 type trouble struct {
-	fault       int // of the configuration
-	from, until time.Duration
+	fault       int           // of the configuration
+	from, until time.Duration // until is 0 for one that lasts
 	// found is when the node began to take itself for a straggler, 0 for never, and
 	// by what it judged itself by then.
 	found time.Duration
 	by    nodescore.Mode
 }
 
-const (
-	never = time.Duration(math.MaxInt64)
-	// grace is for how many steps after a fault a verdict is still about it: what has
-	// begun to be seen at its end.
-	grace = 12
-)
+// grace is for how many steps after a fault a verdict is still about it: what has begun to be
+// seen at its end.
+const grace = 12
 
 // began has a verdict that begins be about the faults that the node has at that
 // time, if any.
@@ -208,7 +182,7 @@ func (n *node) began(at, step time.Duration) {
 	wrong := true
 	for i := range n.troubles {
 		t := &n.troubles[i]
-		if at < t.from || t.until != never && at > t.until+grace*step {
+		if at < t.from || t.until != 0 && at > t.until+grace*step {
 			continue
 		}
 		wrong = false
@@ -224,22 +198,14 @@ func (n *node) began(at, step time.Duration) {
 // group is the peers of one job.
 type group struct {
 	cluster, job, name string
+	first, size        int    // of its nodes
 	list               string // the name as a gpu-group header has it
-	heard              atomic.Pointer[heard]
 
 	// A training job moves all of its nodes at once.
 	mu    sync.Mutex
 	sim   *fleetsim.Job
 	play  *ranks.Play // of its ranks
-	first int         // node
 	ticks int64
-}
-
-// heard is what an answer said, so that it is read once for all nodes of a group.
-type heard struct {
-	text   string
-	values []threshold.Value
-	err    error
 }
 
 // New makes a fleet.
@@ -249,14 +215,13 @@ func New(cfg Config) (*Fleet, error) {
 	}
 	cfg.defaults()
 	f := &Fleet{
-		cfg: cfg, spec: &fleetsim.H100, rubric: gpuhealth.DefaultRubric(), nodes: make([]node, cfg.Nodes),
+		cfg: cfg, rubric: gpuhealth.DefaultRubric(), nodes: make([]node, cfg.Nodes),
 		model: strings.Join(strings.Fields(product), "-"),
 	}
 	f.score = nodescore.DefaultConfig()
 	f.score.Interval, f.score.ReadingTTL = cfg.Step, 5*cfg.Step
 	f.plan = nodescore.NewPlan(&f.score.Measures)
-	f.deal()
-	if err := f.nameGroups(); err != nil {
+	if err := f.deal(); err != nil {
 		return nil, err
 	}
 	f.populate()
@@ -267,29 +232,24 @@ func New(cfg Config) (*Fleet, error) {
 func (f *Fleet) populate() {
 	c := &f.cfg
 	if c.Load == fleetsim.Training {
-		for from := 0; from < len(f.nodes); {
-			to := from
-			for to < len(f.nodes) && f.nodes[to].group == f.nodes[from].group {
-				to++
-			}
-			g := &f.groups[f.nodes[from].group]
-			g.sim = fleetsim.NewJob(f.spec, to-from, c.GPUs, fleetsim.JobConfig{
-				Runs: c.Runs, Pause: c.Pause, Seed: c.Seed*maxJobs + uint64(from),
+		for k := range f.groups {
+			g := &f.groups[k]
+			g.sim = fleetsim.NewJob(g.size, c.GPUs, fleetsim.JobConfig{
+				Runs: c.Runs, Pause: c.Pause, Seed: c.Seed*maxJobs + uint64(g.first),
 			})
-			if g.first = from; c.Ranks {
-				job := ranks.Typical(to-from, c.GPUs)
-				g.play = ranks.New(&job, c.Seed+uint64(from))
+			if c.Ranks {
+				job := ranks.Typical(g.size, c.GPUs)
+				g.play = ranks.New(&job, c.Seed+uint64(g.first))
 			}
 			for i, sim := range g.sim.Nodes() {
-				f.nodes[from+i].sim = sim
+				f.nodes[g.first+i].sim = sim
 			}
-			from = to
 		}
 	}
 	for i := range f.nodes {
 		n := &f.nodes[i]
 		if n.sim == nil {
-			n.sim = fleetsim.NewNode(f.spec, c.GPUs, c.Load, c.Seed<<20+uint64(i)+1)
+			n.sim = fleetsim.NewNode(c.GPUs, c.Load, c.Seed<<20+uint64(i)+1)
 		}
 		if !c.Raw {
 			n.score = nodescore.NewNode(&f.score, f.plan)
@@ -299,44 +259,40 @@ func (f *Fleet) populate() {
 		for _, node := range c.Faults[i].Nodes(len(f.nodes)) {
 			n := &f.nodes[node]
 			n.sim.Inject(c.Faults[i].Fault)
-			t := trouble{fault: i, from: c.Faults[i].From, until: c.Faults[i].Until}
-			if t.until == 0 {
-				t.until = never
-			}
-			n.troubles = append(n.troubles, t)
+			n.troubles = append(n.troubles, trouble{fault: i, from: c.Faults[i].From, until: c.Faults[i].Until})
 			if n.health == nil {
-				n.health = newHealth(f.rubric, c.GPUs)
+				n.health = &health{gpuhealth.NewMonitor(f.rubric), make([][fleetsim.MaxXids]fleetsim.Xid, c.GPUs)}
 			}
 		}
 	}
 }
 
-// deal gives each node its cluster and job: in order, as many to each.
-func (f *Fleet) deal() {
+// deal gives each node its cluster and job: in order, as many to each. Groups are named as the
+// straggler processor does by default.
+func (f *Fleet) deal() error {
 	c := &f.cfg
 	for cluster := range c.Clusters {
-		name := c.Cluster
+		in := c.Cluster
 		if c.Clusters > 1 {
-			name = fmt.Sprintf("%s-%02d", name, cluster)
+			in = fmt.Sprintf("%s-%02d", in, cluster)
 		}
-		for job := range c.Jobs {
-			f.groups = append(f.groups, group{cluster: name, job: c.JobName(job)})
+		for nth := range c.Jobs {
+			job := c.JobName(nth)
+			name := peergroup.Key([]string{job, "", f.model})
+			list, err := wire.EncodeGroups([]string{name})
+			if err != nil {
+				return err
+			}
+			f.groups = append(f.groups, group{cluster: in, job: job, name: name, list: list})
 		}
 	}
 	for i := range f.nodes {
-		f.nodes[i].group = int32(int64(i) * int64(len(f.groups)) / int64(len(f.nodes)))
-	}
-}
-
-// nameGroups names the groups as the straggler processor does by default.
-func (f *Fleet) nameGroups() error {
-	for i := range f.groups {
-		g := &f.groups[i]
-		g.name = peergroup.Key([]string{g.job, "", f.model})
-		var err error
-		if g.list, err = wire.EncodeGroups([]string{g.name}); err != nil {
-			return err
+		at := int64(i) * int64(len(f.groups)) / int64(len(f.nodes))
+		g := &f.groups[at]
+		if f.nodes[i].group = int32(at); g.size == 0 {
+			g.first = i
 		}
+		g.size++
 	}
 	return nil
 }
@@ -353,13 +309,6 @@ func (f *Fleet) Headers(i int) Headers {
 	return Headers{g.cluster, f.cfg.NodeName(i), g.list}
 }
 
-// identity fills id for a node.
-func (f *Fleet) identity(i int, id *identity) {
-	g := &f.groups[f.nodes[i].group]
-	id.node, id.cluster, id.job = f.cfg.NodeName(i), g.cluster, g.job
-	id.draw(f.cfg.Seed, i, f.cfg.GPUs)
-}
-
 // scratch is what making a report needs.
 type scratch struct {
 	id       identity
@@ -371,18 +320,7 @@ type scratch struct {
 // Next moves a node on by so many steps and appends its report of now to dst:
 // an ExportMetricsServiceRequest of OTLP.
 func (f *Fleet) Next(i, steps int, now time.Time, dst []byte) ([]byte, error) {
-	n := &f.nodes[i]
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	s, ok := f.scratches.Get().(*scratch)
-	if !ok {
-		s = &scratch{recorder: record.NewDefault(f.cfg.Start), reader: metricreading.New(zap.NewNop(), nil)}
-	}
-	defer f.scratches.Put(s)
-	f.identity(i, &s.id)
-	n.ticks += int64(steps)
-	n.at, n.told = now, n.reachable
-	b, err := pmetricotlp.NewExportRequestFromMetrics(f.metrics(i, steps, s)).MarshalProto()
+	b, err := pmetricotlp.NewExportRequestFromMetrics(f.metrics(i, steps, now)).MarshalProto()
 	return append(dst, b...), err
 }
 
@@ -403,7 +341,7 @@ func (f *Fleet) advance(n *node, steps int, s *scratch) (md pmetric.Metrics, sec
 	census := record.Census{Expected: f.cfg.GPUs}
 	for gpu := range f.cfg.GPUs {
 		r := n.sim.Reading(gpu)
-		sample, verdict := r.Sample(s.id.gpus[gpu], f.spec), healthy
+		sample, verdict := r.Sample(s.id.gpus[gpu]), healthy
 		if n.health != nil {
 			verdict = n.health.judge(&r, &sample, n.at)
 		}
@@ -462,9 +400,21 @@ func (f *Fleet) evaluate(n *node, md pmetric.Metrics, s *scratch) {
 	n.slow = n.res.Straggler
 }
 
-// metrics moves a node on and returns its report.
-func (f *Fleet) metrics(i, steps int, s *scratch) pmetric.Metrics {
+// metrics moves a node on by so many steps and returns its report of now.
+func (f *Fleet) metrics(i, steps int, now time.Time) pmetric.Metrics {
 	n := &f.nodes[i]
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s, ok := f.scratches.Get().(*scratch)
+	if !ok {
+		s = &scratch{recorder: record.NewDefault(f.cfg.Start), reader: metricreading.New(zap.NewNop(), nil)}
+	}
+	defer f.scratches.Put(s)
+	g := &f.groups[n.group]
+	s.id.node, s.id.cluster, s.id.job = f.cfg.NodeName(i), g.cluster, g.job
+	s.id.draw(f.cfg.Seed, i, f.cfg.GPUs)
+	n.ticks += int64(steps)
+	n.at, n.told = now, n.reachable
 	md, seconds := f.advance(n, steps, s)
 	works := f.cfg.Load == fleetsim.Training && seconds > 0
 	if works {
@@ -487,10 +437,6 @@ func (f *Fleet) metrics(i, steps int, s *scratch) pmetric.Metrics {
 type health struct {
 	monitor *gpuhealth.Monitor
 	xids    [][fleetsim.MaxXids]fleetsim.Xid // that were observed, by GPU
-}
-
-func newHealth(rubric *gpuhealth.Rubric, gpus int) *health {
-	return &health{monitor: gpuhealth.NewMonitor(rubric), xids: make([][fleetsim.MaxXids]fleetsim.Xid, gpus)}
 }
 
 // healthy is the verdict on a GPU without a fault.

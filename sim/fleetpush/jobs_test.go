@@ -36,7 +36,7 @@ func TestVerdictsAreOfTheirFault(t *testing.T) {
 	const step = 10 * time.Second
 	n := &node{troubles: []trouble{
 		{fault: 3, from: time.Minute, until: 5 * time.Minute},
-		{fault: 7, from: 20 * time.Minute, until: never},
+		{fault: 7, from: 20 * time.Minute},
 	}}
 	for _, tc := range []struct {
 		at    time.Duration

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
@@ -27,7 +28,7 @@ type fakeSender struct {
 	closed         bool
 }
 
-func (s *fakeSender) send(ctx context.Context, _ int, h Headers, _ []byte) result {
+func (s *fakeSender) send(ctx context.Context, _ int, h Headers, _ pmetric.Metrics) result {
 	s.mu.Lock()
 	if s.sent == nil {
 		s.sent = map[string][]time.Time{}

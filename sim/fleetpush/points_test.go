@@ -86,20 +86,20 @@ func TestPointsShowTheHardware(t *testing.T) {
 	for g := range 3 {
 		r := f.nodes[1].sim.Reading(g)
 		for name, v := range map[string]float64{
-			"hw.temperature gpu": r.Celsius, "hw.temperature memory": r.MemoryCelsius, "hw.gpu.temperature.margin": f.spec.MaxCelsius - r.Celsius,
+			"hw.temperature gpu": r.Celsius, "hw.temperature memory": r.MemoryCelsius, "hw.gpu.temperature.margin": fleetsim.MaxCelsius - r.Celsius,
 			"hw.power": r.Watts, "hw.gpu.power.limit enforced": r.LimitWatts, "hw.energy": r.Joules,
 			"hw.gpu.clock.frequency sm": r.ClockHertz, "hw.gpu.clock.frequency.limit sm": r.BoostHertz,
-			"hw.gpu.utilization general": r.Utilization, "hw.gpu.memory.usage": r.MemoryUsed, "hw.gpu.memory.utilization": r.MemoryUsed / f.spec.MemoryBytes,
+			"hw.gpu.utilization general": r.Utilization, "hw.gpu.memory.usage": r.MemoryUsed, "hw.gpu.memory.utilization": r.MemoryUsed / fleetsim.MemoryBytes,
 			"hw.gpu.processes compute": float64(r.Processes), "hw.gpu.io pcie": r.PCIeBytes, "hw.gpu.io nvlink": r.NVLinkBytes,
 			"hw.gpu.pcie.link.width current": float64(r.PCIeLanes), "hw.gpu.pcie.link.width max": 16, "hw.gpu.pcie.link.generation current": float64(r.PCIeGeneration),
 			"hw.gpu.nvlink.links up": float64(r.NVLinksUp), "hw.gpu.nvlink.errors replay": r.NVLinkReplays, "hw.gpu.nvlink.errors crc": r.NVLinkCRC,
 			"hw.errors corrected": r.ECCCorrected, "hw.errors uncorrected": r.ECCUncorrected, "hw.gpu.memory.remapped_rows uncorrected": float64(r.RemappedRows),
 			"hw.gpu.memory.remap.pending": bit[r.RemapPending], "hw.gpu.memory.remap.failed": bit[r.RemapFailed],
-			"hw.gpu.throttle.active power_cap":    bit[r.Throttled[fleetsim.PowerCap]],
-			"hw.gpu.throttle.active hw_slowdown":  bit[r.Throttled[fleetsim.HWSlowdown]],
-			"hw.gpu.throttle.time sw_thermal":     r.ThrottledSeconds[fleetsim.SWThermal],
-			"hw.gpu.throttle.time hw_thermal":     r.ThrottledSeconds[fleetsim.HWThermal],
-			"hw.gpu.throttle.time power_brake":    r.ThrottledSeconds[fleetsim.PowerBrake],
+			"hw.gpu.throttle.active power_cap":    bit[r.Throttled&gpuhealth.ThrottlePowerCap != 0],
+			"hw.gpu.throttle.active hw_slowdown":  bit[r.Throttled&gpuhealth.ThrottleHWSlowdown != 0],
+			"hw.gpu.throttle.time sw_thermal":     r.ThrottledSeconds[gpuhealth.ThrottleTimeSWThermal],
+			"hw.gpu.throttle.time hw_thermal":     r.ThrottledSeconds[gpuhealth.ThrottleTimeHWThermal],
+			"hw.gpu.throttle.time power_brake":    r.ThrottledSeconds[gpuhealth.ThrottleTimePowerBrake],
 			"hw.gpu.xid.events 94 " + classOf(94): float64(count(&r, 94)), "hw.gpu.xid.events 64 " + classOf(64): float64(count(&r, 64)),
 			"hw.gpu.health.state healthy": bit[g == 0],
 		} {

@@ -7,13 +7,16 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/collector/pdata/pmetric"
+
+	"github.com/gpu-collector/gpu-collector/internal/mistake"
 )
 
 // PushConfig of a Pusher.
@@ -28,8 +31,6 @@ type PushConfig struct {
 	// Connections are shared by all nodes; at most InFlight pushes are on their way.
 	Connections, InFlight int
 	Timeout               time.Duration
-
-	_ struct{}
 }
 
 // DefaultPushConfig returns what agents do, over few connections.
@@ -41,19 +42,14 @@ func DefaultPushConfig() PushConfig {
 
 // Validate returns all mistakes of a PushConfig.
 func (c *PushConfig) Validate() error {
-	var errs []error
-	add := func(bad bool, format string, args ...any) {
-		if bad {
-			errs = append(errs, fmt.Errorf(format, args...))
-		}
-	}
-	add(c.Endpoint == "", "endpoint is empty, must be host:port")
-	add(!slices.Contains(Compressions(), c.Compression), "compression is %q, must be one of %s", c.Compression, strings.Join(Compressions(), ", "))
-	add(c.Interval < 0, "interval is %s, must be 0s or more", c.Interval)
-	add(c.Connections < 1 || c.Connections > 1000, "connections is %d, must be between 1 and 1000", c.Connections)
-	add(c.InFlight < 1 || c.InFlight > 100_000, "in-flight is %d, must be between 1 and 100000", c.InFlight)
-	add(c.Timeout <= 0, "timeout is %s, must be more than 0s", c.Timeout)
-	return errors.Join(errs...)
+	return errors.Join(
+		mistake.If(c.Endpoint == "", "endpoint is empty, must be host:port"),
+		mistake.If(!slices.Contains(Compressions(), c.Compression), "compression is %q, must be one of %s", c.Compression, strings.Join(Compressions(), ", ")),
+		mistake.If(c.Interval < 0, "interval is %s, must be 0s or more", c.Interval),
+		mistake.If(c.Connections < 1 || c.Connections > 1000, "connections is %d, must be between 1 and 1000", c.Connections),
+		mistake.If(c.InFlight < 1 || c.InFlight > 100_000, "in-flight is %d, must be between 1 and 100000", c.InFlight),
+		mistake.If(c.Timeout <= 0, "timeout is %s, must be more than 0s", c.Timeout),
+	)
 }
 
 // Pusher pushes the reports of a fleet.
@@ -61,7 +57,6 @@ type Pusher struct {
 	cfg    PushConfig
 	fleet  *Fleet
 	sender sender
-	clock  func() time.Time
 	nodes  []turn
 	stats  stats
 }
@@ -69,7 +64,7 @@ type Pusher struct {
 // turn is where a node is in its pushes.
 type turn struct {
 	busy  atomic.Bool
-	round int64        // of its last push; of whoever has it
+	round int64        // of its next push; of whoever has it
 	until atomic.Int64 // Unix nanoseconds before which it leaves the other end alone
 }
 
@@ -78,10 +73,7 @@ func NewPusher(cfg PushConfig, f *Fleet) (*Pusher, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Pusher{cfg: cfg, fleet: f, clock: time.Now, nodes: make([]turn, f.Nodes())}
-	for i := range p.nodes {
-		p.nodes[i].round = -1
-	}
+	p := &Pusher{cfg: cfg, fleet: f, nodes: make([]turn, f.Nodes())}
 	p.stats.init(f.Nodes())
 	var err error
 	p.sender, err = newGRPCSender(cfg.Endpoint, cfg.Connections, cfg.Compression, cfg.TLS)
@@ -92,7 +84,7 @@ func NewPusher(cfg PushConfig, f *Fleet) (*Pusher, error) {
 // once.
 func (p *Pusher) Run(ctx context.Context) error {
 	workers := min(p.cfg.InFlight, p.fleet.Nodes())
-	p.stats.at(&p.stats.from, p.clock())
+	p.stats.at(&p.stats.from, time.Now())
 	if p.cfg.Interval == 0 {
 		p.hurry(ctx, workers)
 	} else {
@@ -110,17 +102,15 @@ func (p *Pusher) Run(ctx context.Context) error {
 		close(due)
 		wg.Wait()
 	}
-	p.stats.at(&p.stats.to, p.clock())
+	p.stats.at(&p.stats.to, time.Now())
 	return p.sender.close()
 }
 
-// job is a push that is due. In the round next it is one after the node's last.
+// job is a push that is due.
 type job struct {
 	node  int
 	round int64
 }
-
-const next = -1
 
 // order is that of the nodes in a round. By the golden ratio the nodes of one
 // group, which are neighbours by number, are spread over it.
@@ -139,13 +129,13 @@ func order(nodes int) []int32 {
 // late that its next push is due skips this push.
 func (p *Pusher) pace(ctx context.Context, due chan<- job) {
 	nodes := order(p.fleet.Nodes())
-	start := p.clock()
+	start := time.Now()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for round := int64(0); ; round++ {
 		for at, node := range nodes {
 			when := start.Add(time.Duration(round)*p.cfg.Interval + time.Duration(int64(at)*int64(p.cfg.Interval)/int64(len(nodes))))
-			late := p.clock().Sub(when)
+			late := time.Since(when)
 			if late < 0 {
 				timer.Reset(-late)
 				select {
@@ -184,12 +174,8 @@ func (p *Pusher) hurry(ctx context.Context, workers int) {
 					if ctx.Err() != nil {
 						return
 					}
-					p.push(ctx, job{node, next})
-					rest := p.nodes[node].until.Load() - p.clock().UnixNano()
-					if rest <= 0 {
-						idle <- node
-						continue
-					}
+					p.push(ctx, job{node, p.nodes[node].round})
+					rest := p.nodes[node].until.Load() - time.Now().UnixNano()
 					time.AfterFunc(time.Duration(rest), func() { idle <- node })
 				}
 			}
@@ -202,7 +188,7 @@ func (p *Pusher) hurry(ctx context.Context, workers int) {
 // other end wants to be left alone. It reports false when it is over.
 func (p *Pusher) hand(ctx context.Context, due chan<- job, j job) bool {
 	t := &p.nodes[j.node]
-	if until := t.until.Load(); until != 0 && p.clock().UnixNano() < until {
+	if until := t.until.Load(); until != 0 && time.Now().UnixNano() < until {
 		p.stats.skip(skipTold)
 		return ctx.Err() == nil
 	}
@@ -222,25 +208,19 @@ func (p *Pusher) hand(ctx context.Context, due chan<- job, j job) bool {
 // push makes a node's report and sends it.
 func (p *Pusher) push(ctx context.Context, j job) {
 	t := &p.nodes[j.node]
-	if j.round == next {
-		j.round = t.round + 1
-	}
-	steps := int(j.round - t.round)
-	t.round = j.round
-	body, err := p.fleet.Next(j.node, steps, p.clock(), nil)
-	if err != nil {
-		p.stats.fail("report", err)
-		return
-	}
+	steps := int(j.round-t.round) + 1
+	t.round = j.round + 1
+	md := p.fleet.metrics(j.node, steps, time.Now())
+	size := new(pmetric.ProtoMarshaler).MetricsSize(md) // before it is sent
 	// A push that is on its way is waited for when the run ends.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Timeout)
 	defer cancel()
-	sent := p.clock()
-	r := p.sender.send(call, j.node%p.cfg.Connections, p.fleet.Headers(j.node), body)
-	now := p.clock()
+	sent := time.Now()
+	r := p.sender.send(call, j.node%p.cfg.Connections, p.fleet.Headers(j.node), md)
+	now := time.Now()
 	if r.wait > 0 {
 		t.until.Store(now.Add(r.wait).UnixNano())
 	}
 	h := p.fleet.Hear(j.node, r.Answer, now)
-	p.stats.push(j.node, sent, now.Sub(sent), len(body), &r, &h)
+	p.stats.push(j.node, sent, now.Sub(sent), size, &r, &h)
 }

@@ -8,7 +8,10 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
@@ -87,34 +90,104 @@ type Latency struct {
 
 // Report returns what has come to pass so far.
 func (p *Pusher) Report() Report {
-	r := p.stats.report(p.clock(), p.fleet.cfg.NodeName)
+	r := p.stats.report(time.Now(), p.fleet.cfg.NodeName)
 	p.fleet.report(&r)
 	return r
 }
 
+// Why a push was not made, as Report.Skipped has it.
+const (
+	skipLate = "late" // the node's next one was due
+	skipBusy = "busy" // the node's last one had not ended
+	skipTold = "told" // the other end had asked to wait
+)
+
+// maxCodes bounds the kinds of refusals that are told apart.
+const maxCodes = 64
+
+// stats counts what happens.
+type stats struct {
+	mu       sync.Mutex
+	from, to time.Time
+	sum      Report                  // what is counted of it
+	latency  *hdrhistogram.Histogram // microseconds
+	longest  int                     // the node of the longest push
+}
+
+// The histogram's bounds: a push of less is a microsecond, of more ten minutes.
+const (
+	leastMicros = 1
+	mostMicros  = int64(10 * time.Minute / time.Microsecond)
+	digitsKept  = 3
+)
+
+func (s *stats) init(nodes int) {
+	s.sum = Report{Nodes: nodes, Refusals: map[string]int64{}, Skipped: map[string]int64{skipLate: 0, skipBusy: 0, skipTold: 0}}
+	s.latency = hdrhistogram.New(leastMicros, mostMicros, digitsKept)
+}
+
+// at notes when the run began or ended, which is the field.
+func (s *stats) at(field *time.Time, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*field = now
+}
+
+func (s *stats) skip(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sum.Skipped[why]++
+}
+
+func (s *stats) refuse(code string, err error) {
+	if _, known := s.sum.Refusals[code]; !known && len(s.sum.Refusals) >= maxCodes {
+		code = "other"
+	}
+	s.sum.Refusals[code]++
+	s.sum.LastError = err.Error()
+}
+
+func (s *stats) push(node int, at time.Time, took time.Duration, size int, r *result, h *Heard) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sum.Pushes++
+	s.sum.Bytes += int64(size)
+	if r.Accepted {
+		s.sum.Accepted++
+		s.sum.RejectedPoints += r.rejected
+	} else {
+		s.refuse(r.code, r.err)
+	}
+	_ = s.latency.RecordValue(min(max(took.Microseconds(), leastMicros), mostMicros)) // within its bounds
+	if l := &s.sum.Latency; took.Seconds() > l.Max {
+		l.Max, l.MaxAt, s.longest = took.Seconds(), at, node
+	}
+	if h.Threshold {
+		s.sum.Thresholds++
+	}
+	if h.New {
+		s.sum.NewThresholds++
+	}
+	if h.Err != nil {
+		s.sum.BadHeaders++
+	}
+}
+
+// report is what was counted until now.
 func (s *stats) report(now time.Time, name func(int) string) Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	to := s.to
-	if to.IsZero() {
-		to = now
-	}
-	r := Report{
-		Nodes: s.nodes, Pushes: s.pushes, Accepted: s.accepted, Refusals: maps.Clone(s.refusals), RejectedPoints: s.rejected,
-		Skipped: map[string]int64{
-			"late": s.skipped[skipLate].Load(), "busy": s.skipped[skipBusy].Load(), "told": s.skipped[skipTold].Load(),
-		},
-		Bytes: s.bytes, Thresholds: s.withParams, NewThresholds: s.news, BadHeaders: s.badHeaders,
+	r := s.sum
+	r.Refusals, r.Skipped = maps.Clone(r.Refusals), maps.Clone(r.Skipped)
+	if !s.to.IsZero() {
+		now = s.to
 	}
 	if !s.from.IsZero() {
-		r.Seconds = to.Sub(s.from).Seconds()
+		r.Seconds = now.Sub(s.from).Seconds()
 	}
-	if s.lastError != nil {
-		r.LastError = s.lastError.Error()
-	}
-	if s.pushes > 0 {
+	if l := &r.Latency; r.Pushes > 0 {
 		at := func(q float64) float64 { return float64(s.latency.ValueAtQuantile(q)) / 1e6 }
-		r.Latency = Latency{P50: at(50), P90: at(90), P99: at(99), Max: s.longest.Seconds(), MaxAt: s.longestAt, MaxNode: name(s.longestNode)}
+		l.P50, l.P90, l.P99, l.MaxNode = at(50), at(90), at(99), name(s.longest)
 	}
 	return r
 }
@@ -185,7 +258,7 @@ func (r *Report) Write(w io.Writer) error {
 	if r.LastError != "" {
 		line("last error", "%s", r.LastError)
 	}
-	line("skipped", "%d late, %d busy, %d asked to wait", r.Skipped["late"], r.Skipped["busy"], r.Skipped["told"])
+	line("skipped", "%d late, %d busy, %d asked to wait", r.Skipped[skipLate], r.Skipped[skipBusy], r.Skipped[skipTold])
 	if r.RejectedPoints > 0 {
 		line("rejected", "%d points of accepted pushes", r.RejectedPoints)
 	}

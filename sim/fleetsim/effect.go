@@ -25,8 +25,7 @@ type effect struct {
 	corrected, errors float64
 	replays, crc      float64
 	rows              int
-	xids              [MaxXids]uint64
-	xidsCount         int
+	xids              []uint64
 }
 
 type wholeEffect struct {
@@ -112,13 +111,12 @@ func (e *effect) add(f *Fault, at, dt time.Duration) {
 		if again(eccEvery) {
 			e.errors++
 			e.rows++
-			e.xid(94)
-			e.xid(63)
+			e.xids = append(e.xids, 94, 63)
 		}
 		if s >= cannotRemap {
 			e.broken = true
 			if again(eccEvery) {
-				e.xid(64)
+				e.xids = append(e.xids, 64)
 			}
 		}
 	case ECCCorrected:
@@ -130,12 +128,12 @@ func (e *effect) add(f *Fault, at, dt time.Duration) {
 			e.speed *= 1 - xidLoss
 		}
 		if again(xidEvery) && (!e.lost || f.since(at) < dt) {
-			e.xid(uint64(s))
+			e.xids = append(e.xids, uint64(s))
 		}
 	case LostGPU:
 		e.lost = true
 		if f.since(at) < dt {
-			e.xid(79)
+			e.xids = append(e.xids, 79)
 		}
 	case NVLink:
 		e.links *= 1 - s
@@ -157,19 +155,12 @@ func (e *effect) add(f *Fault, at, dt time.Duration) {
 	}
 }
 
-func (e *effect) xid(code uint64) {
-	if e.xidsCount < MaxXids {
-		e.xids[e.xidsCount] = code
-		e.xidsCount++
-	}
-}
-
 // fail writes what is wrong into the readings, as far as it shows there
 // directly.
 func (g *gpu) fail(e *effect, busy bool) {
-	s, r := g.spec, &g.now
+	r := &g.now
 	r.Up = !e.lost
-	for _, code := range e.xids[:e.xidsCount] {
+	for _, code := range e.xids {
 		r.count(code)
 	}
 	r.ECCCorrected += e.corrected
@@ -178,9 +169,9 @@ func (g *gpu) fail(e *effect, busy bool) {
 	r.RemapPending, r.RemapFailed = e.pending, e.broken
 	r.NVLinkReplays += e.replays
 	r.NVLinkCRC += e.crc
-	r.NVLinksUp = int(math.Round(float64(s.NVLinks) * e.links))
-	r.PCIeLanes = lanes(s.PCIeLanes, e.lanes)
-	r.PCIeGeneration = max(1, int(math.Floor(float64(s.PCIeGeneration)*e.speedup+1e-9)))
+	r.NVLinksUp = int(math.Round(float64(NVLinks) * e.links))
+	r.PCIeLanes = lanes(PCIeLanes, e.lanes)
+	r.PCIeGeneration = max(1, int(math.Floor(float64(PCIeGeneration)*e.speedup+1e-9)))
 	r.Processes = e.processes
 	if !busy {
 		r.PCIeGeneration = 1

@@ -3,9 +3,10 @@
 package fleetsim
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -71,9 +72,6 @@ type Fault struct {
 	// Severity is a part, 0 to 1, if the kind says nothing else; 0 is the kind's
 	// default.
 	Severity float64
-	// Period is for what comes and goes: it is there for the first half of each.
-	// It is 0 for what stays, which Flapping does not.
-	Period time.Duration
 }
 
 type kindInfo struct {
@@ -103,16 +101,9 @@ var kinds = map[Kind]kindInfo{
 }
 
 // Kinds returns all kinds, sorted.
-func Kinds() []Kind {
-	all := make([]Kind, 0, len(kinds))
-	for k := range kinds {
-		all = append(all, k)
-	}
-	slices.Sort(all)
-	return all
-}
+func Kinds() []Kind { return slices.Sorted(maps.Keys(kinds)) }
 
-// flapPeriod is the period of Flapping without one of its own.
+// flapPeriod is that of Flapping, which is there for the first half of each.
 const flapPeriod = 10 * time.Minute
 
 // Validate returns what is wrong with the fault for a node of so many GPUs; 0
@@ -121,7 +112,7 @@ func (f *Fault) Validate(gpus int) error {
 	k, ok := kinds[f.Kind]
 	switch {
 	case !ok:
-		return fmt.Errorf("kind is %q, must be one of %s", f.Kind, kindNames())
+		return fmt.Errorf("kind is %q, must be one of %v", f.Kind, Kinds())
 	case !(f.Severity >= 0 && f.Severity <= k.most):
 		return fmt.Errorf("severity of %s is %v, must be between 0 and %v", f.Kind, f.Severity, k.most)
 	case f.Kind == XidError && f.Severity != float64(int(f.Severity)):
@@ -134,38 +125,19 @@ func (f *Fault) Validate(gpus int) error {
 		return fmt.Errorf("begin is %s, must not be negative", f.From)
 	case f.Until != 0 && f.Until <= f.From:
 		return fmt.Errorf("end is %s, must be after the begin at %s", f.Until, f.From)
-	case f.Period < 0:
-		return fmt.Errorf("period is %s, must not be negative", f.Period)
 	}
 	return nil
 }
 
-func kindNames() string {
-	var names []string
-	for _, k := range Kinds() {
-		names = append(names, string(k))
-	}
-	return strings.Join(names, ", ")
-}
-
 // severity with the kind's default.
-func (f *Fault) severity() float64 {
-	if f.Severity == 0 {
-		return kinds[f.Kind].severity
-	}
-	return f.Severity
-}
+func (f *Fault) severity() float64 { return cmp.Or(f.Severity, kinds[f.Kind].severity) }
 
 // active reports whether the fault is there at a time.
 func (f *Fault) active(at time.Duration) bool {
 	if at < f.From || f.Until != 0 && at >= f.Until {
 		return false
 	}
-	period := f.Period
-	if period == 0 && f.Kind == Flapping {
-		period = flapPeriod
-	}
-	return period == 0 || (at-f.From)%period < (period+1)/2
+	return f.Kind != Flapping || f.since(at)%flapPeriod < flapPeriod/2
 }
 
 // hits reports whether the fault is one of a GPU.

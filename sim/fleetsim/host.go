@@ -17,8 +17,6 @@ type HostReading struct {
 	// while there is no job. The wait is left out because with it every node of a
 	// job in lockstep has the same step time, that of the slowest.
 	StepSeconds float64
-	// Job is another number for each job that a node works for, 0 for none.
-	Job int
 }
 
 // How what the host tells scatters.
@@ -36,7 +34,6 @@ type host struct {
 	rng            *rand.Rand // its own, so that the GPUs' noise does not depend on it
 	pressure, work ar1
 	now            HostReading
-	running        int // the job
 }
 
 func newHost(seed uint64) host {
@@ -49,17 +46,14 @@ func newHost(seed uint64) host {
 }
 
 func (h *host) step(n *Node, d demand, whole *wholeEffect, dt time.Duration) {
-	level := clamp01(usualPressure*(1+h.pressure.next(h.rng, dt)) + whole.pressure)
+	level := max(0, min(1, usualPressure*(1+h.pressure.next(h.rng, dt))+whole.pressure))
 	h.now.CPUPressure += (level - h.now.CPUPressure) * min(1, dt.Seconds()/pressureWindow.Seconds())
 	noise := 1 + h.work.next(h.rng, dt)
-	h.now.Job = h.running
 	switch {
 	case n.schedule.load != Training || d.memory == 0:
-		h.now.StepSeconds, h.now.Job = 0, 0
+		h.now.StepSeconds = 0
 	case d.busy == 1: // a step, and no checkpoint
 		own := n.slowest(func(g *gpu) float64 { return g.free * g.speed })
 		h.now.StepSeconds = stepTime.Seconds() / own * noise
 	}
 }
-
-func clamp01(x float64) float64 { return max(0, min(1, x)) }

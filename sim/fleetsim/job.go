@@ -26,14 +26,13 @@ type Job struct {
 	// at is the time, begin that of the present job or of the next, end that
 	// of the present one, never when it is 0.
 	at, begin, end time.Duration
-	number         int
 }
 
 // NewJob returns a job on so many nodes, which differ as by NewNode.
-func NewJob(spec *Spec, nodes, gpus int, cfg JobConfig) *Job {
+func NewJob(nodes, gpus int, cfg JobConfig) *Job {
 	j := &Job{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6770755f6a6f6273))}
 	for i := range nodes {
-		j.nodes = append(j.nodes, NewNode(spec, gpus, Training, cfg.Seed<<16+uint64(i)+1))
+		j.nodes = append(j.nodes, NewNode(gpus, Training, cfg.Seed<<16+uint64(i)+1))
 	}
 	j.next(0)
 	return j
@@ -45,7 +44,6 @@ func (j *Job) Nodes() []*Node { return j.nodes }
 // next begins the next job: its model takes other memory, its checkpoints come
 // at other times.
 func (j *Job) next(pause time.Duration) {
-	j.number++
 	j.begin, j.end = j.at+pause, 0
 	if j.cfg.Runs > 0 {
 		j.end = j.begin + time.Duration((0.5+j.rng.Float64())*float64(j.cfg.Runs))
@@ -53,7 +51,6 @@ func (j *Job) next(pause time.Duration) {
 	s := newSchedule(Training, j.rng)
 	for _, n := range j.nodes {
 		n.schedule = s
-		n.host.running = j.number
 	}
 }
 

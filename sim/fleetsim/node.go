@@ -25,14 +25,14 @@ type Node struct {
 
 // NewNode returns a node of so many GPUs. Nodes of different seeds differ;
 // the same seed gives the same node.
-func NewNode(spec *Spec, gpus int, load Load, seed uint64) *Node {
+func NewNode(gpus int, load Load, seed uint64) *Node {
 	rng := rand.New(rand.NewPCG(seed, 0x6770755f666c6565))
 	n := &Node{
 		schedule: newSchedule(load, rng), rng: rng,
 		gpus: make([]gpu, gpus), effects: make([]effect, gpus), host: newHost(seed),
 	}
 	for i := range n.gpus {
-		n.gpus[i] = newGPU(spec, rng)
+		n.gpus[i] = newGPU(rng)
 	}
 	return n
 }

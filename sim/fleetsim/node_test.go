@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 )
 
 func TestTheSameSeedGivesTheSameNode(t *testing.T) {
-	a, b, other := NewNode(&H100, 8, Training, 7), NewNode(&H100, 8, Training, 7), NewNode(&H100, 8, Training, 8)
+	a, b, other := NewNode(8, Training, 7), NewNode(8, Training, 7), NewNode(8, Training, 8)
 	for range 100 {
 		a.Advance(10 * time.Second)
 		b.Advance(10 * time.Second)
@@ -22,7 +24,7 @@ func TestTheSameSeedGivesTheSameNode(t *testing.T) {
 
 // A poll every second and a poll every ten see the same world.
 func TestPollingDoesNotChangeTheWorld(t *testing.T) {
-	often, seldom := NewNode(&H100, 2, Inference, 1), NewNode(&H100, 2, Inference, 1)
+	often, seldom := NewNode(2, Inference, 1), NewNode(2, Inference, 1)
 	for range 600 {
 		often.Advance(time.Second)
 	}
@@ -35,21 +37,21 @@ func TestPollingDoesNotChangeTheWorld(t *testing.T) {
 func TestReadingsStayWithinTheChip(t *testing.T) {
 	for name, load := range map[string]Load{"idle": Idle, "training": Training, "inference": Inference} {
 		t.Run(name, func(t *testing.T) {
-			n := NewNode(&H100, 4, load, 42)
+			n := NewNode(4, load, 42)
 			before := n.Reading(0)
 			var capped, hottest float64
 			for range 720 {
 				n.Advance(10 * time.Second)
 				r := n.Reading(0)
-				assert.LessOrEqual(t, r.Watts, H100.CapWatts)
+				assert.LessOrEqual(t, r.Watts, CapWatts)
 				assert.Positive(t, r.Watts)
-				assert.LessOrEqual(t, r.ClockHertz, H100.BoostHertz)
-				assert.Zero(t, int64(r.ClockHertz)%int64(H100.ClockStepHertz))
-				assert.LessOrEqual(t, r.MemoryUsed, H100.MemoryBytes)
+				assert.LessOrEqual(t, r.ClockHertz, BoostHertz)
+				assert.Zero(t, int64(r.ClockHertz)%int64(ClockStepHertz))
+				assert.LessOrEqual(t, r.MemoryUsed, MemoryBytes)
 				assert.GreaterOrEqual(t, r.Joules, before.Joules)
 				assert.GreaterOrEqual(t, r.PCIeBytes, before.PCIeBytes)
 				assert.InDelta(t, 50, r.Celsius, 35)
-				if r.Throttled[PowerCap] {
+				if r.Throttled&gpuhealth.ThrottlePowerCap != 0 {
 					capped++
 				}
 				hottest = max(hottest, r.Celsius)

@@ -6,20 +6,20 @@ import "github.com/gpu-collector/gpu-collector/internal/gpuhealth"
 
 // Sample is the reading as the nvml receiver takes it of a healthy node's H100. What the
 // model lacks is as it is on such a board.
-func (r *Reading) Sample(id gpuhealth.Identity, spec *Spec) gpuhealth.Sample {
+func (r *Reading) Sample(id gpuhealth.Identity) gpuhealth.Sample {
 	s := gpuhealth.Sample{Identity: id, Reason: gpuhealth.ReasonOK}
 	if !r.Up {
 		s.Reason = gpuhealth.ReasonLost
 		return s
 	}
 	v := &s.Readings
-	v.MemoryTotal, v.MemoryUsed = gpuhealth.Some(uint64(spec.MemoryBytes)), gpuhealth.Some(uint64(r.MemoryUsed))
+	v.MemoryTotal, v.MemoryUsed = gpuhealth.Some(uint64(MemoryBytes)), gpuhealth.Some(uint64(r.MemoryUsed))
 	v.Utilization = gpuhealth.Some(r.Utilization)
 	v.Temperature, v.MemoryTemperature = gpuhealth.Some(r.Celsius), gpuhealth.Some(r.MemoryCelsius)
-	v.TemperatureLimits[gpuhealth.LimitMemoryMax] = gpuhealth.Some(spec.MaxMemoryCelsius)
-	v.TemperatureMargin = gpuhealth.Some(spec.MaxCelsius - r.Celsius)
-	v.MarginLimits[gpuhealth.LimitSlowdown] = gpuhealth.Some(spec.MaxCelsius - spec.SlowdownCelsius)
-	v.Power, v.PowerLimit, v.PowerLimitMax = gpuhealth.Some(r.Watts), gpuhealth.Some(r.LimitWatts), gpuhealth.Some(spec.CapWatts)
+	v.TemperatureLimits[gpuhealth.LimitMemoryMax] = gpuhealth.Some(MaxMemoryCelsius)
+	v.TemperatureMargin = gpuhealth.Some(MaxCelsius - r.Celsius)
+	v.MarginLimits[gpuhealth.LimitSlowdown] = gpuhealth.Some(MaxCelsius - SlowdownCelsius)
+	v.Power, v.PowerLimit, v.PowerLimitMax = gpuhealth.Some(r.Watts), gpuhealth.Some(r.LimitWatts), gpuhealth.Some(CapWatts)
 	v.Energy = gpuhealth.Some(r.Joules)
 	v.Clocks[gpuhealth.ClockSM], v.ClockLimits[gpuhealth.ClockSM] = gpuhealth.Some(r.ClockHertz), gpuhealth.Some(r.BoostHertz)
 	v.ECC[gpuhealth.ECCCorrected][gpuhealth.ECCVolatile] = gpuhealth.Some(uint64(r.ECCCorrected))
@@ -30,25 +30,19 @@ func (r *Reading) Sample(id gpuhealth.Identity, spec *Spec) gpuhealth.Sample {
 		Pending: gpuhealth.Some(r.RemapPending), Failed: gpuhealth.Some(r.RemapFailed),
 	}
 	v.RecoveryAction = gpuhealth.Some(gpuhealth.RecoveryNone)
-	var bits uint64
-	for reason, bit := range throttleBits {
-		if r.Throttled[reason] {
-			bits |= uint64(bit)
-		}
-	}
-	v.Throttle = gpuhealth.Some(bits)
-	for reason, time := range throttleTimes {
-		v.ThrottleTime[time] = gpuhealth.Some(r.ThrottledSeconds[reason])
+	v.Throttle = gpuhealth.Some(uint64(r.Throttled))
+	for clock := range throttleClocks {
+		v.ThrottleTime[clock] = gpuhealth.Some(r.ThrottledSeconds[clock])
 	}
 	for link, bytes := range map[gpuhealth.Link]float64{gpuhealth.LinkPCIe: r.PCIeBytes, gpuhealth.LinkNVLink: r.NVLinkBytes} {
 		v.IO[link] = [gpuhealth.NumDirections]gpuhealth.Opt[uint64]{gpuhealth.Some(uint64(bytes)), gpuhealth.Some(uint64(bytes))}
 	}
 	v.PCIe = gpuhealth.PCIe{
-		Width: gpuhealth.Some(uint32(r.PCIeLanes)), WidthMax: gpuhealth.Some(uint32(spec.PCIeLanes)),
-		Generation: gpuhealth.Some(uint32(r.PCIeGeneration)), GenerationMax: gpuhealth.Some(uint32(spec.PCIeGeneration)),
+		Width: gpuhealth.Some(uint32(r.PCIeLanes)), WidthMax: gpuhealth.Some(uint32(PCIeLanes)),
+		Generation: gpuhealth.Some(uint32(r.PCIeGeneration)), GenerationMax: gpuhealth.Some(uint32(PCIeGeneration)),
 		Replays: gpuhealth.Some(uint64(0)),
 	}
-	v.NVLink.Up, v.NVLink.Down = gpuhealth.Some(uint32(r.NVLinksUp)), gpuhealth.Some(uint32(spec.NVLinks-r.NVLinksUp))
+	v.NVLink.Up, v.NVLink.Down = gpuhealth.Some(uint32(r.NVLinksUp)), gpuhealth.Some(uint32(NVLinks-r.NVLinksUp))
 	v.NVLink.Errors[gpuhealth.NVLinkReplay] = gpuhealth.Some(uint64(r.NVLinkReplays))
 	v.NVLink.Errors[gpuhealth.NVLinkCRC] = gpuhealth.Some(uint64(r.NVLinkCRC))
 	v.NVLink.Errors[gpuhealth.NVLinkRecovery] = gpuhealth.Some(uint64(0))
@@ -57,16 +51,4 @@ func (r *Reading) Sample(id gpuhealth.Identity, spec *Spec) gpuhealth.Sample {
 	v.Modes[gpuhealth.ModePersistence], v.Modes[gpuhealth.ModeECC] = gpuhealth.Some(true), gpuhealth.Some(true)
 	v.Modes[gpuhealth.ModeMIG] = gpuhealth.Some(false)
 	return s
-}
-
-var throttleBits = [NumThrottles]gpuhealth.ThrottleReason{
-	PowerCap: gpuhealth.ThrottlePowerCap, PowerBrake: gpuhealth.ThrottlePowerBrake,
-	HWThermal: gpuhealth.ThrottleHWThermal, SWThermal: gpuhealth.ThrottleSWThermal,
-	HWSlowdown: gpuhealth.ThrottleHWSlowdown, AppClocks: gpuhealth.ThrottleAppClocks,
-}
-
-// throttleTimes are the driver's clocks; it has none for the two other reasons.
-var throttleTimes = map[Throttle]gpuhealth.ThrottleTime{
-	PowerCap: gpuhealth.ThrottleTimePower, PowerBrake: gpuhealth.ThrottleTimePowerBrake,
-	HWThermal: gpuhealth.ThrottleTimeHWThermal, SWThermal: gpuhealth.ThrottleTimeSWThermal,
 }

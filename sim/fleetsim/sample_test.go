@@ -27,7 +27,7 @@ func TestHealthOfFaults(t *testing.T) {
 		PCIeSlow:        {"pcie_generation"},
 	} {
 		t.Run(string(kind), func(t *testing.T) {
-			n := NewNode(&H100, 2, Training, 5)
+			n := NewNode(2, Training, 5)
 			n.Inject(Fault{Kind: kind, GPU: AllGPUs, From: 5 * time.Minute})
 			m := gpuhealth.NewMonitor(gpuhealth.DefaultRubric())
 			now := time.Unix(1e9, 0)
@@ -36,7 +36,7 @@ func TestHealthOfFaults(t *testing.T) {
 				n.Advance(10 * time.Second)
 				now = now.Add(10 * time.Second)
 				r := n.Reading(0)
-				s := r.Sample(gpuhealth.Identity{UUID: "GPU-0", Model: "NVIDIA H100 80GB HBM3"}, &H100)
+				s := r.Sample(gpuhealth.Identity{UUID: "GPU-0", Model: "NVIDIA H100 80GB HBM3"})
 				assert.Empty(t, s.Validate())
 				if v = m.Observe(&s, now); poll < 28 {
 					assert.Equal(t, gpuhealth.StateHealthy, v.State)

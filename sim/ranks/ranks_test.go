@@ -98,46 +98,41 @@ func TestTraits(t *testing.T) {
 	assert.Empty(t, p.Done)
 }
 
-// The lines are those of a real file of 2.30.7; others leave out or add as their release does.
+// The lines are those of a real file of 2.30.7.
 func TestLines(t *testing.T) {
 	const (
-		meta  = `"metadata":{"inspector_output_format_version":"v4.0","git_rev":"unknown","rec_mechanism":"nccl_profiler_interface","dump_timestamp_us":2000000,"hostname":"node-000001","pid":1008},`
-		coll  = `"coll_perf":{"coll":"ReduceScatter","coll_sn":4,"coll_msg_size_bytes":1048576,"coll_exec_time_us":250,"coll_timing_source":"kernel_gpu","coll_algobw_gbs":16.777216,"coll_busbw_gbs":12.582912`
-		trace = `,"event_trace_sn":{"coll_start_sn":1,"coll_stop_sn":2,"kernel_events":[{"channel_id":0,"kernel_start_sn":3,"kernel_stop_sn":5,"kernel_record_sn":4}]},"event_trace_ts":{"coll_start_ts":1500000,"coll_stop_ts":1500005,"kernel_events":[{"channel_id":0,"kernel_start_ts":1500005,"kernel_stop_ts":1500255,"kernel_record_ts":1500255}]}`
+		meta = `"metadata":{"inspector_output_format_version":"v4.0","git_rev":"unknown","rec_mechanism":"nccl_profiler_interface","dump_timestamp_us":2000000,"hostname":"node-000001","pid":1009},`
+		coll = `"coll_perf":{"coll":"ReduceScatter","coll_sn":4,"coll_msg_size_bytes":1048576,"coll_exec_time_us":250,"coll_timing_source":"kernel_gpu","coll_algobw_gbs":16.777216,"coll_busbw_gbs":12.582912}`
 	)
 	of := Traffic{ID: "0x14a586f79c44f0", Name: "dp:0", Rank: 9, Place: 1, Size: 4, Nodes: 2, Function: "ReduceScatter", Bytes: 1 << 20, bus: 3 << 20, algorithm: 4 << 20}
 	p := &Play{Ranks: slices.Repeat([]Rank{{Node: 1}}, 16), until: 1, Done: []Operation{{Traffic: &of, began: 0.5, ended: 0.50025, peer: 3, number: 4}}}
-	line := func(i Inspector) string { return string(i.Dump(p, time.Unix(2, 0))["node-000001-pid1008.log"]) }
-	assert.JSONEq(t, `{"header":{"id":"0x14a586f79c44f0","comm_name":"dp:0","rank":1,"n_ranks":4,"nnodes":2},`+meta+coll+"}}", line(Inspector{Ranks: 8}))
-	assert.JSONEq(t, `{"header":{"id":"0x14a586f79c44f0","rank":1,"n_ranks":4,"nnodes":2},`+meta+coll+trace+"}}", line(Inspector{Ranks: 4, Old: true, Verbose: true}))
+	line := func() string { return string(p.Dump(time.Unix(2, 0))["node-000001-pid1009.log"]) }
+	assert.JSONEq(t, `{"header":{"id":"0x14a586f79c44f0","comm_name":"dp:0","rank":1,"n_ranks":4,"nnodes":2},`+meta+coll+"}", line())
 	of.Function = "Recv"
-	assert.Contains(t, line(Inspector{Ranks: 2}), `"p2p_perf":{"p2p":"Recv","p2p_peer":3,"p2p_sn":4,"p2p_msg_size_bytes":1048576,"p2p_exec_time_us":250,"p2p_timing_source":"kernel_gpu","p2p_algobw_gbs":16.777216,"p2p_busbw_gbs":12.582912}}`)
-	assert.Empty(t, line(Inspector{Ranks: 2, Old: true}))
+	assert.Contains(t, line(), `"p2p_perf":{"p2p":"Recv","p2p_peer":3,"p2p_sn":4,"p2p_msg_size_bytes":1048576,"p2p_exec_time_us":250,"p2p_timing_source":"kernel_gpu","p2p_algobw_gbs":16.777216,"p2p_busbw_gbs":12.582912}}`)
 }
 
 // The files of all processes hold what the ranks did, each number once, and one communicator
-// after the other; old ones hold the last operation of each.
+// after the other.
 func TestFiles(t *testing.T) {
 	of := regexp.MustCompile(`"id":"(\w+)".*"rank":(\d+),.*"coll_sn":(\d+)`)
-	for _, old := range []bool{false, true} {
-		i, j, next := Inspector{Ranks: 4, Old: old}, pipelined(), map[string]int{}
-		p := New(&j, 1)
-		for range 20 {
-			p.Advance(1)
-			files := i.Dump(p, time.Unix(1e9, 0))
-			require.Len(t, files, 8)
-			for name, text := range files {
-				last := ""
-				for _, f := range of.FindAllStringSubmatch(string(text), -1) {
-					place := fmt.Sprintf("%s %4s", f[1], f[2])
-					assert.True(t, place > last || place == last && !old, name)
-					assert.True(t, old || f[3] == strconv.Itoa(next[place]))
-					last = place
-					next[place]++
-				}
+	j, next := pipelined(), map[string]int{}
+	p := New(&j, 1)
+	for range 20 {
+		p.Advance(1)
+		files := p.Dump(time.Unix(1e9, 0))
+		require.Len(t, files, 32)
+		for name, text := range files {
+			last := ""
+			for _, f := range of.FindAllStringSubmatch(string(text), -1) {
+				place := fmt.Sprintf("%s %4s", f[1], f[2])
+				assert.GreaterOrEqual(t, place, last, name)
+				assert.Equal(t, f[3], strconv.Itoa(next[place]))
+				last = place
+				next[place]++
 			}
 		}
-		tr := p.Ranks[5].Traffic[0]
-		assert.Equal(t, !old, next[fmt.Sprintf("%s %4d", tr.ID, tr.Place)] == tr.Total)
 	}
+	tr := p.Ranks[5].Traffic[0]
+	assert.Equal(t, tr.Total, next[fmt.Sprintf("%s %4d", tr.ID, tr.Place)])
 }

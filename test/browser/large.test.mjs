@@ -99,7 +99,7 @@ test('what holds a GPU down, its peers and its neighbours are in the panel', asy
       await page.focus('#scroll');
       await page.keyboard.press('Enter');
       await page.locator('#panel h2', { hasText: /node-00(506|007)/ }).waitFor();
-      assert.match(await page.locator('#panel .reasons').innerText(), /GPU 2 degraded[^]*row remap pending → drain and reset gpu/);
+      assert.match(await page.locator('#panel .reasons').innerText(), /GPU 2 degraded[^]*remap pending → reset gpu/);
       const rows = page.locator('#panel .wide tbody tr');
       assert.equal(await rows.count(), 8);
       await page.locator('#panel tr[data-named]', { hasText: '▸ 2' }).waitFor();
@@ -257,7 +257,7 @@ test('a name shows what it is, and moves nothing beside it', async () => {
       await page.locator('#panel .reasons', { hasText: 'row\\u{202e}remap' }).waitFor();
       await page.keyboard.press('Escape');
       await page.locator('#items button', { hasText: 'c,d\\e' }).first().click();
-      await page.locator('#panel .episode p', { hasText: 'with commas' }).waitFor();
+      await page.locator('#panel .episode h4', { hasText: 'no reason given' }).waitFor();
       const map = await page.locator('#scroll').boundingBox();
       await page.mouse.move(map.x + 40, map.y + 70);
       await page.locator('#tip').waitFor();

@@ -19,14 +19,12 @@ func NewH100(gpus int) *State {
 	s := NewState(gpus).Set("confidential_compute", 0)
 	for i := range gpus {
 		s.fabric(i)
-		for key, value := range map[string]any{
+		s.setAll(i, map[string]any{
 			"temperature.margin": 40 - i, "temperature.max": 87, "temperature.memory.max": 95, "temperature.slowdown": 90, "temperature.shutdown": 95,
 			"gpm.1": 88, "gpm.20": 2048, "gpm.21": 1024, "gpm.60": 4096 + i, "gpm.61": 8192,
 			"gpm.2": 80, "gpm.3": 40, "gpm.5": 55, "gpm.10": 30, "gpm.11": 0, "gpm.12": 5, "gpm.13": 10,
 			"field.186": 351_000 + 1_250*i, "field.194": below(2), "field.161": 0, "field.162": 0, "field.163": 0,
-		} {
-			s.SetGPU(i, key, value)
-		}
+		})
 	}
 	return s
 }
@@ -44,7 +42,7 @@ func NewB200(gpus int) *State {
 	s := NewState(gpus).Set("driver.version", "580.65.06").Set("cuda.version", 13000).Set("confidential_compute", 0)
 	for i := range gpus {
 		s.fabric(i)
-		for key, value := range map[string]any{
+		s.setAll(i, map[string]any{
 			"name": "NVIDIA B200", "memory.total": uint64(180) << 30, "memory.used": uint64(140+i) << 30,
 			"power.limit": 1_000_000, "power.limit.max": 1_000_000,
 			"clock.graphics": 1965, "clock.sm": 1965, "clock.memory": 3996, "clock.max.graphics": 1965, "clock.max.sm": 1965, "clock.max.memory": 3996,
@@ -55,9 +53,7 @@ func NewB200(gpus int) *State {
 			"field.202": 5_120_000_000 / 18, "field.204": 6_144_000_000 / 18,
 			"field.213": 0, "field.214": 0, "field.215": 0, "field.219": 0, "field.221": 0,
 			"field.220": 0xFF, "field.222": 1<<8 | 15, // 0 and 1e-15
-		} {
-			s.SetGPU(i, key, value)
-		}
+		})
 	}
 	return s
 }
@@ -68,7 +64,7 @@ func NewA100MIG(gpus int) *State {
 	s := NewState(gpus)
 	for i := range gpus {
 		s.datacentre(i)
-		for key, value := range map[string]any{
+		s.setAll(i, map[string]any{
 			"name": "NVIDIA A100-SXM4-40GB", "memory.total": uint64(40) << 30, "memory.used": uint64(10+i) << 30,
 			"power.limit": 400_000, "power.limit.max": 400_000,
 			"temperature.max": 85, "temperature.memory.max": 95, "temperature.slowdown": 89, "temperature.shutdown": 92,
@@ -77,9 +73,7 @@ func NewA100MIG(gpus int) *State {
 			"pcie.generation": 4, "pcie.generation.max": 4,
 			"nvlink.links": 12, "field.38": 0, "field.45": 0, "field.161": 0, "field.162": 0, "field.163": 0, "mode.gsp": 1,
 			"mig.mode": 1, "mig.places": 7,
-		} {
-			s.SetGPU(i, key, value)
-		}
+		})
 		s.Slice(i, 0, 2, 0, "3g.20gb", uint64(20)<<30).Slice(i, 1, 9, 0, "1g.5gb", uint64(5)<<30)
 	}
 	return s
@@ -90,15 +84,13 @@ func NewT4(gpus int) *State {
 	s := NewState(gpus)
 	for i := range gpus {
 		s.datacentre(i)
-		for key, value := range map[string]any{
+		s.setAll(i, map[string]any{
 			"name": "Tesla T4", "memory.total": uint64(15) << 30, "memory.used": uint64(4+i) << 30,
 			"power": 40_000 + i, "power.limit": 70_000, "power.limit.max": 70_000,
 			"temperature.max": 85, "temperature.slowdown": 93, "temperature.shutdown": 96,
 			"retired.sbe": 0, "retired.dbe": 0, "retired.pending": 0,
 			"pcie.generation": 3, "pcie.generation.max": 3, "mode.gsp": 0,
-		} {
-			s.SetGPU(i, key, value)
-		}
+		})
 		s.DeleteGPU(i, "temperature.memory")
 	}
 	return s
@@ -107,7 +99,7 @@ func NewT4(gpus int) *State {
 // fabric sets what the boards with NVLink switches tell, from Hopper on.
 func (s *State) fabric(gpu int) {
 	s.datacentre(gpu)
-	for key, value := range map[string]any{
+	s.setAll(gpu, map[string]any{
 		"remapped.corrected": 0, "remapped.uncorrected": 0, "remapped.pending": 0, "remapped.failed": 0, "sram.threshold_exceeded": 0,
 		"pcie.generation": 5, "pcie.generation.max": 5,
 		"nvlink.links": 18, "nvlink.state.field": 1, "fabric.state": 3, "fabric.summary": 1, "fabric.mask": 0xAA | 1<<8 | 1<<12,
@@ -117,22 +109,18 @@ func (s *State) fabric(gpu int) {
 		"field.197": 1_000_000 + gpu, "field.198": 2_000_000 + gpu, "field.138": 5_000_000 + gpu, "field.139": 6_000_000 + gpu,
 		"field.140": 5_500_000 + gpu, "field.141": 6_500_000 + gpu,
 		"field.269": 0, "field.270": 0, "field.271": 0,
-	} {
-		s.SetGPU(gpu, key, value)
-	}
+	})
 }
 
 // datacentre sets what all of the boards tell.
 func (s *State) datacentre(gpu int) {
-	for key, value := range map[string]any{
+	s.setAll(gpu, map[string]any{
 		"pstate": 0, "mode.persistence": 1, "mode.ecc": 1, "pcie.width": 16, "pcie.width.max": 16,
 		"processes.compute": 1, "processes.graphics": 0,
 		"ecc.corrected.volatile.dram": 0, "ecc.corrected.volatile.sram": 0, "ecc.corrected.aggregate.dram": gpu, "ecc.corrected.aggregate.sram": 0,
 		"ecc.uncorrected.volatile.dram": 0, "ecc.uncorrected.volatile.sram": 0, "ecc.uncorrected.aggregate.dram": 0, "ecc.uncorrected.aggregate.sram": 0,
 		"field.74": 1_000_000_000, "field.75": 0, "field.76": 0, "field.77": 0, "field.78": 0, "field.79": 0, "field.94": 0, "field.95": 0,
-	} {
-		s.SetGPU(gpu, key, value)
-	}
+	})
 }
 
 // Slice puts a MIG slice into a place of the GPU, 0 to 6.

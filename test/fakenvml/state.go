@@ -24,7 +24,7 @@ func NewState(gpus int) *State {
 	s := &State{values: map[string]string{}}
 	s.Set("driver.loaded", 1).Set("driver.version", "570.86.15").Set("cuda.version", 12080).Set("count", gpus)
 	for i := range gpus {
-		for key, value := range map[string]any{
+		s.setAll(i, map[string]any{
 			"uuid":   UUID(i),
 			"name":   "NVIDIA H100 80GB HBM3",
 			"serial": fmt.Sprintf("16524220%05d", i+1),
@@ -39,9 +39,7 @@ func NewState(gpus int) *State {
 			"clock.max.graphics": 1980, "clock.max.sm": 1980, "clock.max.memory": 2619, "clock.max.video": 1545,
 			"ecc.corrected.volatile": 0, "ecc.corrected.aggregate": i, "ecc.uncorrected.volatile": 0, "ecc.uncorrected.aggregate": 0,
 			"throttle": "0x0",
-		} {
-			s.SetGPU(i, key, value)
-		}
+		})
 	}
 	return s
 }
@@ -68,6 +66,12 @@ func (s *State) Delete(keys ...string) *State {
 // SetGPU sets a key of the GPU.
 func (s *State) SetGPU(gpu int, key string, value any) *State {
 	return s.Set(gpuKey(gpu, key), value)
+}
+
+func (s *State) setAll(gpu int, values map[string]any) {
+	for key, value := range values {
+		s.SetGPU(gpu, key, value)
+	}
 }
 
 // DeleteGPU removes keys of the GPU.

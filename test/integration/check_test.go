@@ -160,24 +160,25 @@ func TestCheckNamesTheLayer(t *testing.T) {
 	authority := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
 	for _, tt := range []struct{ name, endpoint, tls, want string }{
-		{"nobody", loopback.FreeAddr(t), "insecure: true", "nobody answers at that port"},
-		{"no name", "nosuch.invalid:4317", "insecure: true", "the name has no address"},
-		{"TLS here alone", plain.Listener.Addr().String(), "insecure: false", "it speaks no TLS, and the agent does"},
-		{"TLS there alone", secure.Listener.Addr().String(), "insecure: true", "it speaks TLS, and the agent does not"},
-		{"unknown authority", secure.Listener.Addr().String(), "insecure: false", "TLS fails. .*certificate signed by unknown authority"},
-		{"wrong name", secure.Listener.Addr().String(), "insecure: false, server_name_override: gw, ca_file: " + authority, "TLS fails. .*certificate is valid for example.com"},
-		{"no password", locked.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "it does not accept who the agent is"},
-		{"no certificate", strict.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "it wants a client certificate, and the agent has none"},
-		{"foreign certificate", strict.Listener.Addr().String(), "insecure: false, ca_file: " + authority + ", cert_file: " + own + "/tls.crt, key_file: " + own + "/tls.key", "it does not know the agent's certificate"},
-		{"no OTLP, no TLS", plain.Listener.Addr().String(), "insecure: true", "takes no OTLP metrics"},
-		{"no OTLP", secure.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "takes no OTLP metrics"},
+		{"nobody", loopback.FreeAddr(t), "insecure: true", "connection refused.* -> See whether the gateway runs"},
+		{"no name", "nosuch.invalid:4317", "insecure: true", "lookup nosuch.invalid.* -> Correct GPU_COLLECTOR_GATEWAY"},
+		{"TLS here alone", plain.Listener.Addr().String(), "insecure: false", "first record does not look like a TLS handshake.* -> Set GPU_COLLECTOR_INSECURE=true"},
+		{"TLS there alone", secure.Listener.Addr().String(), "insecure: true", "server preface.* -> Compare `tls` .*GPU_COLLECTOR_INSECURE"},
+		{"unknown authority", secure.Listener.Addr().String(), "insecure: false", "certificate signed by unknown authority.* -> Compare `tls` .*ca_file"},
+		{"wrong name", secure.Listener.Addr().String(), "insecure: false, server_name_override: gw, ca_file: " + authority, "certificate is valid for example.com.* -> Compare `tls` .*server_name_override"},
+		{"no password", locked.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "Unauthenticated.* -> Check the exporter's `auth`"},
+		{"no certificate", strict.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "certificate required.* -> Set `tls::cert_file`"},
+		{"foreign certificate", strict.Listener.Addr().String(), "insecure: false, ca_file: " + authority + ", cert_file: " + own + "/tls.crt, key_file: " + own + "/tls.key", "unknown certificate authority.* -> Set `tls::cert_file`"},
+		{"no OTLP, no TLS", plain.Listener.Addr().String(), "insecure: true", "server preface.* -> .*protocol"},
+		{"no OTLP", secure.Listener.Addr().String(), "insecure: false, ca_file: " + authority, "Unimplemented.* -> Point GPU_COLLECTOR_GATEWAY at the gateway's OTLP port"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := newGPUHost(t, tt.endpoint).check("exporters: {otlp_grpc: {tls: {" + tt.tls + "}}}")
 			assert.Equal(t, 1, c.Exit)
 			assert.Contains(t, c.of("gateway"), "fail: The gateway "+tt.endpoint)
-			assert.Regexp(t, tt.want, c.of("gateway"))
+			i := slices.IndexFunc(c.Checks, func(f finding) bool { return f.Check == "gateway" })
+			assert.Regexp(t, tt.want, c.Checks[i].Text+" -> "+c.Checks[i].Next)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -84,7 +85,7 @@ func TestStepTimeOfTorch(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		node    func(rank int) string
-		culprit string // the node, and the part of it where that is told
+		culprit string // the node, and its rank where it has several
 	}{
 		"one_node":   {func(int) string { return "n0" }, "n0 rank 2"},
 		"four_nodes": {func(rank int) string { return fmt.Sprint("n", rank) }, "n2 "}, // by its rank, or by itself
@@ -109,15 +110,15 @@ func TestStepTimeOfTorch(t *testing.T) {
 				}
 				return all
 			}
-			// named are the ranks that the agent names, or the nodes.
+			// named are the nodes that the agent takes for stragglers.
 			named := func() (all []string) {
 				s := scrape(t, ap.prom)
 				for rank := range torchRanks {
-					if s.is(1, "gpu_node_culprit", labels{"gpu_job_rank": strconv.Itoa(rank)}) || s.is(1, "gpu_agent_straggler", labels{"host_name": fmt.Sprint("n", rank)}) {
-						all = append(all, strconv.Itoa(rank))
+					if s.is(1, "gpu_agent_straggler", labels{"host_name": c.node(rank)}) {
+						all = append(all, c.node(rank))
 					}
 				}
-				return all
+				return slices.Compact(all)
 			}
 
 			healthy, watch := time.Now(), stepTimeWatch(t)
@@ -133,7 +134,7 @@ func TestStepTimeOfTorch(t *testing.T) {
 				at, who := named(), accused()
 				if byAgent == 0 && len(at) > 0 {
 					byAgent = time.Since(began)
-					require.Equal(t, []string{strconv.Itoa(slowRank)}, at)
+					require.Equal(t, []string{c.node(slowRank)}, at)
 				}
 				if byGateway == 0 && len(who) > 0 {
 					byGateway = time.Since(began)

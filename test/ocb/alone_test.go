@@ -43,7 +43,7 @@ var heavy = map[string][]string{
 var rooms = map[string][]string{
 	"receiver/ncclreceiver":         {"gpuholders", "ownnode"},
 	"receiver/nvmlreceiver":         {"gpuhealth", "gpuholders", "logsink", "ownnode", "podresources", "reading/identity", "statefile"},
-	"receiver/csvreplayreceiver":    {},
+	"receiver/csvreplayreceiver":    {"reading/identity", "reading/metricreading"},
 	"receiver/fleetotlpreceiver":    {"admission", "clientidentity", "hostextension", "lastvalue", "lastvalue/otlp", "memorybudget", "nodescore/nodesignal", "reading/identity", "reading/metricreading", "serverguard", "threshold", "webguard"},
 	"processor/diffprocessor":       {"hostextension", "lastvalue", "lastvalue/otlp", "lastvalue/resync", "memorybudget", "reading/identity", "reading/metricreading"},
 	"processor/stragglerprocessor":  {"collective", "episode", "episode/otlp", "episode/words", "fleethistory", "fleetstate", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "ownnode", "peergroup", "reading/identity", "reading/metricreading", "reason", "robust", "statefile", "straggler", "threshold", "threshold/rule"},

@@ -12,8 +12,6 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
-
-	"github.com/prometheus/procfs"
 )
 
 const (
@@ -142,16 +140,6 @@ func (p *Process) Replace(c Command) { p.command = c }
 
 // Command returns what Start runs.
 func (p *Process) Command() Command { return p.command }
-
-// Memory returns the resident set in MiB.
-func (p *Process) Memory() (int, error) {
-	proc, err := procfs.NewProc(p.PID())
-	if err != nil {
-		return 0, err
-	}
-	stat, err := proc.Stat()
-	return stat.ResidentMemory() >> 20, err
-}
 
 // Within polls until the condition holds and reports whether it did in time.
 // It does so in the caller's goroutine, so that a test's condition may require.

@@ -122,12 +122,10 @@ func Value(m *dto.Metric) float64 {
 
 // Readable is a text as a label can have it: without bytes that are not UTF-8, or zero.
 func Readable(s string) string {
-	var out strings.Builder
-	for _, r := range s { // replaces each byte that is not UTF-8
+	return strings.Map(func(r rune) rune { // writes RuneError for each byte that is not UTF-8
 		if r == 0 {
-			r = utf8.RuneError
+			return utf8.RuneError
 		}
-		out.WriteRune(r)
-	}
-	return out.String()
+		return r
+	}, s)
 }

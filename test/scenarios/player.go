@@ -3,10 +3,12 @@
 package scenarios
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,11 +103,7 @@ func newDriver(cfg straggler.Config, m *Model) *driver {
 
 // scoreOf makes scores of a run's values: that of the fastest job is 0.9.
 func scoreOf(m *Model) float64 {
-	top := 0.0
-	for _, j := range m.Jobs {
-		top = max(top, j.Level)
-	}
-	return 0.9 / top
+	return 0.9 / slices.MaxFunc(m.Jobs, func(a, b Job) int { return cmp.Compare(a.Level, b.Level) }).Level
 }
 
 // rename gives a node the name of a life.
@@ -191,8 +189,9 @@ type Options struct {
 // Evaluate plays the families. The result is the same whatever the number of workers.
 func Evaluate(ctx context.Context, list []Family, o Options) ([]Outcome, error) {
 	type job struct {
-		out      *Outcome
+		family   *Family
 		deciders []Decider
+		results  []*Result // of each
 		run      int
 		clean    bool
 	}
@@ -201,17 +200,18 @@ func Evaluate(ctx context.Context, list []Family, o Options) ([]Outcome, error) 
 	for i, f := range list {
 		out := &outcomes[i]
 		*out = Outcome{Family: f, Results: map[string]*Result{}}
-		for _, d := range o.Deciders {
-			out.Results[d.Name] = &Result{Runs: make([]Verdicts, f.Runs)}
-			if d.Name == Detector {
+		var results []*Result
+		for k, d := range o.Deciders {
+			results = append(results, &Result{Runs: make([]Verdicts, f.Runs)})
+			if out.Results[d.Name] = results[k]; d.Name == Detector {
 				out.Clean = &Result{Runs: make([]Verdicts, f.Runs)}
 				for run := range f.Runs {
-					jobs = append(jobs, job{out, []Decider{d}, run, true})
+					jobs = append(jobs, job{&out.Family, []Decider{d}, []*Result{out.Clean}, run, true})
 				}
 			}
 		}
 		for run := range f.Runs {
-			jobs = append(jobs, job{out, o.Deciders, run, false})
+			jobs = append(jobs, job{&out.Family, o.Deciders, results, run, false})
 		}
 	}
 	var (
@@ -225,18 +225,14 @@ func Evaluate(ctx context.Context, list []Family, o Options) ([]Outcome, error) 
 		wg.Go(func() {
 			for k := next.Add(1) - 1; int(k) < len(jobs) && ctx.Err() == nil; k = next.Add(1) - 1 {
 				j := &jobs[k]
-				runs, err := play(&j.out.Family, j.deciders, o.Seed, j.run, j.clean)
+				runs, err := play(j.family, j.deciders, o.Seed, j.run, j.clean)
 				for i := range runs {
-					to := j.out.Results[j.deciders[i].Name]
-					if j.clean {
-						to = j.out.Clean
-					}
-					to.Runs[j.run] = runs[i]
+					j.results[i].Runs[j.run] = runs[i]
 				}
 				mu.Lock()
 				errs = append(errs, err)
 				if done++; o.Progress != nil {
-					o.Progress(done, len(jobs), j.out.Family.Name)
+					o.Progress(done, len(jobs), j.family.Name)
 				}
 				mu.Unlock()
 			}

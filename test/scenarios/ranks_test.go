@@ -211,7 +211,7 @@ func (f *rankFamily) run(t *testing.T, rng *rand.Rand, o *outcome) {
 			}
 		default:
 			o.wrong++
-			t.Logf("%s: wrong at %v of %v: %v %s %s %s, by %.3f of %.3f, in %+v", f.name, at, from, ev.Subject, ev.Node, ev.Culprit, ev.Communicator, *ev.Gap, *ev.Median, job)
+			t.Logf("%s: wrong at %v of %v: %v %s %v %s, by %.3f of %.3f, in %+v", f.name, at, from, ev.Subject, ev.Node, ev.Culprit, ev.Communicator, *ev.Gap, *ev.Median, job)
 		}
 	}
 	if delay > 0 {

@@ -80,7 +80,7 @@ func (d *ruleDriver) tick(_ int, flagged []bool) told {
 		}
 		switch t := d.groups[n.group]; {
 		case n.age >= silence:
-			n.verdict.Reset()
+			n.verdict = rule.Verdict{}
 		case n.age == 0 && t.Quorum && !t.Panic:
 			n.verdict.Step(n.score, t.Value+limit, time.Time{}, d.enter, d.leave)
 		}

@@ -79,8 +79,8 @@ func Text(outcomes []Outcome, deciders []Decider) string {
 			}
 			_, upper := r.Onsets()
 			silent, reason := r.Silent()
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%.1f\n", o.Family.Name, d.Name, r.rate(), digits(upper), clean,
-				digits(100*r.Flagged()), digits(100*silent), reason, r.recall(), r.delay(0.5), r.delay(0.9), o.ratio(r), r.Incidents())
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%.1f\n", o.Family.Name, d.Name, r.rate(), figure.Digits(upper), clean,
+				figure.Digits(100*r.Flagged()), figure.Digits(100*silent), reason, r.recall(), r.delay(0.5), r.delay(0.9), o.ratio(r), r.Incidents())
 		}
 	}
 	_ = w.Flush() // a builder takes everything
@@ -109,12 +109,12 @@ func Markdown(outcomes []Outcome, before map[string]*Result) string {
 			was = strings.Join([]string{old.rate(), old.recall(), old.delay(0.5)}, ", ")
 		}
 		_, upper := r.Onsets()
-		line(was, o.Family.Name, r.rate()+" ("+digits(upper)+")", o.Results["threshold"].rate(), o.Results["ingero-like"].rate(),
+		line(was, o.Family.Name, r.rate()+" ("+figure.Digits(upper)+")", o.Results["threshold"].rate(), o.Results["ingero-like"].rate(),
 			r.recall(), r.delay(0.5), o.ratio(r))
 	}
 	if all := clean(outcomes); all != nil {
 		_, upper := all.Onsets()
-		line(none, "all, no faults", all.rate()+" ("+digits(upper)+")", none, none, none, none, none)
+		line(none, "all, no faults", all.rate()+" ("+figure.Digits(upper)+")", none, none, none, none, none)
 	}
 	return b.String()
 }
@@ -128,7 +128,7 @@ func (r *Result) rate() string {
 		return none
 	}
 	rate, _ := r.Onsets()
-	return digits(rate)
+	return figure.Digits(rate)
 }
 
 // recall is for a table. It is 1 where nothing was missed.
@@ -158,40 +158,47 @@ func (o *Outcome) ratio(r *Result) string {
 	}
 }
 
-// digits rounds to three significant digits.
-func digits(v float64) string {
-	if v == 0 {
-		return "0"
-	}
-	places := 2 - int(math.Floor(math.Log10(math.Abs(v))))
-	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', min(max(places, 0), 4), 64), ".")
-}
-
-// Figures prints what came of each family. The detector's have their limits, unless it
-// stands for another engine: as is then the name of that.
-func Figures(w io.Writer, outcomes []Outcome, deciders []Decider, as string) {
+// Figures prints what the detector keeps of its limits; the table has the rest.
+func Figures(w io.Writer, outcomes []Outcome) {
 	var plain Result
 	for i := range outcomes {
 		o := &outcomes[i]
-		for _, d := range deciders {
-			p := printer{w: w, prefix: "eval_" + o.Family.Name + "_" + d.Name + "_"}
-			if d.Name == Detector {
-				p.prefix, p.limited = "eval_"+o.Family.Name+"_"+as+"_", as == Detector
+		r, l := o.Results[Detector], limitsOf[o.Family.Name]
+		if r == nil {
+			continue
+		}
+		show := func(name string, value float64, unit string, limit float64, atMost bool) {
+			if limit > 0 {
+				figure.Fprint(w, "eval_"+strings.ReplaceAll(o.Family.Name, "-", "_")+"_detector_"+name, value, unit, limit, atMost)
 			}
-			p.family(o, d.Name)
 		}
-		if r := o.Results[Detector]; r != nil && limitsOf[o.Family.Name].Plain > 0 {
-			plain.Runs = append(plain.Runs, r.Runs...)
+		_, upper := r.Onsets()
+		show("false_onsets_upper", upper, "1/node-day", l.Onsets, true)
+		if l.Quiet {
+			// At most half an onset: none.
+			show("clean_onsets", o.Clean.count(), "onsets", 0.5, true)
+		}
+		show("silent_for_"+l.Reason, o.Clean.silentFor(l.Reason), "share", l.Silent, false)
+		if r.faults() > 0 {
+			show("recall", r.Recall(), "share", l.Recall, false)
+		}
+		if p50, found := r.Delay(0.5, false); found > 0 {
+			show("delay_p50", p50.Seconds(), "s", l.Delay.Seconds(), true)
+		}
+		if l.Plain == 0 {
+			continue
+		}
+		plain.Runs = append(plain.Runs, r.Runs...)
+		if p50, found := r.Delay(0.5, true); found > 0 {
+			show("delay8_p50", p50.Seconds(), "s", l.Plain.Seconds(), true)
 		}
 	}
-	p := printer{w, "eval_all_" + as + "_", as == Detector}
-	if clean := clean(outcomes); clean != nil {
-		rate, upper := clean.Onsets()
-		p.print("clean_false_onsets", rate, "1/node-day", 0, true)
-		p.print("clean_false_onsets_upper", upper, "1/node-day", cleanOnsets, true)
+	if all := clean(outcomes); all != nil {
+		_, upper := all.Onsets()
+		figure.Fprint(w, "eval_all_detector_clean_false_onsets_upper", upper, "1/node-day", cleanOnsets, true)
 	}
-	if p50, n := plain.Delay(0.5, true); n > 0 {
-		p.print("delay8_p50", p50.Seconds(), "s", time.Minute.Seconds(), true)
+	if p50, found := plain.Delay(0.5, true); found > 0 {
+		figure.Fprint(w, "eval_all_detector_delay8_p50", p50.Seconds(), "s", time.Minute.Seconds(), true)
 	}
 }
 
@@ -207,55 +214,4 @@ func clean(outcomes []Outcome) *Result {
 		return nil
 	}
 	return &all
-}
-
-// printer prints figures, with their limits if it is limited. A limit of 0 is none.
-type printer struct {
-	w       io.Writer
-	prefix  string
-	limited bool
-}
-
-func (p *printer) print(name string, value float64, unit string, limit float64, atMost bool) {
-	name = strings.ReplaceAll(p.prefix+name, "-", "_")
-	if p.limited && limit > 0 {
-		figure.Fprint(p.w, name, value, unit, limit, atMost)
-	} else {
-		figure.FprintOnly(p.w, name, value, unit)
-	}
-}
-
-func (p *printer) family(o *Outcome, decider string) {
-	r, l := o.Results[decider], limitsOf[o.Family.Name]
-	rate, upper := r.Onsets()
-	p.print("false_onsets", rate, "1/node-day", 0, true)
-	p.print("false_onsets_upper", upper, "1/node-day", l.Onsets, true)
-	if decider == Detector {
-		cleanRate, _ := o.Clean.Onsets()
-		p.print("clean_false_onsets", cleanRate, "1/node-day", 0, true)
-		if l.Quiet {
-			// At most half an onset: none.
-			p.print("clean_onsets", o.Clean.count(), "onsets", 0.5, true)
-		}
-		if l.Reason != "" {
-			p.print("silent_for_"+l.Reason, o.Clean.silentFor(l.Reason), "share", l.Silent, false)
-		}
-	}
-	if r.faults() == 0 {
-		return
-	}
-	p.print("recall", r.Recall(), "share", l.Recall, false)
-	if p50, found := r.Delay(0.5, false); found > 0 {
-		p90, _ := r.Delay(0.9, false)
-		p.print("delay_p50", p50.Seconds(), "s", l.Delay.Seconds(), true)
-		p.print("delay_p90", p90.Seconds(), "s", 0, true)
-	}
-	if p50, n := r.Delay(0.5, true); n > 0 {
-		p.print("delay8_p50", p50.Seconds(), "s", l.Plain.Seconds(), true)
-	}
-	if !o.Family.Unrated {
-		p.print("oracle_ratio", r.Ratio(), "x", 0, true)
-	}
-	p.print("flagged", 100*r.Flagged(), "%", 0, true)
-	p.print("incidents", r.Incidents(), "per_run", 0, true)
 }

@@ -9,18 +9,17 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -194,20 +193,13 @@ func (w *writer) section(v reflect.Value, prefix string) {
 		if strings.HasSuffix(f.Type.PkgPath(), "/internal/metadata") {
 			continue // the head of the page has them
 		}
-		sentence := w.comment(t, f.Name)
-		if sentence == "" {
-			sentence = short(w.rows[key])
-		}
+		comment := w.comment(t, f.Name)
 		// Neighbours share a comment that names them all.
-		if sentence == "" && regexp.MustCompile(`\b`+f.Name+`\b`).MatchString(shared) {
-			sentence = shared
+		if comment == "" && regexp.MustCompile(`\b`+f.Name+`\b`).MatchString(shared) {
+			comment = shared
 		}
-		if c := w.comment(t, f.Name); c != "" {
-			shared = c
-		}
-		if row := w.rows[key]; row != "" {
-			sentence = short(row) // in the words of the user's side
-		}
+		shared = cmp.Or(comment, shared)
+		sentence := cmp.Or(short(w.rows[key]), comment) // first in the words of the user's side
 		value := v.Field(i)
 		if value.Kind() == reflect.Struct && ours(value.Type()) && value.Type() != reflect.TypeFor[component.ID]() {
 			w.section(value, key+"::")
@@ -299,53 +291,49 @@ func kind(t reflect.Type) string {
 		return "list of " + kind(t.Elem())
 	case t.Kind() == reflect.Map:
 		return "map of " + kind(t.Elem())
-	case t.Kind() == reflect.Struct:
-		return "section"
-	case t.Kind() == reflect.String:
-		return "text"
-	case t.Kind() == reflect.Float64:
-		return "number"
-	case t.Kind() == reflect.Bool:
-		return "flag"
-	default:
-		return "integer"
 	}
+	return cmp.Or(kinds[t.Kind()], "integer")
 }
+
+var kinds = map[reflect.Kind]string{reflect.Struct: "section", reflect.String: "text", reflect.Float64: "number", reflect.Bool: "flag"}
 
 // nothing is a list without an entry, unless the README's default says what it means.
 const nothing = "none"
 
 // standard is a default as YAML has it.
 func standard(v reflect.Value) string {
-	if strings.Contains(v.Type().String(), "confighttp.ServerConfig") {
-		return endpoint(v)
+	switch x := v.Interface().(type) {
+	case component.ID:
+		return "`" + x.String() + "`"
+	case configoptional.Optional[confighttp.ServerConfig]:
+		return standard(reflect.ValueOf(*x.GetOrInsertDefault()))
+	case confighttp.ServerConfig: // where it listens, as far as its section says
+		at := x.NetAddr.Endpoint
+		if at != "" && x.WriteTimeout > 0 {
+			return fmt.Sprintf("`endpoint: %s`, `write_timeout: %s`", at, x.WriteTimeout)
+		} else if at != "" {
+			return "`endpoint: " + at + "`"
+		}
+		return ""
 	}
+	s := fmt.Sprint(v.Interface())
 	switch v.Kind() {
-	case reflect.Pointer, reflect.Struct:
-		if v.Kind() == reflect.Pointer && !v.IsNil() {
+	case reflect.Pointer:
+		if !v.IsNil() {
 			return standard(v.Elem())
 		}
-		if s, ok := v.Interface().(fmt.Stringer); ok && v.Type() == reflect.TypeFor[component.ID]() {
-			return "`" + s.String() + "`"
-		}
+		return ""
+	case reflect.Struct:
 		return ""
 	case reflect.Slice, reflect.Map:
 		if v.Len() == 0 || v.Type().Elem().Kind() == reflect.Struct {
 			return nothing
 		}
-		if v.Kind() == reflect.Map {
-			var pairs []string
-			for k, e := range v.Seq2() {
-				pairs = append(pairs, fmt.Sprintf("%v: %v", k, e))
-			}
-			slices.Sort(pairs)
-			return "`{" + strings.Join(pairs, ", ") + "}`"
+		s = strings.ReplaceAll(s, " ", ", ")
+	case reflect.Float64:
+		if !strings.Contains(s, ".") {
+			s += ".0" // not an integer
 		}
-		return "`[" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(v.Interface())), ", "), "[]") + "]`"
-	}
-	s := fmt.Sprint(v.Interface())
-	if v.Kind() == reflect.Float64 && !strings.Contains(s, ".") {
-		s += ".0" // not an integer
 	}
 	if v.Type() == reflect.TypeFor[time.Duration]() {
 		s = zeros.ReplaceAllString(s, "$1")
@@ -359,23 +347,6 @@ func standard(v reflect.Value) string {
 // zeros end a duration, as in 10m0s.
 var zeros = regexp.MustCompile(`([hm])(?:0m)?0s$`)
 
-var loopback = regexp.MustCompile(`127\.0\.0\.1:\d+`)
-
-// endpoint is where a server listens by default, as far as its section says.
-func endpoint(v reflect.Value) string {
-	if at := loopback.FindString(fmt.Sprintf("%+v", v.Interface())); at != "" {
-		server, ok := v.Interface().(confighttp.ServerConfig)
-		if optional, is := v.Interface().(configoptional.Optional[confighttp.ServerConfig]); is {
-			server, ok = *optional.GetOrInsertDefault(), true
-		}
-		if ok && server.WriteTimeout > 0 {
-			return fmt.Sprintf("`endpoint: %s`, `write_timeout: %s`", at, server.WriteTimeout)
-		}
-		return "`endpoint: " + at + "`"
-	}
-	return ""
-}
-
 // comment returns what the source says of a struct's field.
 func (w *writer) comment(t reflect.Type, field string) string {
 	name := t.PkgPath() + "." + t.Name()
@@ -383,13 +354,10 @@ func (w *writer) comment(t reflect.Type, field string) string {
 		found := map[string]string{}
 		w.comments[name] = found
 		dir := filepath.Join(w.root, strings.TrimPrefix(t.PkgPath(), strings.TrimSuffix(module, "/")))
-		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-		if err != nil {
-			w.errs = append(w.errs, err)
-		}
+		files, _ := filepath.Glob(filepath.Join(dir, "*.go")) // none of another module
 		for _, file := range files {
 			src, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err != nil {
 				w.errs = append(w.errs, err)
 				continue
 			}

@@ -7,34 +7,25 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
+	"log"
 	"os"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: openapi FILE")
-		os.Exit(2)
-	}
-	if err := write(os.Args[1]); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-func write(file string) error {
+	log.SetFlags(0)
 	// The version is the API's, of its paths: the product's would change the
 	// document with each commit.
 	document, err := fleetapi.New(fleetapi.Options{Version: "v1"}).OpenAPI().Downgrade()
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
 	var text bytes.Buffer
-	if err := json.Indent(&text, document, "", "  "); err != nil {
-		return err
+	if err := json.Indent(&text, append(document, '\n'), "", "  "); err != nil {
+		log.Fatal(err)
 	}
-	text.WriteByte('\n')
-	return os.WriteFile(file, text.Bytes(), 0o600)
+	if err := os.WriteFile(os.Args[1], text.Bytes(), 0o600); err != nil {
+		log.Fatal(err)
+	}
 }

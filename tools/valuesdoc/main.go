@@ -59,13 +59,13 @@ func tables(root *yaml.Node) string {
 	var b strings.Builder
 	const heading = "\n| Value | Default | Meaning |\n|---|---|---|\n"
 	b.WriteString(heading)
-	for key, value := range pairs(root) {
-		if !section(value) {
+	for pair := range slices.Chunk(root.Content, 2) {
+		if key, value := pair[0], pair[1]; !section(value) {
 			row(&b, key.Value, key, value)
 		}
 	}
-	for key, value := range pairs(root) {
-		if section(value) {
+	for pair := range slices.Chunk(root.Content, 2) {
+		if key, value := pair[0], pair[1]; section(value) {
 			fmt.Fprintf(&b, "\n### %s\n", key.Value)
 			if text := comment(key); text != "" {
 				b.WriteString("\n" + text + "\n")
@@ -80,18 +80,9 @@ func tables(root *yaml.Node) string {
 
 func section(n *yaml.Node) bool { return n.Kind == yaml.MappingNode && len(n.Content) > 0 }
 
-func pairs(n *yaml.Node) func(yield func(k, v *yaml.Node) bool) {
-	return func(yield func(k, v *yaml.Node) bool) {
-		for pair := range slices.Chunk(n.Content, 2) {
-			if !yield(pair[0], pair[1]) {
-				return
-			}
-		}
-	}
-}
-
 func rows(b *strings.Builder, path string, n *yaml.Node) {
-	for key, value := range pairs(n) {
+	for pair := range slices.Chunk(n.Content, 2) {
+		key, value := pair[0], pair[1]
 		name := path + "." + key.Value
 		if section(value) && !slices.Contains(whole, key.Value) {
 			if comment(key) != "" {

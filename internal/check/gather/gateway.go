@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/configtls"
@@ -68,43 +69,41 @@ func gateway(ctx context.Context, c *distro.Configuration, set component.Telemet
 	if out, refs, id := next(c); out.Settings != nil {
 		g.Exporter, g.Endpoint = "exporters::"+out.ID.String(), cmp.Or(refs.MetricsEndpoint, refs.Endpoint)
 		if g.Err = ask(ctx, c, set, g, &out, &refs, id); g.Err != nil {
-			g.Certificate = certificate(ctx, &refs.TLS, g.Endpoint)
+			g.Unreached = reach(ctx, &refs.TLS, g.Endpoint)
 		}
 	}
 	return g.Findings()
 }
 
-// certificate shakes hands and then listens. A push writes on at once, so that the alert about
-// its certificate may be lost with the connection.
-func certificate(ctx context.Context, settings *configtls.ClientConfig, endpoint string) check.Certificate {
+// reach connects as the exporter does. With TLS it listens for a moment: a push writes on at
+// once, so that the alert about its certificate may be lost with the connection.
+func reach(ctx context.Context, settings *configtls.ClientConfig, endpoint string) error {
 	cfg, err := settings.LoadTLSConfig(ctx)
-	if err != nil || cfg == nil {
-		return ""
+	if err != nil {
+		return err
 	}
-	asked, own, reason := false, cfg.GetClientCertificate, check.ForeignCertificate
-	if own == nil {
-		own, reason = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }, check.NoCertificate
-	}
-	cfg.GetClientCertificate = func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		asked = true
-		return own(info)
-	}
-	cfg.NextProtos = []string{"h2", "http/1.1"}
 	address := endpoint[strings.LastIndex(endpoint, "/")+1:] // dns:///gateway:4317
 	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
 		address = u.Host
 	}
-	conn, err := (&tls.Dialer{Config: cfg}).DialContext(ctx, "tcp", address)
-	if err == nil {
-		defer func() { _ = conn.Close() }()
-		deadline, _ := ctx.Deadline()
-		_ = conn.SetReadDeadline(deadline)
+	dial := new(net.Dialer).DialContext
+	if cfg != nil {
+		cfg.NextProtos = []string{"h2", "http/1.1"}
+		dial = (&tls.Dialer{Config: cfg}).DialContext
+	}
+	conn, err := dial(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if cfg != nil {
+		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
 		_, err = conn.Read(make([]byte, 1))
 	}
-	if alert := (*net.OpError)(nil); asked && errors.As(err, &alert) && alert.Op == "remote error" {
-		return reason
+	if alert := (*net.OpError)(nil); errors.As(err, &alert) && alert.Op == "remote error" {
+		return err
 	}
-	return ""
+	return nil
 }
 
 // ask sends an empty push with the configuration's own exporter, which reaches no pipeline

@@ -25,18 +25,17 @@ var figures = []struct {
 	{"max_over_time", "max", func(a *fleethistory.Aggregation, v float64) { a.Max = v }},
 }
 
+// depth is how many of cluster, host and GPU a row has.
+var depth = map[fleethistory.GroupBy]int{fleethistory.ByCluster: 1, fleethistory.ByHost: 2, fleethistory.ByGPU: 3}
+
 // Aggregations implements fleethistory.History.
 func (h *History) Aggregations(ctx context.Context, q *fleethistory.AggregationQuery) (list []fleethistory.Aggregation, err error) {
 	err = h.ask(ctx, func(ctx context.Context) error {
 		s := spanOf(&q.Query)
-		var labels, more []string
-		switch q.GroupBy {
-		case fleethistory.ByCluster:
-			labels = []string{h.cfg.ClusterLabel}
-		case fleethistory.ByHost:
-			labels, more = []string{h.cfg.ClusterLabel, h.cfg.HostLabel}, []string{h.cfg.HostLabel + `!=""`}
-		case fleethistory.ByGPU:
-			labels, more = []string{h.cfg.ClusterLabel, h.cfg.HostLabel, h.cfg.GPULabel}, []string{h.cfg.GPULabel + `!=""`}
+		labels := []string{h.cfg.ClusterLabel, h.cfg.HostLabel, h.cfg.GPULabel}[:depth[q.GroupBy]]
+		var more []string
+		if len(labels) > 1 {
+			more = []string{labels[len(labels)-1] + `!=""`}
 		}
 		matchers := h.matchers(&q.Query, more...)
 		metrics, err := h.metrics(ctx, &q.Query, matchers)
@@ -51,10 +50,7 @@ func (h *History) Aggregations(ctx context.Context, q *fleethistory.AggregationQ
 			return err
 		}
 		by := slices.Concat(labels, attributes)
-		window, err := h.window(ctx, s.until-s.after)
-		if err != nil {
-			return err
-		}
+		window := h.window(s.until - s.after)
 		type group struct {
 			place
 			metric, attributes string

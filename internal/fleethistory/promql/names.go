@@ -3,6 +3,7 @@
 package promql
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 
@@ -56,19 +57,9 @@ func (n *names) metric(name string) string {
 	return underscores(name)
 }
 
-func (n *names) fromMetric(name string) string {
-	if text, ok := n.fromProm[name]; ok {
-		return text
-	}
-	return name
-}
+func (n *names) fromMetric(name string) string { return cmp.Or(n.fromProm[name], name) }
 
-func (n *names) fromLabel(label string) string {
-	if text, ok := n.attributes[label]; ok {
-		return text
-	}
-	return label
-}
+func (n *names) fromLabel(label string) string { return cmp.Or(n.attributes[label], label) }
 
 // underscores replaces what a name in Prometheus may not have.
 func underscores(name string) string {

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,9 +59,8 @@ type History struct {
 	cfg Config
 	api v1.API
 	err atomic.Pointer[error]
-
-	mu     sync.Mutex
-	closed *bool // whether ranges include their left end; nil until known
+	// closed says whether ranges include their left end; nil until known.
+	closed atomic.Pointer[bool]
 }
 
 var _ fleethistory.History = (*History)(nil)
@@ -107,7 +105,10 @@ func (h *History) Status() fleethistory.Status {
 func (h *History) ask(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.QueryTimeout)
 	defer cancel()
-	err := f(ctx)
+	err := h.learn(ctx)
+	if err == nil {
+		err = f(ctx)
+	}
 	if err == nil {
 		h.err.Store(nil)
 		return nil

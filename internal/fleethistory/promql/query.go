@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
 	"github.com/prometheus/common/model"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
@@ -30,32 +31,29 @@ func spanOf(q *fleethistory.Query) span {
 	return span{after, q.End.UnixMilli()}
 }
 
-// window is the range, in PromQL, that at `until` covers the span. Prometheus
-// before 3.0 includes the left end of a range, later ones and VictoriaMetrics
-// do not.
-func (h *History) window(ctx context.Context, length int64) (string, error) {
-	h.mu.Lock()
-	closed := h.closed
-	h.mu.Unlock()
-	if closed == nil {
-		v, _, err := h.api.Query(ctx, "count_over_time(vector(1)[2s:1s])", time.Unix(1_000_000_000, 0))
-		if err != nil {
-			return "", err
-		}
-		vec, ok := v.(model.Vector)
-		if !ok || len(vec) != 1 {
-			return "", errors.New("no answer to a query of constants: is this a server of the Prometheus API?")
-		}
-		three := vec[0].Value > 2
-		closed = &three
-		h.mu.Lock()
-		h.closed = closed
-		h.mu.Unlock()
+// learn finds out once whether ranges include their left end: those of Prometheus before 3.0
+// do, those of later ones and of VictoriaMetrics do not.
+func (h *History) learn(ctx context.Context) error {
+	if h.closed.Load() != nil {
+		return nil
 	}
-	if *closed {
+	vec, err := answer[model.Vector](h.api.Query(ctx, "count_over_time(vector(1)[2s:1s])", time.Unix(1_000_000_000, 0)))
+	if err != nil {
+		return err
+	}
+	if len(vec) != 1 {
+		return errors.New("no answer to a query of constants: is this a server of the Prometheus API?")
+	}
+	h.closed.Store(new(vec[0].Value > 2))
+	return nil
+}
+
+// window is the range, in PromQL, that at its end covers so many milliseconds.
+func (h *History) window(length int64) string {
+	if *h.closed.Load() {
 		length--
 	}
-	return strconv.FormatInt(max(length, 1), 10) + "ms", nil
+	return strconv.FormatInt(max(length, 1), 10) + "ms"
 }
 
 // matchers are the conditions of a question, without the metric.
@@ -121,33 +119,31 @@ const metricLabel = "fleet_view_metric"
 // of all metrics, each expression for as many as it may be long.
 func expressions(metrics []string, matchers, window, function, aggregate string, labels ...string) []string {
 	var out []string
-	var b strings.Builder
 	for _, m := range metrics {
 		part := fmt.Sprintf("label_replace(%s by (%s) (%s(%s{%s}[%s])), %q, %q, \"\", \"\")",
 			aggregate, strings.Join(labels, ","), function, m, matchers, window, metricLabel, m)
-		if b.Len() > 0 && b.Len()+len(part) > maxExpression {
-			out = append(out, b.String())
-			b.Reset()
+		if last := len(out) - 1; last >= 0 && len(out[last])+len(part) <= maxExpression {
+			out[last] += " or " + part
+		} else {
+			out = append(out, part)
 		}
-		if b.Len() > 0 {
-			b.WriteString(" or ")
-		}
-		b.WriteString(part)
-	}
-	if b.Len() > 0 {
-		out = append(out, b.String())
 	}
 	return out
 }
 
+// answer returns the answer to a question as what it must be, a vector or a matrix.
+func answer[T model.Value](v model.Value, _ v1.Warnings, err error) (T, error) {
+	out, ok := v.(T)
+	if err == nil && !ok {
+		err = fmt.Errorf("the answer is a %s, must be a %s", v.Type(), out.Type())
+	}
+	return out, err
+}
+
 func (h *History) instant(ctx context.Context, expression string, at int64, f func(*model.Sample)) error {
-	v, _, err := h.api.Query(ctx, expression, time.UnixMilli(at))
+	vec, err := answer[model.Vector](h.api.Query(ctx, expression, time.UnixMilli(at)))
 	if err != nil {
 		return err
-	}
-	vec, ok := v.(model.Vector)
-	if !ok {
-		return fmt.Errorf("the answer is a %s, must be a vector", v.Type())
 	}
 	for _, s := range vec {
 		if !math.IsNaN(float64(s.Value)) {
@@ -159,11 +155,7 @@ func (h *History) instant(ctx context.Context, expression string, at int64, f fu
 
 // count returns how many samples there are in a span.
 func (h *History) count(ctx context.Context, metrics []string, matchers string, s span) (total int, err error) {
-	window, err := h.window(ctx, s.until-s.after)
-	if err != nil {
-		return 0, err
-	}
-	for _, e := range expressions(metrics, matchers, window, "count_over_time", "sum") {
+	for _, e := range expressions(metrics, matchers, h.window(s.until-s.after), "count_over_time", "sum") {
 		if err := h.instant(ctx, "sum("+e+")", s.until, func(v *model.Sample) { total += int(v.Value) }); err != nil {
 			return 0, err
 		}

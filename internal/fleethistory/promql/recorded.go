@@ -5,7 +5,6 @@ package promql
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -39,10 +38,7 @@ func (h *History) Recorded(ctx context.Context, q *fleethistory.Query, gpus bool
 		if err != nil || len(metrics) == 0 {
 			return err
 		}
-		window, err := h.window(ctx, s.until-s.after)
-		if err != nil {
-			return err
-		}
+		window := h.window(s.until - s.after)
 		counts := map[place]int64{}
 		for _, e := range expressions(metrics, matchers, window, "count_over_time", "sum", labels...) {
 			if err := h.instant(ctx, "sum by ("+strings.Join(labels, ",")+") ("+e+")", s.until, func(v *model.Sample) {
@@ -73,10 +69,7 @@ func (h *History) Recorded(ctx context.Context, q *fleethistory.Query, gpus bool
 // times finds when there are samples, in steps of the time.
 func (h *History) times(ctx context.Context, q *fleethistory.Query, s span, metrics []string, part []fleethistory.Recorded, last string, labels []string) error {
 	step := max((s.until-s.after+timeSteps-1)/timeSteps, 1000)
-	window, err := h.window(ctx, step)
-	if err != nil {
-		return err
-	}
+	window := h.window(step)
 	narrowed := *q
 	rows := map[place]*fleethistory.Recorded{}
 	narrowed.Hosts, narrowed.GPUs = nil, nil
@@ -91,25 +84,21 @@ func (h *History) times(ctx context.Context, q *fleethistory.Query, s span, metr
 	slices.Sort(narrowed.Hosts)
 	narrowed.Hosts = slices.Compact(narrowed.Hosts)
 	for _, e := range expressions(metrics, h.matchers(&narrowed, last+`!=""`), window, "count_over_time", "sum", labels...) {
-		v, _, err := h.api.QueryRange(ctx, "sum by ("+strings.Join(labels, ",")+") ("+e+")", v1.Range{
+		matrix, err := answer[model.Matrix](h.api.QueryRange(ctx, "sum by ("+strings.Join(labels, ",")+") ("+e+")", v1.Range{
 			Start: time.UnixMilli(s.until - (timeSteps-1)*step), End: time.UnixMilli(s.until), Step: time.Duration(step) * time.Millisecond,
-		})
+		}))
 		if err != nil {
 			return err
-		}
-		matrix, ok := v.(model.Matrix)
-		if !ok {
-			return fmt.Errorf("the answer is a %s, must be a matrix", v.Type())
 		}
 		for _, series := range matrix {
 			r := rows[h.place(series.Metric)]
 			for _, pair := range series.Values {
 				if at := int64(pair.Timestamp); r != nil && pair.Value > 0 {
 					// The points of a series come in order, those of expressions do not.
-					if first := time.UnixMilli(max(at-step, s.after) + 1); r.First.IsZero() || first.Before(r.First) {
+					if first := time.UnixMilli(max(at-step, s.after) + 1).UTC(); r.First.IsZero() || first.Before(r.First) {
 						r.First = first
 					}
-					if last := time.UnixMilli(at); last.After(r.Last) {
+					if last := time.UnixMilli(at).UTC(); last.After(r.Last) {
 						r.Last = last
 					}
 				}

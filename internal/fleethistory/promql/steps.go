@@ -32,21 +32,14 @@ func (h *History) Steps(ctx context.Context, q *fleethistory.StepQuery) (list []
 		if err != nil {
 			return err
 		}
-		window, err := h.window(ctx, q.Back().Milliseconds())
-		if err != nil {
-			return err
-		}
+		window := h.window(q.Back().Milliseconds())
 		steps := v1.Range{
 			Start: time.UnixMilli(q.Ends(q.Start.UnixMilli())), End: time.UnixMilli(q.End.UnixMilli()), Step: q.Step,
 		}
 		for _, metric := range metrics {
-			v, _, err := h.api.QueryRange(ctx, fmt.Sprintf("last_over_time(%s{%s}[%s])", metric, matchers, window), steps)
+			matrix, err := answer[model.Matrix](h.api.QueryRange(ctx, fmt.Sprintf("last_over_time(%s{%s}[%s])", metric, matchers, window), steps))
 			if err != nil {
 				return err
-			}
-			matrix, ok := v.(model.Matrix)
-			if !ok {
-				return fmt.Errorf("the answer is a %s, must be a matrix", v.Type())
 			}
 			for _, series := range matrix {
 				p := h.sample(series.Metric)

@@ -5,7 +5,6 @@ package promql
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -89,13 +88,9 @@ func (h *History) narrow(ctx context.Context, metrics []string, matchers string,
 func (h *History) fetch(ctx context.Context, metrics []string, matchers string, s span) ([]fleethistory.Sample, error) {
 	window := strconv.FormatInt(s.until-s.after, 10) + "ms"
 	selector := "{" + join(`__name__=~"`+strings.Join(metrics, "|")+`"`, matchers) + "}"
-	v, _, err := h.api.Query(ctx, selector+"["+window+"]", time.UnixMilli(s.until))
+	matrix, err := answer[model.Matrix](h.api.Query(ctx, selector+"["+window+"]", time.UnixMilli(s.until)))
 	if err != nil {
 		return nil, err
-	}
-	matrix, ok := v.(model.Matrix)
-	if !ok {
-		return nil, fmt.Errorf("the answer is a %s, must be a matrix", v.Type())
 	}
 	var list []fleethistory.Sample
 	for _, series := range matrix {

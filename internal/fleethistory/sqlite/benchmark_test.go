@@ -5,11 +5,11 @@ package sqlite
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
+	"github.com/gpu-collector/gpu-collector/test/heap"
 )
 
 // BenchmarkMemory has the batcher take all series of a fleet at once, as after a
@@ -19,7 +19,7 @@ func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		s := New(Config{Path: b.TempDir() + "/h.db", MaxSeries: series, QueryTimeout: time.Minute})
 		w := written{s, make(chan int, series)}
-		before := heap()
+		before := heap.Live()
 		batcher := fleethistory.NewBatcher(fleethistory.BatchConfig{MaxSamples: 5000, MaxAge: 100 * time.Millisecond, QueueSize: series, QueueBytes: 1 << 30}, w, nil)
 		batcher.Start()
 		for _, count := range []int{series, series / 50} { // then as much as changes between two pushes
@@ -35,7 +35,7 @@ func BenchmarkMemory(b *testing.B) {
 		if err := batcher.Shutdown(b.Context()); err != nil || batcher.Dropped() > 0 {
 			b.Fatal(err, batcher.Dropped())
 		}
-		b.ReportMetric(float64(heap()-before)/series, "B/series")
+		b.ReportMetric(float64(heap.Live()-before)/series, "B/series")
 		_ = s.Close()
 	}
 }
@@ -50,12 +50,4 @@ func (w written) Append(ctx context.Context, samples []fleethistory.Sample, epis
 	err := w.Storage.Append(ctx, samples, episodes)
 	w.samples <- len(samples)
 	return err
-}
-
-func heap() int64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
 }

@@ -94,8 +94,8 @@ func TestKill(t *testing.T) {
 
 		s := New(cfg)
 		require.NoError(t, s.Open(t.Context()))
-		require.NoError(t, integrity(t.Context(), s.db.write))
-		rows, err := s.db.read.Query("SELECT at, count(*), min(value), max(value) FROM samples GROUP BY at ORDER BY at DESC")
+		require.NoError(t, integrity(t.Context(), s.db.Load().write))
+		rows, err := s.db.Load().read.Query("SELECT at, count(*), min(value), max(value) FROM samples GROUP BY at ORDER BY at DESC")
 		require.NoError(t, err)
 		n := 0
 		for ; rows.Next(); n++ {

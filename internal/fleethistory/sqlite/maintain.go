@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
 )
@@ -58,23 +59,16 @@ func (w *writer) maintain(ctx context.Context, cfg *Config) (more bool, err erro
 	}
 	switch tooOld, tooLarge := (oldest.Int64+1)*slotLength <= before, cfg.MaxBytes > 0 && (pages-free)*size > cfg.MaxBytes; {
 	case oldest.Valid && tooOld:
-		if err := w.drop(ctx, oldest.Int64); err != nil {
-			return false, err
-		}
-		more = true
+		more, err = true, w.drop(ctx, oldest.Int64)
 	case oldest.Valid && tooLarge:
-		if err := w.dropLargest(ctx, oldest.Int64); err != nil {
-			return false, err
-		}
-		more = true
+		more, err = true, w.dropLargest(ctx, oldest.Int64)
 	case oldest.Valid:
-		n, err := w.dropSeries(ctx, oldest.Int64)
-		if err != nil {
-			return false, err
-		}
-		more = n > 0
+		more, err = w.dropSeries(ctx, oldest.Int64)
 	}
-	if err := w.dropEpisodes(ctx, before); err != nil {
+	if err == nil {
+		err = w.dropEpisodes(ctx, before)
+	}
+	if err != nil {
 		return false, err
 	}
 	if free > 0 && !more {
@@ -95,20 +89,26 @@ func cacheKiB(series int) int {
 	return min(max(series*bytesPerSeries>>10, minCacheKiB), maxCacheKiB)
 }
 
-// drop deletes the first rows of a slot.
-func (w *writer) drop(ctx context.Context, slot int64) error {
+// drop deletes the first rows of a slot, those of a cluster where one is named.
+func (w *writer) drop(ctx context.Context, slot int64, cluster ...any) error {
+	of, usage := " FROM samples WHERE slot = ?", "slot <= ?"
+	if len(cluster) > 0 {
+		of, usage = of+" AND series IN (SELECT id FROM series WHERE cluster = ?)", "slot = ? AND cluster = ?"
+	}
+	args := append([]any{slot}, cluster...)
 	var series, at int64
-	err := w.conn.QueryRowContext(ctx, "SELECT series, at FROM samples WHERE slot = ? ORDER BY series, at LIMIT 1 OFFSET ?", slot, maintainRows).Scan(&series, &at)
+	err := w.conn.QueryRowContext(ctx, "SELECT series, at"+of+" ORDER BY series, at LIMIT 1 OFFSET ?", slices.Concat(args, []any{maintainRows})...).Scan(&series, &at)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		if _, err = w.conn.ExecContext(ctx, "DELETE FROM samples WHERE slot = ?", slot); err == nil {
-			_, err = w.conn.ExecContext(ctx, "DELETE FROM usage WHERE slot <= ?", slot)
+		if _, err = w.conn.ExecContext(ctx, "DELETE"+of, args...); err == nil {
+			_, err = w.conn.ExecContext(ctx, "DELETE FROM usage WHERE "+usage, args...)
 		}
-		return err
-	case err != nil:
-		return err
+	case err == nil:
+		_, err = w.conn.ExecContext(ctx, "DELETE"+of+" AND (series, at) < (?, ?)", slices.Concat(args, []any{series, at})...)
+		if err == nil && len(cluster) > 0 {
+			_, err = w.conn.ExecContext(ctx, "UPDATE usage SET rows = max(rows - ?, 1) WHERE "+usage, slices.Concat([]any{maintainRows}, args)...)
+		}
 	}
-	_, err = w.conn.ExecContext(ctx, "DELETE FROM samples WHERE slot = ? AND (series, at) < (?, ?)", slot, series, at)
 	return err
 }
 
@@ -124,25 +124,10 @@ func (w *writer) dropLargest(ctx context.Context, oldest int64) error {
 	}
 	var cluster string
 	var slot int64
-	err := w.conn.QueryRowContext(ctx, "SELECT cluster, min(slot) FROM usage GROUP BY cluster ORDER BY sum(rows) DESC, cluster LIMIT 1").Scan(&cluster, &slot)
-	if err != nil {
+	if err := w.conn.QueryRowContext(ctx, "SELECT cluster, min(slot) FROM usage GROUP BY cluster ORDER BY sum(rows) DESC, cluster LIMIT 1").Scan(&cluster, &slot); err != nil {
 		return err
 	}
-	const of = " FROM samples WHERE slot = ? AND series IN (SELECT id FROM series WHERE cluster = ?)"
-	var series, at int64
-	err = w.conn.QueryRowContext(ctx, "SELECT series, at"+of+" ORDER BY series, at LIMIT 1 OFFSET ?", slot, cluster, maintainRows).Scan(&series, &at)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		if _, err = w.conn.ExecContext(ctx, "DELETE"+of, slot, cluster); err == nil {
-			_, err = w.conn.ExecContext(ctx, "DELETE FROM usage WHERE slot = ? AND cluster = ?", slot, cluster)
-		}
-	case err == nil:
-		_, err = w.conn.ExecContext(ctx, "DELETE"+of+" AND (series, at) < (?, ?)", slot, cluster, series, at)
-		if err == nil {
-			_, err = w.conn.ExecContext(ctx, "UPDATE usage SET rows = max(rows - ?, 1) WHERE slot = ? AND cluster = ?", maintainRows, slot, cluster)
-		}
-	}
-	return err
+	return w.drop(ctx, slot, cluster)
 }
 
 // maxEpisodes is how many episodes are kept, a quarter of a gigabyte of records.
@@ -171,8 +156,8 @@ func (w *writer) dropEpisodes(ctx context.Context, before int64) error {
 	return err
 }
 
-// dropSeries deletes series whose samples are all gone.
-func (w *writer) dropSeries(ctx context.Context, oldest int64) (int, error) {
+// dropSeries deletes series whose samples are all gone, and reports whether there were some.
+func (w *writer) dropSeries(ctx context.Context, oldest int64) (bool, error) {
 	gone, clusters, bytes := map[int64]bool{}, map[string]int{}, map[string]int{}
 	err := each(ctx, w.conn, "DELETE FROM series WHERE id IN (SELECT id FROM series WHERE last_slot < ? LIMIT ?) RETURNING id, cluster, host, gpu, metric, attributes", []any{oldest, maintainRows}, func(rows *sql.Rows) error {
 		var id int64
@@ -184,12 +169,12 @@ func (w *writer) dropSeries(ctx context.Context, oldest int64) (int, error) {
 		return err
 	})
 	if err != nil || len(gone) == 0 {
-		return 0, err
+		return false, err
 	}
 	for cluster, n := range clusters {
 		w.places.Give(cluster, n)
 		w.names.Give(cluster, bytes[cluster])
 	}
 	maps.DeleteFunc(w.known, func(_ seriesKey, r seriesRow) bool { return gone[r.id] })
-	return len(gone), nil
+	return true, nil
 }

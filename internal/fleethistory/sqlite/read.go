@@ -75,13 +75,19 @@ func (c *condition) span(q *fleethistory.Query) (first, last int64) {
 	return slotOf(from), slotOf(to)
 }
 
-// query runs f on a connection that reads, within the time for a question.
-func (s *Store) query(ctx context.Context, f func(context.Context, *sql.DB) error) error {
+// query runs f within the time for a question. Its transaction sees one state of the file, so
+// that pages and total agree.
+func (s *Store) query(ctx context.Context, f func(context.Context, *sql.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.QueryTimeout)
 	defer cancel()
+	var tx *sql.Tx
 	db, err := s.file(ctx)
 	if err == nil {
-		err = f(ctx, db.read)
+		tx, err = db.read.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	}
+	if err == nil {
+		err = f(ctx, tx)
+		_ = tx.Rollback()
 	}
 	switch {
 	case err == nil:
@@ -102,13 +108,7 @@ func (s *Store) query(ctx context.Context, f func(context.Context, *sql.DB) erro
 // selected, -1 when that is more than are counted. It goes from slot to slot,
 // so that no more than a slot is sorted.
 func (s *Store) Telemetry(ctx context.Context, q *fleethistory.Query) (page []fleethistory.Sample, total int, err error) {
-	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
-		// A transaction sees one state of the file, so that pages and total agree.
-		tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }()
+	err = s.query(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		page, total, err = telemetry(ctx, tx, q)
 		return err
 	})
@@ -210,15 +210,15 @@ func (s *Store) Recorded(ctx context.Context, q *fleethistory.Query, gpus bool) 
 		gpu, named = "r.gpu", "gpu <> ''"
 	}
 	from, args := perSeries(q, "min(at) f, max(at) l, count(*) n", named)
-	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
-		return each(ctx, db, "SELECT r.host, r.cluster, "+gpu+", min(t.f), max(t.l), sum(t.n) FROM "+from+" GROUP BY 1, 2, 3 ORDER BY 1, 2, 3", args, func(rows *sql.Rows) error {
+	err = s.query(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		return each(ctx, tx, "SELECT r.host, r.cluster, "+gpu+", min(t.f), max(t.l), sum(t.n) FROM "+from+" GROUP BY 1, 2, 3 ORDER BY 1, 2, 3", args, func(rows *sql.Rows) error {
 			if total++; total <= q.Offset || len(page) >= q.Limit {
 				return nil
 			}
 			var r fleethistory.Recorded
 			var first, last int64
 			err := rows.Scan(&r.Host, &r.Cluster, &r.GPU, &first, &last, &r.Samples)
-			r.First, r.Last = time.UnixMilli(first), time.UnixMilli(last)
+			r.First, r.Last = time.UnixMilli(first).UTC(), time.UnixMilli(last).UTC()
 			page = append(page, r)
 			return err
 		})
@@ -245,8 +245,8 @@ func (s *Store) Aggregations(ctx context.Context, q *fleethistory.AggregationQue
 		more = append(more[:len(more):len(more)], "metric NOT LIKE '%.info'")
 	}
 	from, args := perSeries(&q.Query, "count(*) n, min(value) lo, max(value) hi, sum(value) s", more...)
-	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
-		err := each(ctx, db, "SELECT "+g.columns+", r.metric, r.attributes, sum(t.n), min(t.lo), max(t.hi), sum(t.s) FROM "+from+
+	err = s.query(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		err := each(ctx, tx, "SELECT "+g.columns+", r.metric, r.attributes, sum(t.n), min(t.lo), max(t.hi), sum(t.s) FROM "+from+
 			" GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5 LIMIT ?", append(args, maxGroups+1), func(rows *sql.Rows) error {
 			var a fleethistory.Aggregation
 			err := rows.Scan(&a.Cluster, &a.Host, &a.GPU, &a.Metric, &a.Attributes, &a.Count, &a.Min, &a.Max, &a.Sum)
@@ -265,8 +265,8 @@ func (s *Store) Aggregations(ctx context.Context, q *fleethistory.AggregationQue
 
 // Episodes returns the episodes that were updated last, the newest first.
 func (s *Store) Episodes(ctx context.Context, limit int) (list []fleethistory.Episode, err error) {
-	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
-		return each(ctx, db, "SELECT id, updated, record FROM episodes ORDER BY updated DESC, id LIMIT ?", []any{limit}, func(rows *sql.Rows) error {
+	err = s.query(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		return each(ctx, tx, "SELECT id, updated, record FROM episodes ORDER BY updated DESC, id LIMIT ?", []any{limit}, func(rows *sql.Rows) error {
 			var e fleethistory.Episode
 			err := rows.Scan(&e.ID, &e.Updated, &e.Record)
 			list = append(list, e)

@@ -58,8 +58,8 @@ type Store struct {
 	note    atomic.Pointer[string]
 	readErr atomic.Pointer[error]
 
-	mu sync.RWMutex // held for writing while the file is opened or put aside
-	db *file        // nil until it could be opened
+	mu sync.Mutex           // held while the file is opened or put aside
+	db atomic.Pointer[file] // nil until it could be opened
 }
 
 // file is an open database.
@@ -88,16 +88,13 @@ func (s *Store) Open(ctx context.Context) error {
 }
 
 func (s *Store) file(ctx context.Context) (*file, error) {
-	s.mu.RLock()
-	db := s.db
-	s.mu.RUnlock()
-	if db != nil {
+	if db := s.db.Load(); db != nil {
 		return db, nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.db != nil {
-		return s.db, nil
+	if db := s.db.Load(); db != nil {
+		return db, nil
 	}
 	db, err := s.open(ctx)
 	if isDamaged(err) {
@@ -108,7 +105,7 @@ func (s *Store) file(ctx context.Context) (*file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("`history::sqlite::path` %s: %w", s.cfg.Path, explain(err))
 	}
-	s.db = db
+	s.db.Store(db)
 	return db, nil
 }
 
@@ -171,7 +168,6 @@ func connect(path string, pragmas ...string) (*sql.DB, error) {
 }
 
 func (f *file) close() {
-	f.w.close()
 	if f.read != nil {
 		_ = f.read.Close()
 	}
@@ -184,19 +180,17 @@ func (f *file) close() {
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.db != nil {
-		s.db.close()
-		s.db = nil
+	if db := s.db.Swap(nil); db != nil {
+		db.close()
 	}
 	return nil
 }
 
 // putAside renames a damaged file and its companions: nothing is lost, and a new
-// file can begin. s.mu is held for writing.
+// file can begin. s.mu is held.
 func (s *Store) putAside(reason error) error {
-	if s.db != nil {
-		s.db.close()
-		s.db = nil
+	if db := s.db.Swap(nil); db != nil {
+		db.close()
 	}
 	aside := s.cfg.Path + ".damaged-" + s.cfg.Now().UTC().Format("20060102T150405Z")
 	for i := 1; exists(aside); i++ {
@@ -267,10 +261,7 @@ func (s *Store) Status() fleethistory.Status {
 			out.Bytes += info.Size()
 		}
 	}
-	s.mu.RLock()
-	db := s.db
-	s.mu.RUnlock()
-	if db != nil {
+	if db := s.db.Load(); db != nil {
 		if at := db.w.oldest.Load(); at > 0 {
 			out.Oldest = time.UnixMilli(at)
 		}

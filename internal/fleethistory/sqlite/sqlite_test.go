@@ -73,7 +73,7 @@ func TestSamplesAreThereAfterReopening(t *testing.T) {
 	require.NoError(t, s.Append(t.Context(), []fleethistory.Sample{sample("a", base.Add(time.Second), 9)}, nil))
 	assert.Len(t, all(t, s), 4)
 	var series int
-	require.NoError(t, s.db.read.QueryRow("SELECT count(*) FROM series").Scan(&series))
+	require.NoError(t, s.db.Load().read.QueryRow("SELECT count(*) FROM series").Scan(&series))
 	assert.Equal(t, 2, series, "a known series is found again")
 	episodes, err := s.Episodes(t.Context(), 10)
 	require.NoError(t, err)
@@ -137,7 +137,7 @@ func TestClustersShareTheSeries(t *testing.T) {
 	}
 	series := func() map[string]int {
 		t.Helper()
-		rows, err := s.db.read.QueryContext(t.Context(), "SELECT cluster, count(*) FROM series GROUP BY cluster")
+		rows, err := s.db.Load().read.QueryContext(t.Context(), "SELECT cluster, count(*) FROM series GROUP BY cluster")
 		require.NoError(t, err)
 		defer func() { _ = rows.Close() }()
 		out := map[string]int{}
@@ -181,11 +181,11 @@ func TestAppendIsAllOrNothing(t *testing.T) {
 	}
 	require.ErrorContains(t, s.Append(t.Context(), many, nil), "the disk is full")
 	assert.Len(t, all(t, s), 1, "reads go on")
-	assert.Equal(t, 1, s.db.w.places.Taken())
+	assert.Equal(t, 1, s.db.Load().w.places.Taken())
 	free(t, s)
 	require.NoError(t, s.Append(t.Context(), many, nil))
 	assert.Len(t, all(t, s), 901)
-	assert.Equal(t, 901, s.db.w.places.Taken())
+	assert.Equal(t, 901, s.db.Load().w.places.Taken())
 }
 
 // fill lets the file grow no further, as a full disk would: SQLite answers the
@@ -203,7 +203,7 @@ func free(t *testing.T, s *Store) {
 func pragma(t *testing.T, s *Store, text string) {
 	t.Helper()
 	var n int
-	require.NoError(t, s.db.write.QueryRow(text).Scan(&n))
+	require.NoError(t, s.db.Load().write.QueryRow(text).Scan(&n))
 }
 
 // TestFullDisk fills a real file system where the test may mount one, and
@@ -340,7 +340,7 @@ func TestDamagedFileIsKeptAside(t *testing.T) {
 func TestFileOfALaterVersion(t *testing.T) {
 	cfg := testConfig(t)
 	s := open(t, cfg)
-	_, err := s.db.write.Exec("PRAGMA user_version = 99")
+	_, err := s.db.Load().write.Exec("PRAGMA user_version = 99")
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	require.ErrorContains(t, New(cfg).Open(t.Context()), "version 99, written by a newer gpu-collector")
@@ -403,9 +403,9 @@ func TestRetentionByAge(t *testing.T) {
 	}
 	assert.Len(t, all(t, s), 31, "11:45 to 12:00 is left")
 	var series int
-	require.NoError(t, s.db.read.QueryRow("SELECT count(*) FROM series").Scan(&series))
+	require.NoError(t, s.db.Load().read.QueryRow("SELECT count(*) FROM series").Scan(&series))
 	assert.Equal(t, 1, series, "an empty series goes")
-	assert.Equal(t, 1, s.db.w.places.Taken())
+	assert.Equal(t, 1, s.db.Load().w.places.Taken())
 	episodes, err := s.Episodes(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, episodes, 1)
@@ -440,8 +440,8 @@ func TestRetentionBySize(t *testing.T) {
 		maintain(t, s)
 	}
 	var pages, size int64
-	require.NoError(t, s.db.write.QueryRow("PRAGMA page_count").Scan(&pages))
-	require.NoError(t, s.db.write.QueryRow("PRAGMA page_size").Scan(&size))
+	require.NoError(t, s.db.Load().write.QueryRow("PRAGMA page_count").Scan(&pages))
+	require.NoError(t, s.db.Load().write.QueryRow("PRAGMA page_size").Scan(&size))
 	assert.LessOrEqual(t, pages*size, cfg.MaxBytes+2*size, "pages are given back")
 	list, total, err := s.Telemetry(t.Context(), &fleethistory.Query{Start: base.Add(-30 * time.Hour), End: base, Limit: 1})
 	require.NoError(t, err)
@@ -474,7 +474,7 @@ func TestAFloodCostsNobodyElse(t *testing.T) {
 	assert.Equal(t, 20, count("quiet"))
 	assert.Less(t, count("c"), 9000)
 	var counted int
-	require.NoError(t, s.db.read.QueryRow("SELECT sum(rows) FROM usage").Scan(&counted))
+	require.NoError(t, s.db.Load().read.QueryRow("SELECT sum(rows) FROM usage").Scan(&counted))
 	assert.Equal(t, count("c")+20, counted)
 }
 
@@ -524,7 +524,7 @@ func TestCacheFollowsTheSeries(t *testing.T) {
 	f, err := s.file(t.Context())
 	require.NoError(t, err)
 	cache := func() (kib int) {
-		require.NoError(t, s.db.write.QueryRow("PRAGMA cache_size").Scan(&kib))
+		require.NoError(t, s.db.Load().write.QueryRow("PRAGMA cache_size").Scan(&kib))
 		return -kib
 	}
 	assert.Equal(t, minCacheKiB, cache())

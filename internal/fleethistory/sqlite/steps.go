@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"errors"
 	"slices"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
@@ -20,12 +19,7 @@ const latest = `SELECT p.series, p.value FROM json_each(?1) j CROSS JOIN samples
 // Steps implements fleethistory.History. Its time depends on how many steps and series
 // there are, not on how many samples lie between them.
 func (s *Store) Steps(ctx context.Context, q *fleethistory.StepQuery) (list []fleethistory.Sample, err error) {
-	err = s.query(ctx, func(ctx context.Context, db *sql.DB) error {
-		tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }()
+	err = s.query(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		list, err = steps(ctx, tx, q)
 		return err
 	})
@@ -42,11 +36,6 @@ func steps(ctx context.Context, tx *sql.Tx, q *fleethistory.StepQuery) (list []f
 	if err := tx.QueryRowContext(ctx, "SELECT min(slot) FROM samples").Scan(&oldest); err != nil || !oldest.Valid {
 		return nil, err
 	}
-	find, err := tx.PrepareContext(ctx, latest)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, find.Close()) }()
 	start, step := q.Start.UnixMilli(), q.Step.Milliseconds()
 	for end := q.Ends(max(start, oldest.Int64*slotLength)); end <= q.End.UnixMilli(); end += step {
 		from := max(end-q.Back().Milliseconds()+1, start)
@@ -56,21 +45,16 @@ func steps(ctx context.Context, tx *sql.Tx, q *fleethistory.StepQuery) (list []f
 			if err != nil {
 				return nil, err
 			}
-			rows, err := find.QueryContext(ctx, string(text), slot, from, end)
-			if err != nil {
-				return nil, err
-			}
-			for err == nil && rows.Next() {
+			if err := each(ctx, tx, latest, []any{string(text), slot, from, end}, func(rows *sql.Rows) error {
 				var id int64
 				var value float64
-				if err = rows.Scan(&id, &value); err == nil {
-					p := named[id]
-					p.At, p.Value = end, value
-					list = append(list, p)
-					wanted = slices.DeleteFunc(wanted, func(other int64) bool { return other == id })
-				}
-			}
-			if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
+				err := rows.Scan(&id, &value)
+				p := named[id]
+				p.At, p.Value = end, value
+				list = append(list, p)
+				wanted = slices.DeleteFunc(wanted, func(other int64) bool { return other == id })
+				return err
+			}); err != nil {
 				return nil, err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"database/sql"
 	"hash/maphash"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -17,16 +18,28 @@ import (
 )
 
 // rowsPerStatement rows of a slot go in with one statement. The driver compiles it
-// anew each time (modernc.org/sqlite, stmt.exec), at a cost by parameter. So all rows
-// share the slot's parameter; with many more rows a statement takes longer.
+// anew each time, prepared or not (modernc.org/sqlite, stmt.exec), at a cost by parameter.
+// So all rows share the slot's parameter; with many more rows a statement takes longer.
 const rowsPerStatement = 64
+
+// The statements of a writer.
+const (
+	insertOne   = "INSERT INTO samples (slot, series, at, value) VALUES (?1,?,?,?)"
+	lastOneWins = " ON CONFLICT DO UPDATE SET value = excluded.value"
+	// Another process may have written to the file meanwhile.
+	insertSeries  = "INSERT INTO series (host, metric, gpu, cluster, attributes, last_slot) VALUES (?,?,?,?,?,?) ON CONFLICT (host, metric, gpu, cluster, attributes) DO UPDATE SET last_slot = max(last_slot, excluded.last_slot) RETURNING id"
+	touchSeries   = "UPDATE series SET last_slot = max(last_slot, ?) WHERE id = ?"
+	addUsage      = "INSERT INTO usage (slot, cluster, rows) VALUES (?,?,?) ON CONFLICT DO UPDATE SET rows = rows + excluded.rows"
+	insertEpisode = "INSERT INTO episodes (id, updated, record, cluster) VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET updated = excluded.updated, record = excluded.record, cluster = excluded.cluster WHERE excluded.updated >= updated"
+)
+
+var insertMany = insertOne + strings.Repeat(",(?1,?,?,?)", rowsPerStatement-1) + lastOneWins
 
 // writer is what the one connection that writes keeps. Only Append and Maintain
 // use it, but for oldest.
 type writer struct {
-	conn                                 *sql.DB
-	one, many, insert, touch, used, epis *sql.Stmt
-	seeds                                [2]maphash.Seed
+	conn  *sql.DB
+	seeds [2]maphash.Seed
 	// known are all series of the file: whether one is new is not asked of the
 	// file, which would compile the question anew for each.
 	known map[seriesKey]seriesRow
@@ -59,27 +72,6 @@ func (w *writer) prepare(ctx context.Context, db *sql.DB, cfg *Config) error {
 	w.known = map[seriesKey]seriesRow{}
 	w.places = fairshare.New[string](cfg.MaxSeries, cfg.ClusterShare)
 	w.names = fairshare.New[string](nameBytes(cfg), cfg.ClusterShare)
-	const values = "(?1,?,?,?)"
-	const insert = "INSERT INTO samples (slot, series, at, value) VALUES "
-	const again = " ON CONFLICT DO UPDATE SET value = excluded.value"
-	for _, p := range []struct {
-		stmt **sql.Stmt
-		text string
-	}{
-		{&w.one, insert + values + again},
-		{&w.many, insert + values + strings.Repeat(","+values, rowsPerStatement-1) + again},
-		// Another process may have written to the file meanwhile.
-		{&w.insert, "INSERT INTO series (host, metric, gpu, cluster, attributes, last_slot) VALUES (?,?,?,?,?,?) ON CONFLICT (host, metric, gpu, cluster, attributes) DO UPDATE SET last_slot = max(last_slot, excluded.last_slot) RETURNING id"},
-		{&w.touch, "UPDATE series SET last_slot = max(last_slot, ?) WHERE id = ?"},
-		{&w.used, "INSERT INTO usage (slot, cluster, rows) VALUES (?,?,?) ON CONFLICT DO UPDATE SET rows = rows + excluded.rows"},
-		{&w.epis, "INSERT INTO episodes (id, updated, record, cluster) VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET updated = excluded.updated, record = excluded.record, cluster = excluded.cluster WHERE excluded.updated >= updated"},
-	} {
-		stmt, err := db.PrepareContext(ctx, p.text)
-		if err != nil {
-			return err
-		}
-		*p.stmt = stmt
-	}
 	if err := w.learn(ctx); err != nil {
 		return err
 	}
@@ -128,14 +120,6 @@ func (w *writer) learn(ctx context.Context) error {
 	})
 }
 
-func (w *writer) close() {
-	for _, s := range []*sql.Stmt{w.one, w.many, w.insert, w.touch, w.used, w.epis} {
-		if s != nil {
-			_ = s.Close()
-		}
-	}
-}
-
 func (w *writer) lookOldest(ctx context.Context) (slot sql.NullInt64, err error) {
 	if err = w.conn.QueryRowContext(ctx, "SELECT min(slot) FROM samples").Scan(&slot); err == nil {
 		w.oldest.Store(slot.Int64 * slotLength)
@@ -167,30 +151,16 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 	if err != nil {
 		return 0, err
 	}
-	type fresh struct {
-		key     seriesKey
-		cluster string
-		bytes   int
-	}
-	var added []fresh
-	type touch struct {
-		key    seriesKey
-		before seriesRow
-	}
-	var touched []touch
+	// The series that are new, or in a new slot, are known once the transaction is done.
+	news := map[seriesKey]seriesRow{}
+	var placed []*fleethistory.Sample // one of each new series
 	defer func() {
-		if err == nil {
-			return
-		}
-		_ = tx.Rollback()
-		// The transaction failed, so its new series and places are not there.
-		for _, t := range slices.Backward(touched) {
-			w.known[t.key] = t.before
-		}
-		for _, a := range added {
-			delete(w.known, a.key)
-			w.places.Give(a.cluster, 1)
-			w.names.Give(a.cluster, a.bytes)
+		if err != nil {
+			_ = tx.Rollback()
+			for _, p := range placed {
+				w.places.Give(p.Cluster, 1)
+				w.names.Give(p.Cluster, nameSize(p))
+			}
 		}
 	}()
 	w.rows = w.rows[:0]
@@ -208,27 +178,28 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 		}
 		slot := slotOf(p.At)
 		k := w.key(p)
-		r, known := w.known[k]
+		r, known := news[k]
 		if !known {
-			bytes := nameSize(p)
-			if !w.takePlace(p.Cluster, bytes) {
+			r, known = w.known[k]
+		}
+		if !known {
+			if !w.takePlace(p.Cluster, nameSize(p)) {
 				dropped++
 				continue
 			}
+			placed = append(placed, p)
 			r.lastSlot = slot
-			added = append(added, fresh{k, p.Cluster, bytes})
-			if err = tx.StmtContext(ctx, w.insert).QueryRowContext(ctx, p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes, slot).Scan(&r.id); err != nil {
+			if err = tx.QueryRowContext(ctx, insertSeries, p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes, slot).Scan(&r.id); err != nil {
 				return 0, err
 			}
-			w.known[k] = r
+			news[k] = r
 		}
 		if slot > r.lastSlot {
-			if _, err = tx.StmtContext(ctx, w.touch).ExecContext(ctx, slot, r.id); err != nil {
+			if _, err = tx.ExecContext(ctx, touchSeries, slot, r.id); err != nil {
 				return 0, err
 			}
-			touched = append(touched, touch{k, r})
 			r.lastSlot = slot
-			w.known[k] = r
+			news[k] = r
 		}
 		w.rows = append(w.rows, row{slot, r.id, p.At, p.Value})
 		used[use{slot, p.Cluster}]++
@@ -237,19 +208,20 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 		return 0, err
 	}
 	for u, n := range used {
-		if _, err = tx.StmtContext(ctx, w.used).ExecContext(ctx, u.slot, u.cluster, n); err != nil {
+		if _, err = tx.ExecContext(ctx, addUsage, u.slot, u.cluster, n); err != nil {
 			return 0, err
 		}
 	}
 	for i := range episodes {
 		e := &episodes[i]
-		if _, err = tx.StmtContext(ctx, w.epis).ExecContext(ctx, e.ID, e.Updated, e.Record, e.Cluster); err != nil {
+		if _, err = tx.ExecContext(ctx, insertEpisode, e.ID, e.Updated, e.Record, e.Cluster); err != nil {
 			return 0, err
 		}
 	}
 	if err = tx.Commit(); err != nil {
 		return 0, err
 	}
+	maps.Copy(w.known, news)
 	if len(w.rows) > 0 {
 		if first := w.rows[0].slot * slotLength; w.oldest.Load() == 0 || first < w.oldest.Load() {
 			w.oldest.Store(first)
@@ -264,18 +236,17 @@ func (w *writer) insertRows(ctx context.Context, tx *sql.Tx) error {
 	slices.SortStableFunc(w.rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.slot, b.slot), cmp.Compare(a.series, b.series), cmp.Compare(a.at, b.at))
 	})
-	many, one := tx.StmtContext(ctx, w.many), tx.StmtContext(ctx, w.one)
 	rows := w.rows
 	for len(rows) > 0 {
-		n, stmt, slot := 1, one, rows[0].slot
+		n, text, slot := 1, insertOne+lastOneWins, rows[0].slot
 		if len(rows) >= rowsPerStatement && rows[rowsPerStatement-1].slot == slot {
-			n, stmt = rowsPerStatement, many
+			n, text = rowsPerStatement, insertMany
 		}
 		w.args = append(w.args[:0], slot)
 		for _, r := range rows[:n] {
 			w.args = append(w.args, r.series, r.at, r.value)
 		}
-		if _, err := stmt.ExecContext(ctx, w.args...); err != nil {
+		if _, err := tx.ExecContext(ctx, text, w.args...); err != nil {
 			return err
 		}
 		rows = rows[n:]
@@ -285,13 +256,7 @@ func (w *writer) insertRows(ctx context.Context, tx *sql.Tx) error {
 
 func (w *writer) key(p *fleethistory.Sample) (k seriesKey) {
 	for i, seed := range w.seeds {
-		var h maphash.Hash
-		h.SetSeed(seed)
-		for _, text := range [...]string{p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes} {
-			_, _ = h.WriteString(text)
-			_ = h.WriteByte(0)
-		}
-		k[i] = h.Sum64()
+		k[i] = maphash.Comparable(seed, [...]string{p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes})
 	}
 	return k
 }

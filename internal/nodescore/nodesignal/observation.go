@@ -46,11 +46,6 @@ type Observation struct {
 	Contested bool
 	// Gone are the signals that the node measures no more; their values are void.
 	Gone [Count]bool
-	// Culprit is the rank or GPU that holds the node's throughput down, empty for
-	// none; only read when HasCulprit. NoCulprit stopped holding it down.
-	Culprit    Subject
-	HasCulprit bool
-	NoCulprit  Subject
 }
 
 // Validate returns why the observation cannot be taken, nil when it can.
@@ -70,7 +65,7 @@ func (o *Observation) Validate() error {
 			return ErrSignalRange
 		}
 	}
-	if slices.ContainsFunc(append(slices.Clip(o.Peers), o.Culprit.GPU), func(s string) bool { return len(s) > maxNameLength }) {
+	if slices.ContainsFunc(o.Peers, func(s string) bool { return len(s) > maxNameLength }) {
 		return ErrNameTooLong
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"hash/fnv"
 	"math"
 	"strconv"
-	"strings"
 )
 
 // Subject is the part of a node that a reading is of: a rank of its job, a GPU,
@@ -68,28 +67,6 @@ func (s Subject) IsRank() bool { return s.Rank != 0 || s.LocalRank > 0 }
 
 // Named reports whether the subject has a name to tell. The node itself has none here.
 func (s Subject) Named() bool { return s.GPU != "" || s.Rank > 0 || s.LocalRank > 0 }
-
-// String says the subject to people, such as rank 3 (GPU-5, local rank 1); it
-// is empty for the node itself.
-func (s Subject) String() string {
-	var parts []string
-	if n, known := s.Rank.Get(); known {
-		parts = append(parts, "rank "+strconv.FormatInt(n, 10))
-	}
-	if s.GPU != "" {
-		parts = append(parts, s.GPU)
-	}
-	if n, known := s.LocalRank.Get(); known {
-		parts = append(parts, "local rank "+strconv.FormatInt(n, 10))
-	}
-	switch len(parts) {
-	case 0:
-		return ""
-	case 1:
-		return parts[0]
-	}
-	return parts[0] + " (" + strings.Join(parts[1:], ", ") + ")"
-}
 
 // Compare orders subjects by rank, local rank and GPU.
 func (s Subject) Compare(o Subject) int {

@@ -140,6 +140,3 @@ func (v *Verdict) Step(score, threshold float64, at time.Time, enter, leave int)
 	}
 	return false
 }
-
-// Reset ends any run and verdict.
-func (v *Verdict) Reset() { *v = Verdict{} }

@@ -175,25 +175,45 @@ func end(md pmetric.Metrics) {
 
 // endSeries moves the points of metric i that say that their series has ended.
 func endSeries(metrics pmetric.MetricSlice, i int) {
-	var ends []pmetric.NumberDataPoint
-	metrics.At(i).Gauge().DataPoints().RemoveIf(func(dp pmetric.NumberDataPoint) bool {
+	var ends []pmetric.Metric
+	of := metrics.At(i)
+	of.Gauge().DataPoints().RemoveIf(func(dp pmetric.NumberDataPoint) bool {
 		if dp.IntValue() != Ended {
 			return false
 		}
-		ended := pmetric.NewNumberDataPoint()
-		ended.SetTimestamp(dp.Timestamp())
-		ended.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-		dp.Attributes().MoveTo(ended.Attributes())
-		ends = append(ends, ended)
+		ends = append(ends, EndOf(of, dp))
 		return true
 	})
-	for _, ended := range ends {
-		m, of := metrics.AppendEmpty(), metrics.At(i)
-		m.SetName(of.Name())
-		m.SetDescription(of.Description())
-		m.SetUnit(of.Unit())
-		ended.MoveTo(m.SetEmptyGauge().DataPoints().AppendEmpty())
+	for _, m := range ends {
+		m.MoveTo(metrics.AppendEmpty())
 	}
+}
+
+// EndOf is a metric whose point says that the series of a point ended.
+func EndOf(of pmetric.Metric, p pmetric.NumberDataPoint) pmetric.Metric {
+	m := pmetric.NewMetric()
+	m.SetName(of.Name())
+	m.SetDescription(of.Description())
+	m.SetUnit(of.Unit())
+	if of.Type() == pmetric.MetricTypeSum {
+		m.SetEmptySum().SetIsMonotonic(of.Sum().IsMonotonic())
+		m.Sum().SetAggregationTemporality(of.Sum().AggregationTemporality())
+	} else {
+		m.SetEmptyGauge()
+	}
+	end := Points(m).AppendEmpty()
+	end.SetTimestamp(p.Timestamp())
+	end.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+	p.Attributes().CopyTo(end.Attributes())
+	return m
+}
+
+// Points are those of a metric of the receiver's, a sum or a gauge.
+func Points(m pmetric.Metric) pmetric.NumberDataPointSlice {
+	if m.Type() == pmetric.MetricTypeSum {
+		return m.Sum().DataPoints()
+	}
+	return m.Gauge().DataPoints()
 }
 
 // The states in an order that does not change.

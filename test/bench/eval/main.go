@@ -2,8 +2,8 @@
 
 // Command eval plays the families of test/scenarios to the product's engine and to plain
 // rules, and prints a table and figures. It runs in the root of the repository. With -doc
-// it writes a table into a document too. With -as it plays the engine alone, under that
-// name: scripts/enginebefore.sh builds this command with the engine of another commit.
+// it writes a table into a document too. With -as it plays the engine alone, without its
+// limits: scripts/enginebefore.sh builds this command with the engine of another commit.
 // That one's results, kept with -save, are a column of the table with -before.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/eval"
 
@@ -38,7 +38,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "comma-separated names of families; all if empty")
 	flag.StringVar(&o.deciders, "deciders", "", "comma-separated names of deciders; all if empty")
 	flag.IntVar(&o.runs, "runs", 0, "runs of each family; each one's own number if 0")
-	flag.StringVar(&o.as, "as", scenarios.Detector, "name for the engine's figures; another one leaves out the other deciders")
+	flag.StringVar(&o.as, "as", scenarios.Detector, "name of the engine; another one leaves out the other deciders and the limits")
 	flag.StringVar(&o.doc, "doc", "", "document that gets the table between its markers")
 	flag.StringVar(&o.save, "save", "", "file that gets the engine's results")
 	flag.StringVar(&o.before, "before", "", "file with another engine's results; no matter if there is none")
@@ -87,7 +87,9 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	fmt.Println(scenarios.Text(outcomes, deciders))
-	scenarios.Figures(os.Stdout, outcomes, deciders, o.as)
+	if o.as == scenarios.Detector {
+		scenarios.Figures(os.Stdout, outcomes)
+	}
 	return o.files(outcomes)
 }
 

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -31,8 +32,11 @@ func Main(run func(context.Context) error) {
 	}
 }
 
-// Median is the middle of v, or the mean of the two in the middle.
+// Median is the middle of v, or the mean of the two in the middle; NaN of none.
 func Median(v []float64) float64 {
+	if len(v) == 0 {
+		return math.NaN()
+	}
 	s := slices.Sorted(slices.Values(v))
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
@@ -79,4 +83,13 @@ func number(v float64) string {
 		rounded = v
 	}
 	return strconv.FormatFloat(rounded, 'f', -1, 64)
+}
+
+// Digits rounds to three significant digits.
+func Digits(v float64) string {
+	if v == 0 {
+		return "0"
+	}
+	places := 2 - int(math.Floor(math.Log10(math.Abs(v))))
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', min(max(places, 0), 4), 64), ".")
 }

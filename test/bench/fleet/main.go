@@ -11,6 +11,7 @@
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/fleet"
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -57,13 +58,6 @@ type side struct {
 	shard   *harness.Collector // or nil
 	fleet   *fleetpush.Fleet
 	seen    seen
-}
-
-func (s *side) door() *harness.Collector {
-	if s.shard != nil {
-		return s.shard
-	}
-	return s.gateway
 }
 
 func (o *options) run(ctx context.Context) (err error) {
@@ -150,8 +144,8 @@ func together(sides []*side, f func(*side) error) error {
 
 // push has each node push once in an interval for so long.
 func (o *options) push(ctx context.Context, s *side, d time.Duration) (fleetpush.Report, error) {
-	cfg := fleetpush.DefaultPushConfig()
-	cfg.Endpoint, cfg.Interval, cfg.Connections = s.door().GRPC, o.interval, 64
+	cfg, door := fleetpush.DefaultPushConfig(), cmp.Or(s.shard, s.gateway)
+	cfg.Endpoint, cfg.Interval, cfg.Connections = door.GRPC, o.interval, 64
 	cfg.Compression = fleetpush.CompressionSnappy // as configs/agent.yaml
 	p, err := fleetpush.NewPusher(cfg, s.fleet)
 	if err != nil {
@@ -162,7 +156,7 @@ func (o *options) push(ctx context.Context, s *side, d time.Duration) (fleetpush
 	err = p.Run(pushing)
 	r := p.Report()
 	if err == nil && r.Accepted == 0 {
-		err = fmt.Errorf("%s: of %d pushes none was accepted: %s", s.door().Name, r.Pushes, r.LastError)
+		err = fmt.Errorf("%s: of %d pushes none was accepted: %s", door.Name, r.Pushes, r.LastError)
 	}
 	return r, err
 }

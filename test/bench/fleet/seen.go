@@ -11,13 +11,11 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-
+	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
@@ -123,21 +121,23 @@ func (s *side) look() error {
 
 func megabytes(v float64) string { return harness.Number(v / 1e6) }
 
-// episodes is how many events of stragglers and groups a gateway has told of. Silent
-// nodes do not count: there are some where the machine skips their pushes.
+// episodes is how many of stragglers and groups a gateway has told of, up to a thousand.
+// Silent nodes do not count: there are some where the machine skips their pushes.
 func episodes(ctx context.Context, c *harness.Collector) (n float64, err error) {
-	families, err := c.Families(ctx)
+	client, err := fleetclient.NewClientWithResponses("http://" + c.View)
 	if err != nil {
 		return 0, err
 	}
-	for name, f := range families {
-		if !strings.HasPrefix(name, "otelcol_processor_straggler_episodes") || strings.Contains(name, "dropped") {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			if !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == "missing" }) {
-				n += m.GetCounter().GetValue()
-			}
+	answer, err := client.ListEpisodesWithResponse(ctx, &fleetclient.ListEpisodesParams{Limit: new(int64(1000))})
+	switch {
+	case err != nil:
+		return 0, err
+	case answer.JSON200 == nil:
+		return 0, fleetclient.AnswerError(answer.StatusCode(), answer.Body)
+	}
+	for _, e := range answer.JSON200.Episodes {
+		if e.Subject != fleetclient.EpisodeSubjectMissing {
+			n++
 		}
 	}
 	return n, nil

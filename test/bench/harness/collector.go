@@ -15,11 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"github.com/prometheus/procfs"
 
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
@@ -69,19 +65,18 @@ type Collector struct {
 	// GRPC and HTTP take OTLP; Scrape is a gateway's and an agent's, View a gateway's.
 	GRPC, HTTP, Scrape, View string
 
-	metrics, dir string
+	dir string
 }
 
 // Start returns a collector that is ready, on ports of its own.
 func Start(ctx context.Context, s *Setup) (*Collector, error) {
 	c := &Collector{Name: s.Tier + " of " + s.Tree.Name}
-	for _, to := range []*string{&c.GRPC, &c.HTTP, &c.Scrape, &c.View, &c.metrics} {
+	for _, to := range []*string{&c.GRPC, &c.HTTP, &c.Scrape, &c.View} {
 		var err error
 		if *to, err = loopback.Addr(ctx); err != nil {
 			return nil, err
 		}
 	}
-	host, port, _ := strings.Cut(c.metrics, ":")
 	receiver := "otlp"
 	if text, err := os.ReadFile(filepath.Join(s.Tree.Dir, "configs", s.Tier+".yaml")); err == nil && bytes.Contains(text, []byte(" fleet_otlp:")) {
 		receiver = "fleet_otlp" // a base may be older
@@ -89,7 +84,7 @@ func Start(ctx context.Context, s *Setup) (*Collector, error) {
 	overrides := []string{
 		"receivers::" + receiver + "::protocols::grpc::endpoint: " + c.GRPC,
 		"receivers::" + receiver + "::protocols::http::endpoint: " + c.HTTP,
-		fmt.Sprintf("service::telemetry::metrics::readers: [{pull: {exporter: {prometheus: {host: %s, port: %s}}}}]", host, port),
+		"service::telemetry::metrics::readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: 0}}}}]",
 	}
 	binary, configs := "gpu-collector", []string{filepath.Join(s.Tree.Dir, "configs", s.Tier+".yaml")}
 	switch s.Tier {
@@ -183,28 +178,10 @@ func (c *Collector) Look() (l Look, err error) {
 	files, err := proc.FileDescriptorsLen()
 	l = Look{CPU: stat.CPUTime(), Resident: float64(stat.ResidentMemory()), Own: float64(status.RssAnon), Files: float64(files)}
 	if lines := c.Log.Lines("gc ", " MB goal"); len(lines) > 0 {
-		l.Live = live(lines[len(lines)-1])
+		if m := gcLine.FindStringSubmatch(lines[len(lines)-1]); m != nil {
+			megabytes, _ := strconv.ParseFloat(m[1], 64) // the expression lets nothing else pass
+			l.Live = megabytes * (1 << 20)
+		}
 	}
 	return l, err
-}
-
-// live reads what a collection left.
-func live(line string) float64 {
-	m := gcLine.FindStringSubmatch(line)
-	if m == nil {
-		return 0
-	}
-	n, _ := strconv.ParseFloat(m[1], 64) // the expression lets nothing else pass
-	return n * (1 << 20)
-}
-
-// Families is the collector's own telemetry.
-func (c *Collector) Families(ctx context.Context) (map[string]*dto.MetricFamily, error) {
-	body, err := process.Get(ctx, "http://"+c.metrics+"/metrics")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = body.Close() }()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(body)
 }

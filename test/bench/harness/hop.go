@@ -9,9 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"text/tabwriter"
@@ -20,12 +20,24 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 
-	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
-// Raw is fleetpush's codec without the answers: senders and next hops share the
-// machine with the measured process.
-type Raw struct{ fleetpush.Raw }
+// Raw is a codec of messages that are encoded, *[]byte, which drops the answers: senders and
+// next hops share the machine with the measured process.
+type Raw struct{}
+
+// Name is that of the codec whose bytes they are.
+func (Raw) Name() string { return "proto" }
+
+// Marshal hands the bytes on.
+func (Raw) Marshal(v any) (mem.BufferSlice, error) {
+	b, ok := v.(*[]byte)
+	if !ok {
+		return nil, fmt.Errorf("%T is no bytes", v)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
+}
 
 // Unmarshal drops the bytes.
 func (Raw) Unmarshal(mem.BufferSlice, any) error { return nil }
@@ -100,12 +112,8 @@ func Table(w io.Writer, rows [][]string) error {
 
 // Number writes a value with three digits, and none for what is not known.
 func Number(v float64) string {
-	switch {
-	case v != v:
+	if math.IsNaN(v) {
 		return "-"
-	case v >= 1000 || v <= -1000:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	default:
-		return strconv.FormatFloat(v, 'g', 3, 64)
 	}
+	return figure.Digits(v)
 }

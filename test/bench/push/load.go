@@ -34,6 +34,9 @@ const workers = 16
 // is pushed: only the times of its points are those of now.
 const step = 10 * time.Second
 
+// exportMethod is OTLP's for metrics.
+const exportMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
+
 // way is how a report travels. An empty compression of gRPC is none.
 type way struct {
 	name, compression string
@@ -104,17 +107,9 @@ func (l *load) next(node int, realistic bool, steps int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	body := bytes.Clone(l.reports[node])
 	stamp := binary.LittleEndian.AppendUint64(nil, uint64(l.life[node].UnixNano()))
-	now := uint64(l.now().UnixNano())
-	for from := 0; ; {
-		i := bytes.Index(body[from:], stamp)
-		if i < 0 {
-			return body, nil
-		}
-		binary.LittleEndian.PutUint64(body[from+i:], now)
-		from += i + len(stamp)
-	}
+	now := binary.LittleEndian.AppendUint64(nil, uint64(l.now().UnixNano()))
+	return bytes.ReplaceAll(l.reports[node], stamp, now), nil
 }
 
 // turn has the nodes push one after the other until it is over, each once at least, and
@@ -122,7 +117,7 @@ func (l *load) next(node int, realistic bool, steps int) ([]byte, error) {
 func (l *load) turn(ctx context.Context, w *way, realistic bool, d time.Duration) (int, error) {
 	var (
 		all    sync.WaitGroup
-		pushes [workers]int
+		pushes atomic.Int64
 		failed [workers]error
 		end    = time.Now().Add(d)
 	)
@@ -139,24 +134,20 @@ func (l *load) turn(ctx context.Context, w *way, realistic bool, d time.Duration
 						return
 					}
 					l.bytes.Add(int64(len(body)))
-					pushes[i]++
+					pushes.Add(1)
 				}
 			}
 		})
 	}
 	all.Wait()
-	sum := 0
-	for _, n := range pushes {
-		sum += n
-	}
-	return sum, errors.Join(failed[:]...)
+	return int(pushes.Load()), errors.Join(failed[:]...)
 }
 
 func (l *load) push(ctx context.Context, w *way, worker, node int, body []byte) error {
 	h := l.fleet.Headers(node)
 	names := []string{gpusemconv.HeaderCluster, h.Cluster, gpusemconv.HeaderNode, h.Node, gpusemconv.HeaderGroup, h.Group}
 	if !w.http {
-		return l.conns[worker].Invoke(metadata.AppendToOutgoingContext(ctx, names...), fleetpush.ExportMethod, &body, nil,
+		return l.conns[worker].Invoke(metadata.AppendToOutgoingContext(ctx, names...), exportMethod, &body, nil,
 			grpc.ForceCodecV2(harness.Raw{}), grpc.UseCompressor(w.compression), grpc.WaitForReady(true))
 	}
 	var packed bytes.Buffer

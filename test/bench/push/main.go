@@ -13,7 +13,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"time"
@@ -119,7 +118,7 @@ func (o *options) servers(ctx context.Context) (_ [][]string, err error) {
 	for round := range o.rounds + 1 { // the first is to warm up
 		for _, realistic := range []bool{false, true} {
 			for w := range ways {
-				harness.Say("round %d of %d: %s, %s", round, o.rounds, kind(realistic), ways[w].name)
+				harness.Say("round %d of %d: %s, %s", round, o.rounds, kind[realistic], ways[w].name)
 				for _, s := range all {
 					if err := s.turn(ctx, cell{realistic, w}, round > 0, o.turn); err != nil {
 						return nil, fmt.Errorf("%s: %w", s.Name, err)
@@ -131,12 +130,8 @@ func (o *options) servers(ctx context.Context) (_ [][]string, err error) {
 	return rows(all), nil
 }
 
-func kind(realistic bool) string {
-	if realistic {
-		return "realistic"
-	}
-	return "unchanged"
-}
+// kind names a report by whether it is realistic.
+var kind = map[bool]string{false: "unchanged", true: "realistic"}
 
 // turn measures a turn. Its first reports do not count: after a pause a node's whole
 // state is forwarded.
@@ -183,10 +178,10 @@ func rows(all []*server) (table [][]string) {
 				c := cell{realistic, w}
 				passed := "-"
 				if s.tier == harness.Shard {
-					passed = harness.Number(100*median(s.passed[c])) + " %"
+					passed = harness.Number(100*figure.Median(s.passed[c])) + " %"
 				}
 				table = append(table, []string{
-					s.tier, kind(realistic), ways[w].name, harness.Number(median(s.cpu[c])), harness.Number(median(base.cpu[c])),
+					s.tier, kind[realistic], ways[w].name, harness.Number(figure.Median(s.cpu[c])), harness.Number(figure.Median(base.cpu[c])),
 					harness.Number(ratio(s.cpu[c], base.cpu[c])), harness.Number(ratio(s.cpu[c], all[0].cpu[c])), passed,
 				})
 			}
@@ -195,20 +190,10 @@ func rows(all []*server) (table [][]string) {
 	return table
 }
 
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return math.NaN()
-	}
-	return figure.Median(v)
-}
-
 // ratio is the median over the rounds, each against the other's same round.
 func ratio(v, base []float64) float64 {
-	if len(v) == 0 || len(base) == 0 {
-		return math.NaN()
-	}
-	r := make([]float64, len(v))
-	for i := range v {
+	r := make([]float64, min(len(v), len(base)))
+	for i := range r {
 		r[i] = v[i] / base[i]
 	}
 	return figure.Median(r)
@@ -258,7 +243,7 @@ func (o *options) agents(ctx context.Context) (_ [][]string, err error) {
 		}
 	}
 	return [][]string{{
-		harness.Agent, "own, 8 GPUs", "gRPC snappy", harness.Number(median(cpu[0])), harness.Number(median(cpu[1])),
+		harness.Agent, "own, 8 GPUs", "gRPC snappy", harness.Number(figure.Median(cpu[0])), harness.Number(figure.Median(cpu[1])),
 		harness.Number(ratio(cpu[0], cpu[1])), "-", "-",
 	}}, nil
 }

@@ -62,7 +62,7 @@ func run(o *options) error {
 		return err
 	}
 	store := fleetstate.New(fleetstate.DefaultConfig())
-	feed := fleetstate.NewFeed(store, 10)
+	feed := fleetstate.NewFeed(store)
 	tell := func(tick int) {
 		for i := tick % 10; i < o.nodes; i += 10 {
 			report(store, i, tick)
@@ -83,7 +83,7 @@ func run(o *options) error {
 	if o.hostile {
 		hostile(store)
 	}
-	api := fleetapi.New(fleetapi.Options{Store: store, Feed: feed, Version: "test", Pages: web.Handler()})
+	api := fleetapi.New(fleetapi.Options{Store: store, Feed: feed, Clients: 10, Version: "test", Pages: web.Handler()})
 	go advance(ctx, feed, tell, o.every)
 	srv := &http.Server{Handler: o.guard.around(api), ReadHeaderTimeout: time.Second}
 	go func() {

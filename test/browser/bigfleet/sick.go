@@ -77,7 +77,6 @@ func sickNode(u *fleetstate.Update, i int, at float64) {
 	case i == slowNode:
 		lost += 0.28
 		u.Set(reading.NodeStraggler, 1)
-		u.SetCulprit(nodesignal.Subject{GPU: sickGPU(i, 3), Rank: nodesignal.OrdinalOf(int64(i*8 + 3)), LocalRank: nodesignal.OrdinalOf(3)}, true)
 	case slowRack(i):
 		lost += 0.12
 		u.Set(reading.NodeStraggler, 1)

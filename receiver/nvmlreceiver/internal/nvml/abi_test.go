@@ -40,7 +40,7 @@ func openFake(tb testing.TB, state *fakenvml.State, change func(*Config)) *abi {
 	a := &abi{TB: tb, xids: make(chan gpuhealth.XidEvent, 16), trace: filepath.Join(tb.TempDir(), "trace")}
 	tb.Setenv("FAKENVML_TRACE", a.trace)
 	a.rewrite = state.Install(tb)
-	cfg := Config{Library: NewLibrary(fakenvml.Library(tb), nil), Deadline: time.Minute, SlowInterval: time.Hour, Retry: time.Nanosecond}
+	cfg := Config{Library: NewLibrary(fakenvml.Library(tb), nil, nil), Deadline: time.Minute, SlowInterval: time.Hour, Retry: time.Nanosecond}
 	cfg.OnXid = func(ev gpuhealth.XidEvent) { a.xids <- ev }
 	if change != nil {
 		change(&cfg)
@@ -281,7 +281,7 @@ func TestMIG(t *testing.T) {
 	samples = a.poll()
 	assert.NotContains(t, samples, fakenvml.SliceUUID(1, 0))
 	assert.Contains(t, samples, fakenvml.SliceUUID(1, 3))
-	state.SetGPU(1, "present", 0).XIDOf(1, 79, 5, 0)
+	state.SetGPU(1, "present", 0).XIDOf(1, 79, 5, math.MaxUint32)
 	a.rewrite()
 	samples = a.poll()
 	assert.Equal(t, gpuhealth.ReasonLost, samples[fakenvml.SliceUUID(1, 3)].Reason, "a slice is lost with its GPU")
@@ -289,6 +289,7 @@ func TestMIG(t *testing.T) {
 	assert.Equal(t, fakenvml.UUID(1), ev.UUID, "the name of a lost GPU is kept")
 	assert.EqualValues(t, 79, ev.Code)
 	assert.Equal(t, gpuhealth.Some[uint32](5), ev.GPUInstance)
+	assert.False(t, ev.ComputeInstance.OK, "NVML has all bits for none")
 	state.SetGPU(1, "present", 1).SetGPU(1, "mig.mode", 0)
 	a.rewrite()
 	samples = a.poll()

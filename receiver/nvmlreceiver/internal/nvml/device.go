@@ -17,14 +17,14 @@ import (
 
 // NewLibrary returns NVML at the path, or where the dynamic linker finds
 // libnvidia-ml.so.1 when the path is empty. Nothing is loaded before Open.
-func NewLibrary(path string, failure Failure, timing ...Timing) Library {
+func NewLibrary(path string, failure Failure, timing Timing) Library {
 	return &library{path: path, failure: failure, timing: timing}
 }
 
 type library struct {
 	path    string
 	failure Failure
-	timing  []Timing
+	timing  Timing // nil: nobody asks
 	binding *binding
 }
 
@@ -145,7 +145,7 @@ func (d *device) Read(ctx context.Context, request Request, into *Answer) Code {
 	}
 	fresh := request.Slow || !d.wasSlow || d.recheck
 	if fresh {
-		before := memoryHealthOf(&d.slow)
+		before := memoryHealth(&d.slow)
 		d.noFabric = false
 		d.slow, d.wasSlow = gpuhealth.Readings{}, false
 		for _, read := range slowReaders {
@@ -156,8 +156,7 @@ func (d *device) Read(ctx context.Context, request Request, into *Answer) Code {
 		}
 		// News of a worse memory is asked for again at the next poll: a single
 		// answer condemns no board, and a minute is long to wait for the next.
-		health := memoryHealthOf(&d.slow)
-		d.recheck = health.bad() && health != before
+		d.recheck = badMemory(&d.slow) && memoryHealth(&d.slow) != before
 		d.wasSlow = true
 		d.fields.links(d.slow.NVLink.PerLink, request.Detail)
 	}

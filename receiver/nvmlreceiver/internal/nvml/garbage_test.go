@@ -65,7 +65,7 @@ func TestListsOfAnyLength(t *testing.T) {
 					if code == 7 {
 						failures[function]++
 					}
-				})
+				}, nil)
 			})
 			require.Less(t, a.allocates(2), uint64(enough))
 			assert.Equal(t, gpuhealth.ReasonOK, a.poll()[fakenvml.UUID(0)].Reason)

@@ -15,9 +15,6 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Supported reports whether this binary can load NVML.
-const Supported = true
-
 const defaultLibrary = "libnvidia-ml.so.1"
 
 // function is a C function of NVML that this package may call. go-nvml is
@@ -127,17 +124,10 @@ func guarded[T any](l *library, fn function, call func() (T, gonvml.Return), ans
 			l.failure(functions[fn].symbols[0], code)
 		}
 	}()
-	var began time.Time
-	// A wait for an event takes long by intention.
-	timed := len(l.timing) > 0 && fn != fnEventWait
-	if timed {
-		began = time.Now()
-	}
+	began := time.Now()
 	value, ret := call()
-	if timed {
-		for _, tell := range l.timing {
-			tell(time.Since(began))
-		}
+	if l.timing != nil && fn != fnEventWait { // which takes long by intention
+		l.timing(time.Since(began))
 	}
 	return value, Code(ret)
 }

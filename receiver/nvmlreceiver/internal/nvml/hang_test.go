@@ -245,7 +245,7 @@ func TestEveryCallOfTheNodeMayHang(t *testing.T) {
 // for what the GPU does not support.
 func TestReadingThatIsCutShort(t *testing.T) {
 	fakenvml.NewH100(1).Install(t)
-	library := NewLibrary(fakenvml.Library(t), nil)
+	library := NewLibrary(fakenvml.Library(t), nil, nil)
 	require.NoError(t, library.Open())
 	require.Equal(t, Success, library.Init())
 	defer library.Shutdown()

@@ -33,7 +33,7 @@ func TestHealthyModelsFailNoCall(t *testing.T) {
 				failure := func(function string, code Code) { failed = append(failed, function+" "+code.String()) }
 				a := openFake(t, profile(1), func(c *Config) {
 					c.SlowInterval, c.Activity, c.Detail, c.PerLink = interval, true, true, true
-					c.Library = NewLibrary(fakenvml.Library(t), failure)
+					c.Library = NewLibrary(fakenvml.Library(t), failure, nil)
 				})
 				for range 3 {
 					a.poll()

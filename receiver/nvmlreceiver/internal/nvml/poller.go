@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,12 +123,8 @@ func NewPoller(cfg Config) *Poller {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Roster == nil {
-		cfg.Roster = roster.New("")
-	}
-	if cfg.SlowInterval <= 0 {
-		cfg.SlowInterval = time.Minute
-	}
+	cfg.Roster = cmp.Or(cfg.Roster, roster.New(""))
+	cfg.SlowInterval = cmp.Or(cfg.SlowInterval, time.Minute)
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Poller{cfg: cfg, ctx: ctx, cancel: cancel}
 }

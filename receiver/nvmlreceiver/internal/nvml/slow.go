@@ -89,27 +89,17 @@ func readMemoryHealth(d *device, r *gpuhealth.Readings, t *tally) {
 	}
 }
 
-// memoryHealth is what readMemoryHealth reads.
-type memoryHealth struct {
-	pages   [gpuhealth.NumRetirementCauses]gpuhealth.Opt[uint64]
-	retire  gpuhealth.Opt[bool]
-	rows    gpuhealth.RemappedRows
-	repairs [gpuhealth.NumRepairs]gpuhealth.Opt[bool]
-	sram    gpuhealth.Opt[bool]
+// memoryHealth is what readMemoryHealth reads, to be compared.
+func memoryHealth(r *gpuhealth.Readings) [5]any {
+	return [...]any{r.RetiredPages, r.RetirementPending, r.RemappedRows, r.RepairPending, r.SRAMThresholdExceeded}
 }
 
-func memoryHealthOf(r *gpuhealth.Readings) memoryHealth {
-	return memoryHealth{r.RetiredPages, r.RetirementPending, r.RemappedRows, r.RepairPending, r.SRAMThresholdExceeded}
-}
-
-// bad reports whether there is anything to tell.
-func (m *memoryHealth) bad() bool {
-	for _, n := range []gpuhealth.Opt[uint64]{m.pages[gpuhealth.RetiredSBE], m.pages[gpuhealth.RetiredDBE], m.rows.Corrected, m.rows.Uncorrected} {
-		if n.V > 0 {
-			return true
-		}
-	}
-	return m.retire.V || m.rows.Pending.V || m.rows.Failed.V || m.sram.V || m.repairs[gpuhealth.RepairChannel].V || m.repairs[gpuhealth.RepairTPC].V
+// badMemory reports whether memory health has anything to tell.
+func badMemory(r *gpuhealth.Readings) bool {
+	pages, rows, repairs := &r.RetiredPages, &r.RemappedRows, &r.RepairPending
+	return max(pages[gpuhealth.RetiredSBE].V, pages[gpuhealth.RetiredDBE].V, rows.Corrected.V, rows.Uncorrected.V) > 0 ||
+		r.RetirementPending.V || rows.Pending.V || rows.Failed.V || r.SRAMThresholdExceeded.V ||
+		repairs[gpuhealth.RepairChannel].V || repairs[gpuhealth.RepairTPC].V
 }
 
 func readECCLocations(d *device, r *gpuhealth.Readings, t *tally) {

@@ -4,11 +4,8 @@
 
 package nvml
 
-// Supported reports whether this binary can load NVML.
-const Supported = false
-
 // NewLibrary returns a library whose Open always fails with ErrNotBuilt.
-func NewLibrary(string, Failure, ...Timing) Library { return stub{} }
+func NewLibrary(string, Failure, Timing) Library { return stub{} }
 
 type stub struct{}
 

@@ -44,14 +44,19 @@ const installEnv = "NVML_TEST_INSTALL"
 
 func pollOnce(path string) error {
 	p := NewPoller(Config{
-		Library: NewLibrary(path, nil), Deadline: time.Minute, Retry: time.Nanosecond,
+		Library: NewLibrary(path, nil, nil), Deadline: time.Minute, Retry: time.Nanosecond,
 		OnXid: func(gpuhealth.XidEvent) {}, Activity: true, PerLink: true,
 	})
 	reports := json.NewEncoder(os.Stdout)
 	report := func() error {
 		p.Poll(context.Background()) // GPM's activity takes two samples
 		r := p.Poll(context.Background())
-		out := childReport{Samples: r.Samples, Unidentified: unidentified(&r)}
+		out := childReport{Samples: r.Samples}
+		for i := range r.Silent {
+			if r.Silent[i].UUID == "" {
+				out.Unidentified++
+			}
+		}
 		if r.Err != nil {
 			out.Err = r.Err.Error()
 		}

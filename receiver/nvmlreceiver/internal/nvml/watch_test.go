@@ -40,29 +40,6 @@ func TestEventsOfOtherKindsAreIgnored(t *testing.T) {
 	})
 }
 
-func TestWaitForEventsHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := script(2)
-		release := make(chan struct{})
-		s.hangWait = release
-		var xids []gpuhealth.XidEvent
-		p := watched(s, &xids)
-		began := time.Now()
-		assert.Len(t, p.Poll(t.Context()).Samples, 2)
-		assert.Zero(t, time.Since(began), "the readings do not wait for events")
-		synctest.Wait() // the wait is in flight
-
-		require.ErrorIs(t, p.Close(time.Second), ErrHang)
-		assert.Zero(t, s.shutdowns)
-		require.ErrorIs(t, p.Poll(t.Context()).Err, ErrClosed)
-		close(release)
-		time.Sleep(2 * eventWait) // of the bubble's clock: the wait ends by itself
-		synctest.Wait()
-		assert.Equal(t, 1, s.shutdowns, "given back when the wait returned")
-		assert.False(t, s.freedBusy || s.shutdownInFlight)
-	})
-}
-
 func TestWaitsThatFailAreSpaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(1)

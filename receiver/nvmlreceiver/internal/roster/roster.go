@@ -48,15 +48,14 @@ type Ended struct {
 type Roster struct {
 	node string
 
-	mu       sync.Mutex
-	gpus     map[string]*gpu     // by UUID
-	ignored  map[string]struct{} // PCI addresses that were acknowledged, of GPUs without a name
-	bus      []string            // PCI addresses that show a GPU
-	most     int                 // of them, since the start
-	waiting  bool                // for GPUs that the driver has not spoken of
-	round    uint64
-	revision uint64
-	ended    []Ended
+	mu      sync.Mutex
+	gpus    map[string]*gpu     // by UUID
+	ignored map[string]struct{} // PCI addresses that were acknowledged, of GPUs without a name
+	bus     []string            // PCI addresses that show a GPU
+	most    int                 // of them, since the start
+	waiting bool                // for GPUs that the driver has not spoken of
+	round   uint64
+	ended   []Ended
 }
 
 type gpu struct {
@@ -128,11 +127,7 @@ func (r *Roster) Claim(id gpuhealth.Identity) bool {
 	} else if g.claimed == r.round {
 		return false
 	}
-	if g.id != id {
-		g.id = id
-		r.revision++
-	}
-	g.claimed = r.round
+	g.id, g.claimed = id, r.round
 	return true
 }
 
@@ -170,11 +165,7 @@ func (r *Roster) Answers(uuid string, parts []gpuhealth.Identity) {
 	if g == nil {
 		return
 	}
-	at := Address(g.id.PCIBusID)
-	if _, ignored := r.ignored[at]; ignored || g.lost || g.acknowledged || g.reason != gpuhealth.ReasonOK {
-		delete(r.ignored, at)
-		r.revision++
-	}
+	delete(r.ignored, Address(g.id.PCIBusID))
 	g.slices, g.reason, g.lost, g.acknowledged, g.answered, g.told = parts, gpuhealth.ReasonOK, false, false, r.round, true
 }
 
@@ -200,12 +191,8 @@ func (r *Roster) silent(g *gpu, reason gpuhealth.Reason) []gpuhealth.Sample {
 		reason = gpuhealth.ReasonLost // the driver has only stopped to list it
 	case reason == gpuhealth.ReasonLost && !g.lost:
 		g.lost = true
-		r.revision++
 	}
-	if g.reason != reason {
-		g.reason = reason
-		r.revision++
-	}
+	g.reason = reason
 	samples := []gpuhealth.Sample{{Identity: g.id, Reason: reason}}
 	for _, id := range g.slices {
 		samples = append(samples, gpuhealth.Sample{Identity: id, Reason: reason})
@@ -233,7 +220,6 @@ func (r *Roster) End() []gpuhealth.Sample {
 				continue
 			}
 			g.id.PCIBusID = "" // the boards changed places
-			r.revision++
 		}
 		missing = append(missing, r.silent(g, gpuhealth.ReasonNotFound)...)
 	}
@@ -317,7 +303,6 @@ func (r *Roster) Acknowledge(name string) (done []string) {
 	for _, address := range r.nameless() {
 		if (name == All || name == address) && len(r.ignored) < MaxGPUs {
 			r.ignored[address] = struct{}{}
-			r.revision++
 			done = append(done, address)
 		}
 	}
@@ -325,7 +310,6 @@ func (r *Roster) Acknowledge(name string) (done []string) {
 }
 
 func (r *Roster) end(g *gpu, cause Cause, by string) {
-	r.revision++
 	r.ended = append(r.ended, Ended{ID: g.id, Reason: g.reason, Cause: cause, By: by})
 }
 
@@ -364,7 +348,6 @@ func (r *Roster) forgetOldest() {
 		return cmp.Or(cmp.Compare(a.claimed, b.claimed), strings.Compare(a.id.UUID, b.id.UUID))
 	})
 	delete(r.gpus, oldest.id.UUID)
-	r.revision++
 }
 
 // Address is the PCI address that sysfs writes as 0000:1b:00.0 and NVML as
@@ -382,12 +365,8 @@ func Address(text string) string {
 	return address
 }
 
-const (
-	// snapshotVersion is another when an older Restore would misread the snapshot.
-	snapshotVersion = 1
-	// maxSnapshot is far more than MaxGPUs need.
-	maxSnapshot = 1 << 20
-)
+// snapshotVersion is another when an older Restore would misread the snapshot.
+const snapshotVersion = 1
 
 var errCorrupt = errors.New("the list of GPUs is corrupt")
 
@@ -404,15 +383,8 @@ type gpuSnapshot struct {
 	Reason             gpuhealth.Reason `json:",omitempty"` // empty: it answered
 }
 
-// Revision grows with each change that a restart should not forget.
-func (r *Roster) Revision() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.revision
-}
-
-// Snapshot is what Restore needs, and the Revision that it has.
-func (r *Roster) Snapshot() (data []byte, revision uint64, err error) {
+// Snapshot is what Restore needs.
+func (r *Roster) Snapshot() ([]byte, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := snapshot{Version: snapshotVersion, Node: r.node, Ignored: slices.Sorted(maps.Keys(r.ignored))}
@@ -424,16 +396,12 @@ func (r *Roster) Snapshot() (data []byte, revision uint64, err error) {
 		}
 		s.GPUs = append(s.GPUs, gpuSnapshot{Identity: g.id, Lost: g.lost, Acknowledged: g.acknowledged, Reason: reason})
 	}
-	data, err = json.Marshal(s)
-	return data, r.revision, err
+	return json.Marshal(s)
 }
 
 // Restore takes up what Snapshot returned in an earlier life, before anything
-// else of the roster's. After an error the roster is as it was.
+// else of the roster's. Its file has a checksum. After an error the roster is as it was.
 func (r *Roster) Restore(data []byte, _ time.Time) error {
-	if len(data) > maxSnapshot {
-		return fmt.Errorf("%w: %d bytes", errCorrupt, len(data))
-	}
 	var s snapshot
 	if err := json.Unmarshal(data, &s); err != nil {
 		return fmt.Errorf("%w: %w", errCorrupt, err)
@@ -451,16 +419,9 @@ func (r *Roster) Restore(data []byte, _ time.Time) error {
 	gpus, ignored := make(map[string]*gpu, len(s.GPUs)), make(map[string]struct{}, len(s.Ignored))
 	for i := range s.GPUs {
 		g := &s.GPUs[i]
-		if !gpuhealth.ValidUUID(g.UUID) || gpus[g.UUID] != nil || g.Reason != "" && !g.Reason.Valid() {
-			return fmt.Errorf("%w: GPU %d: a UUID is none or there twice, or a reason is none", errCorrupt, i)
-		}
-		g.MIG = gpuhealth.MIG{} // slices are not kept
 		gpus[g.UUID] = &gpu{id: g.Identity, reason: cmp.Or(g.Reason, gpuhealth.ReasonOK), lost: g.Lost, acknowledged: g.Acknowledged}
 	}
 	for _, address := range s.Ignored {
-		if address == "" || Address(address) != address {
-			return fmt.Errorf("%w: %.64q is no PCI address", errCorrupt, address)
-		}
 		ignored[address] = struct{}{}
 	}
 	r.gpus, r.ignored = gpus, ignored

@@ -2,7 +2,7 @@
 import { getAttention, getEpisodes, getHealth, getNode, getPast } from './api.js';
 import { cards, namedOf, worst } from './attention.js';
 import { $, el, setText } from './dom.js';
-import { culprit, episode } from './episodes.js';
+import { episode } from './episodes.js';
 import { clock, duration, fixed, now, num, percent, watts, words } from './format.js';
 import { gpuTable, healthReasons } from './gpus.js';
 
@@ -11,7 +11,6 @@ export const facts = [
   ['Score', (n) => (n.score === undefined ? undefined : `${fixed(n.score)}${n.threshold === undefined ? '' : `, threshold ${fixed(n.threshold)}`}`)],
   ['Suspicion', (n) => (n.suspicion === undefined ? undefined : fixed(n.suspicion))],
   ['Rank', (n) => n.rank && num(n.rank)],
-  ['Held down by', (n) => culprit(n.culprit, n.gpus)],
   ['Judged by', (n) => n.detection_mode && { fleet: 'the fleet’s threshold', cached: 'the last threshold it got', local: 'its own past', none: 'nothing yet' }[n.detection_mode]],
   ['Gateway', (n) => (n.gateway_reachable === undefined ? undefined : n.gateway_reachable ? 'reachable' : 'not reachable')],
   ['GPU use', (n) => (n.usage === undefined ? undefined : percent(n.usage))],
