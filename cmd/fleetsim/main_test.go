@@ -32,6 +32,9 @@ func TestBadFlagsSayWhatIsRight(t *testing.T) {
 	for args, want := range map[string]string{
 		"-nodes 0":                     "-nodes is 0, must be at least 1",
 		"-nodes x":                     `invalid value "x" for flag -nodes`,
+		"-gpus 0":                      "-gpus is 0, must be at least 1",
+		"-clusters 0":                  "-clusters is 0, must be at least 1",
+		"-connections 0 -in-flight 0":  "\n-in-flight is 0",
 		"-gpus 65":                     "-gpus is 65, must be between 1 and 64",
 		"-jobs 200":                    "-jobs is 200, must be between 1 and 100",
 		"-load chess":                  `-load is "chess", must be training, inference or idle`,

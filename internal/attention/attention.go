@@ -277,6 +277,12 @@ func (c *collector) cause(e *episode.Episode) *Item {
 // one item, with one cost.
 func (i *Item) join(slow *Item) {
 	i.Straggler, i.Severity = true, max(i.Severity, slow.Severity)
+	if slow.Since.Before(i.Since) {
+		i.ID, i.Since, i.SinceBefore = slow.ID, slow.Since, slow.SinceBefore
+	}
+	if i.Action == string(gpuhealth.ActionNone) && slow.Reason != "" { // to be watched: the slowness says what to do
+		i.Reason, i.Action, i.Why, i.Next = slow.Reason, slow.Action, slow.Why, slow.Next
+	}
 	i.Episode, i.Confidence, i.Updated = slow.Episode, slow.Confidence, slow.Updated
 	if of(slow.CostPerHour) > of(i.CostPerHour) {
 		i.CostPerHour = slow.CostPerHour

@@ -57,10 +57,15 @@ func (c *collector) episodes(f *Filter, now time.Time) {
 		delete(c.slow, k)
 		c.straggler(e, now)
 	}
-	for _, v := range c.slow {
+	for k, v := range c.slow {
+		if bad := c.hardware[k]; len(bad) > 0 {
+			i := &c.list.Items[bad[0]]
+			i.Straggler, i.Severity = true, max(i.Severity, episode.SeverityMajor)
+			continue
+		}
 		i := about(&v, Straggler)
-		c.of(i, &episode.Episode{Subject: episode.SubjectNode, Cluster: v.Cluster, Node: v.Key.Node}, now)
-		i.Action = string(gpuhealth.ActionInspectJob)
+		i.What, i.Next = words.What(&episode.Episode{Subject: episode.SubjectNode}), "Its record says by how much and why. It comes within a minute."
+		i.Action = string(gpuhealth.ActionNone)
 		c.add(episode.SeverityMajor, i)
 	}
 }
@@ -71,6 +76,9 @@ func item(e *episode.Episode, k Kind) *Item {
 		ID: idOf(k, e.Cluster, e.Node, e.ID), Kind: k, Cluster: e.Cluster, Group: e.Group, Node: e.Node, Episode: e.ID,
 		Reason: e.Reason, Action: e.Action, Since: e.Since, SinceBefore: e.SinceBefore, CostPerHour: e.Cost,
 		Confidence: e.Confidence, Updated: e.Updated,
+	}
+	if e.Recovering {
+		i.Action = string(gpuhealth.ActionNone)
 	}
 	return i
 }
@@ -107,6 +115,11 @@ func (c *collector) of(i *Item, e *episode.Episode, now time.Time) {
 func (c *collector) fault(k fleetstate.GroupKey, e *episode.Episode, own map[fleetstate.Key]*episode.Episode) {
 	i := item(e, GroupFault)
 	i.ID, i.NodeCount = idOf(GroupFault, k.Cluster, "", k.Group), e.NodeCount
+	isSlow := func(name string) bool {
+		_, slow := c.slow[fleetstate.Key{Cluster: e.Cluster, Node: name}]
+		return slow
+	}
+	told := slices.ContainsFunc(e.Nodes, isSlow) // the views tell who is still slow
 	for _, name := range e.Nodes {
 		key := fleetstate.Key{Cluster: e.Cluster, Node: name}
 		_, away := c.missing[key]
@@ -114,9 +127,11 @@ func (c *collector) fault(k fleetstate.GroupKey, e *episode.Episode, own map[fle
 			i.NodeCount--
 			continue
 		}
+		if isSlow(name) || !told {
+			i.Nodes = append(i.Nodes, name)
+		}
 		delete(own, key)
 		delete(c.slow, key)
-		i.Nodes = append(i.Nodes, name)
 	}
 	for key, v := range c.slow {
 		if v.Cluster == k.Cluster && v.Group == k.Group && own[key] == nil {

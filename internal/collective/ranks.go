@@ -263,7 +263,8 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 
 // hear keeps the word of the rank that speaks most against its node.
 func (n *node) hear(row *straggler.NodeReport, r *rank, g *straggler.GroupReport, spec *nodesignal.Spec) {
-	value, median := r.values.V[row.Signal], g.Signals[row.Signal].Median
+	value, peers := r.values.V[row.Signal], &g.Signals[row.Signal]
+	median := peers.Median
 	n.of++
 	if row.Straggler {
 		n.slow++
@@ -280,7 +281,7 @@ func (n *node) hear(row *straggler.NodeReport, r *rank, g *straggler.GroupReport
 	}
 	*w = straggler.RankWord{
 		Judged: true, Slow: row.Straggler, Why: row.Unjudged, Signal: row.Signal, Job: r.Job, Culprit: r.who(), Since: row.Since, Gap: row.Gap, Suspicion: row.Suspicion,
-		Behind: spec.Loss(spec.Level(median)-spec.Level(value)) > row.Gap/2, Value: value, Median: median,
+		Behind: peers.N == 0 || spec.Loss(spec.Level(median)-spec.Level(value)) > row.Gap/2, Value: value, Median: median,
 		Ranks:  g.Counts[nodesignal.StateActive], // also those that told nothing at this tick
 		Levels: w.Levels,
 	}

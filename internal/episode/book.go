@@ -21,8 +21,9 @@ const (
 	// until flapWindow has passed without it being slow.
 	flapEpisodes, flapWindow = 3, time.Hour
 	// More stragglers than manyNodes and than manyShare of the group are one incident. It
-	// ends after calmTicks without, and tells of more nodes each updateAfter.
-	manyNodes, manyShare, calmTicks, updateAfter = 2, 0.15, 18, 10 * time.Minute
+	// ends after calmTicks without, wellTicks without any, and tells of more nodes each
+	// updateAfter.
+	manyNodes, manyShare, calmTicks, wellTicks, updateAfter = 2, 0.15, 18, 3, 10 * time.Minute
 )
 
 // Book follows the episodes of nodes and groups from tick to tick. At most MaxOnsets
@@ -96,8 +97,9 @@ type spell struct {
 	Worst    float64 // the greatest confidence
 	Behind   bool    // at the last value
 	Last     time.Time
-	Held     bool // flapping
-	Joined   bool // a node is in it that no record has named
+	Held     bool  // flapping
+	Joined   bool  // a node is in it that no record has named
+	Most     int64 // nodes that were in it at a time
 	Recorded time.Time
 
 	of      *Node
@@ -430,7 +432,7 @@ func (b *Book) watch(g *Group, slow []Finding) {
 	case g.Active == 0:
 		b.EndIncident(g, CauseIdle)
 	case n <= g.many():
-		if in.waited++; in.waited >= calmTicks {
+		if in.waited++; in.waited >= calmTicks || n == 0 && in.waited >= wellTicks {
 			b.EndIncident(g, CauseRecovered)
 		}
 	default:
@@ -447,7 +449,7 @@ func (b *Book) watch(g *Group, slow []Finding) {
 		}
 	}
 	if in := g.incident; in != nil {
-		in.incidentFigures(g, slow, b.now)
+		in.incidentFigures(g, slow, behind, b.now)
 		b.open = append(b.open, &in.Episode)
 	}
 }
@@ -465,8 +467,8 @@ func (b *Book) recordIncident(g *Group, slow []Finding, phase Phase) {
 }
 
 // incidentFigures takes the numbers of an incident at this tick: those of the signal that most of
-// its nodes are slow sp.
-func (sp *spell) incidentFigures(g *Group, slow []Finding, now time.Time) {
+// its nodes are slow by.
+func (sp *spell) incidentFigures(g *Group, slow []Finding, behind int, now time.Time) {
 	var count [nodesignal.Count]int
 	most := nodesignal.Score
 	for i := range slow {
@@ -475,9 +477,13 @@ func (sp *spell) incidentFigures(g *Group, slow []Finding, now time.Time) {
 			most = s
 		}
 	}
-	if sp.Updated = now; count[most] == 0 {
-		return // the last figures stand until it ends
+	sp.Updated, sp.Recovering = now, behind == 0
+	if count[most] == 0 {
+		sp.Gap, sp.Value, sp.Median = nil, nil, nil
+		return
 	}
+	sp.NodeCount = int64(len(slow))
+	sp.Most = max(sp.Most, sp.NodeCount)
 	gap, value, median := 0.0, 0.0, 0.0
 	for i := range slow {
 		if f := &slow[i]; f.Signal == most {
@@ -492,8 +498,9 @@ func (sp *spell) incidentFigures(g *Group, slow []Finding, now time.Time) {
 
 // EndIncident ends a group's incident, if there is one.
 func (b *Book) EndIncident(g *Group, cause string) {
-	if g.incident != nil {
-		b.end(g.incident, cause)
+	if in := g.incident; in != nil {
+		in.NodeCount = in.Most
+		b.end(in, cause)
 		g.incident, g.ended = nil, b.now
 	}
 }

@@ -3,6 +3,8 @@
 package episode
 
 import (
+	"bytes"
+	"encoding/gob"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -262,8 +264,13 @@ func TestBook(t *testing.T) {
 			}},
 			{loss: all(5, 0.22), ticks: 10},
 			{loss: all(5, 0.15), ticks: 10, told: []string{"group severity 5 major"}},
-			{loss: all(5, -0.15), ticks: 30}, // about to be well, none is named alone
-			{loss: none, ticks: 17},
+			{loss: all(4, 0.15), ticks: 1, check: func(t *testing.T, r *rig, _ []Episode) {
+				assert.Equal(t, []any{int64(4), false}, []any{r.open[0].NodeCount, r.open[0].Recovering})
+			}},
+			{loss: all(5, -0.15), ticks: 30, check: func(t *testing.T, r *rig, _ []Episode) { // about to be well, none is named alone
+				assert.Equal(t, []any{int64(5), true}, []any{r.open[0].NodeCount, r.open[0].Recovering})
+			}},
+			{loss: none, ticks: 2, check: func(t *testing.T, r *rig, _ []Episode) { assert.Nil(t, r.open[0].Gap, "nobody is behind") }},
 			{ticks: 1, told: []string{"group end 5 recovered"}},
 		}},
 		"more nodes are told each ten minutes": {20, []step{
@@ -385,6 +392,15 @@ func TestOnsetsAreBounded(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []int{10, 5}, changes)
+}
+
+// TestAFigureOfZeroLasts over a restart: gob alone would make none of it.
+func TestAFigureOfZeroLasts(t *testing.T) {
+	var file bytes.Buffer
+	was, is := []Evidence{{Fact: "nvlinks", Value: new(0.0), Peers: new(18.0)}, {Fact: "xid_79"}}, []Evidence(nil)
+	require.NoError(t, gob.NewEncoder(&file).Encode(was))
+	require.NoError(t, gob.NewDecoder(&file).Decode(&is))
+	assert.Equal(t, was, is)
 }
 
 // TestSpells draws what happens to a group, and holds each episode to its form.

@@ -5,6 +5,7 @@
 package episode // import "github.com/gpu-collector/gpu-collector/internal/episode"
 
 import (
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -170,6 +171,12 @@ type Evidence struct {
 	Since    time.Time `json:"since,omitzero"`
 	Standing bool      `json:"standing,omitempty" doc:"It was there before the node became slow"`
 }
+
+// GobEncode writes the evidence as JSON: gob does not tell a figure of 0 from none.
+func (v Evidence) GobEncode() ([]byte, error) { return json.Marshal(v) }
+
+// GobDecode reads what GobEncode wrote.
+func (v *Evidence) GobDecode(data []byte) error { return json.Unmarshal(data, v) }
 
 // Key names an episode. Everybody can read the IDs, so the cluster is part of the key: a
 // client that speaks for one cluster cannot touch another's episodes.

@@ -17,13 +17,9 @@ var name = regexp.MustCompile(`^[\w.-]*[A-Za-z_-][\w.-]*$`)
 func Check(endpoint string) error {
 	host, port, err := net.SplitHostPort(endpoint)
 	_, noAddress := netip.ParseAddr(host)
-	if err == nil && isPort(port) && (host == "" || noAddress == nil || name.MatchString(host)) {
+	_, noPort := net.LookupPort("tcp", port) // takes a service's name too, and nothing for 0
+	if err == nil && port != "" && noPort == nil && (host == "" || noAddress == nil || name.MatchString(host)) {
 		return nil
 	}
 	return fmt.Errorf("is %q, must be a host and a port of 0 to 65535, such as 127.0.0.1:4317 or [::1]:4317", endpoint)
-}
-
-func isPort(text string) bool {
-	_, err := net.LookupPort("tcp", text) // of a service's name too
-	return err == nil && text != ""
 }

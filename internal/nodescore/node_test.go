@@ -4,6 +4,7 @@ package nodescore
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -409,6 +410,20 @@ func TestIdleNodes(t *testing.T) {
 		}
 		assert.Equal(t, idle, res.State == nodesignal.StateIdle, "a GPU at rest does not draw %v W", watts)
 		assert.False(t, res.Signals.Known[nodesignal.Throughput], "nobody measures it")
+	}
+	res = newRig(t).step(nil, append(gpu(0.9), of(Power, 650), of(PowerLimit, 700))...)
+	assert.True(t, res.Signals.Known[nodesignal.Throughput], "a busy GPU draws as much")
+}
+
+func TestABetterSourceHasItsOwnBaseline(t *testing.T) {
+	r := newRig(t)
+	gpu := []input{of(Utilization, 0.9), of(SMClock, 1.9e9), of(SMClockLimit, 2e9)}
+	for i := range 40 {
+		inputs := gpu
+		if i >= 20 {
+			inputs = slices.Concat(gpu, []input{of(StepRate, 0.05)})
+		}
+		assert.False(t, r.step(nil, inputs...).Straggler, "a twentieth of a step is another unit")
 	}
 }
 

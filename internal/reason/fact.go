@@ -148,13 +148,13 @@ func bandwidth(n *fleetstate.Node, _ int, _ window) float64 {
 }
 
 func gauge(f reading.Field) reader {
-	return func(n *fleetstate.Node, at int, _ window) float64 { return known(n.GPUs[at].Get(f)) }
+	return func(n *fleetstate.Node, at int, _ window) float64 { return known(n.GPUs[at].Live(f)) }
 }
 
 // ratio is a gauge as a share of its limit.
 func ratio(f, limit reading.Field) reader {
 	return func(n *fleetstate.Node, at int, _ window) float64 {
-		return min(1, known(n.GPUs[at].Get(f))/known(n.GPUs[at].Get(limit)))
+		return min(1, known(n.GPUs[at].Live(f))/known(n.GPUs[at].Live(limit)))
 	}
 }
 

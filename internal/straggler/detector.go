@@ -55,6 +55,7 @@ type track struct {
 	Age     float32          // seconds in which it was told
 	Loss    float32          // mean of r without the nature, since it went over a limit
 	Peak    float32          // of the deviation that made it a straggler
+	Suspect float32          // deviation by the limit, in [0,2], at its last value
 	Calm    float32          // seconds that it has been well since
 	Hot     [windows]float32 // share of two hours above the level u
 	Sum     [windows]uint16  // by how much it was lately above half the limit, see rises
@@ -400,23 +401,24 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 			}
 		}
 	}
-	m.suspect(s, min(suspicion, 2), t, spec)
+	t.Suspect = float32(min(suspicion, 2))
+	m.suspect(s, t, spec)
 }
 
 // suspect keeps the signal that speaks most against a member: a verdict, then min_gaps.
-func (m *member) suspect(s nodesignal.Signal, suspicion float64, t *track, spec *nodesignal.Spec) {
+func (m *member) suspect(s nodesignal.Signal, t *track, spec *nodesignal.Spec) {
 	gap := spec.Loss(float64(t.Loss))
 	weight := float32(gap / spec.MinGap)
 	if t.Flagged {
 		m.flags |= flagSlow
 		weight += 1e6
-	} else if suspicion == 0 {
+	} else if t.Suspect == 0 {
 		return
 	}
 	if m.signal == nodesignal.Score || weight > m.weight {
 		m.signal, m.gap, m.weight = s, float32(gap), weight
 	}
-	m.suspicion = max(m.suspicion, float32(suspicion))
+	m.suspicion = max(m.suspicion, t.Suspect)
 }
 
 // lockstep reports whether all wait for the slowest, whoever it is: nodes differ by less

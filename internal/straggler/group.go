@@ -116,7 +116,7 @@ func (p peers) Compare(slot int, s nodesignal.Signal) (value, median float64, kn
 	switch {
 	case p.g.nodes[slot].ranks.speaks(s):
 		w := &p.g.nodes[slot].ranks
-		return w.Value, w.Median, w.Judged
+		return w.Value, w.Median, w.Judged && w.Median > 0
 	case m.state != nodesignal.StateActive || !m.known.Has(s) || m.level == noLevel:
 		return 0, 0, false
 	}

@@ -227,7 +227,7 @@ func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) {
 func (e *Engine) stands(g *group, i int, s nodesignal.Signal) {
 	t, m := &g.tracks[s][i], &g.members[i]
 	if t.Flagged {
-		m.suspect(s, 1, t, &e.cfg.Signals[s])
+		m.suspect(s, t, &e.cfg.Signals[s])
 	}
 	if t.Flagged || m.why.Compared() {
 		m.flags |= flagJudged

@@ -93,7 +93,7 @@ func fleet(scores ...float64) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	for i, s := range scores {
 		rm := resource(md, map[string]any{"host.name": fmt.Sprintf("n%d", i), "k8s.cluster.name": "prod", "gpu.job.id": "J", "gpu.job.role": "stage-0"})
-		gauge(rm, "gpu.node.health_score", s, "gpu.node.state", "active")
+		gauge(rm, "gpu.node.health_score", s)
 		gauge(rm, "gpu.node.signal", 10*s, "gpu.signal", "throughput")
 	}
 	return md
@@ -281,7 +281,7 @@ func TestBadScores(t *testing.T) {
 	r := newGatewayRig(t, nil, nil)
 	md := fleet(1, 1, 1, 1, 1)
 	bad := func(attrs map[string]any, score float64) {
-		gauge(resource(md, attrs), "gpu.node.health_score", score, "gpu.node.state", "active")
+		gauge(resource(md, attrs), "gpu.node.health_score", score)
 	}
 	node := func(name string) map[string]any { return map[string]any{"host.name": name, "k8s.cluster.name": "prod"} }
 	bad(node("nan"), math.NaN())

@@ -17,7 +17,7 @@ import (
 
 const (
 	// stateForm is another when an older Restore would misread what the engine saves.
-	stateForm = "straggler-4"
+	stateForm = "straggler-5"
 	// keepEach is how often it is written, since a tick changes every node's averages, and
 	// keepNews how soon after a record of an episode: a crash must not tell it twice.
 	keepEach, keepNews = 5 * time.Minute, time.Minute

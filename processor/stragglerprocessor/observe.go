@@ -107,13 +107,13 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 			found.HasScore, found.State = false, nodesignal.StateCalibrating
 		}
 		if err := e.Observe(&found.Observation, now); err != nil {
-			o.rejected(ctx, found.Cluster, err, 1, now)
+			o.rejected(ctx, found.Cluster, err, now)
 			continue
 		}
 		o.book.Alive(found.Cluster, found.Node, devices, now)
 		for i := range found.ranks {
 			if err := found.ranks[i].tell(o.book, id, now); err != nil {
-				o.rejected(ctx, found.Cluster, err, 1, now)
+				o.rejected(ctx, found.Cluster, err, now)
 			}
 		}
 	}

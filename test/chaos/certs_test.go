@@ -36,9 +36,7 @@ exporters: {otlp_grpc: {tls: {reload_interval: 1s}}, otlp_grpc/events: {tls: {re
 		dir := t.TempDir()
 		require.NoError(t, ca.Issue(dir, time.Hour))
 		dirs = append(dirs, dir)
-		c := m.Command()
-		c.Env = append(c.Env, "GPU_COLLECTOR_TLS="+dir)
-		m.Replace(c)
+		m.Command.Env = append(m.Command.Env, "GPU_COLLECTOR_TLS="+dir)
 	}})
 	const life = 4 * time.Second
 	w.suffer(func() {

@@ -19,17 +19,13 @@ func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	before := previous(t)
 	w := newWorld(t, setup{prepare: func(m *member) {
-		c := m.Command()
-		c.Path, c.Dir = filepath.Join(before, "gpu-collector"), before
-		m.Replace(c)
+		m.Command.Path, m.Command.Dir = filepath.Join(before, "gpu-collector"), before
 	}})
 	replace := func(path, dir string, m *member) {
 		t.Run(m.name+" by "+filepath.Base(filepath.Dir(path)), func(t *testing.T) {
 			w.suffer(func() {
 				require.NoError(t, m.Stop())
-				c := m.Command()
-				c.Path, c.Dir = path, dir
-				m.Replace(c)
+				m.Command.Path, m.Command.Dir = path, dir
 				require.NoError(t, m.Start())
 			})
 			w.recovered(t)

@@ -209,7 +209,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 			rm.Resource().Attributes().PutStr(k, v)
 		}
 		ms := rm.ScopeMetrics().AppendEmpty().Metrics()
-		gauge(ms, "gpu.node.health_score", "1", 0.01).Attributes().PutStr("gpu.node.state", "active")
+		gauge(ms, "gpu.node.health_score", "1", 0.01)
 		gauge(ms, "gpu.straggler.threshold", "1", 0.01)
 		gauge(ms, "gpu.node.straggler", "", 1)
 		attacks[name] = md

@@ -124,7 +124,7 @@ func TestCheckAsksTheGateway(t *testing.T) {
 			md := pmetric.NewMetrics()
 			for i := range want.nodes {
 				metrics := node(md, fmt.Sprintf("n%d", i), map[string]string{"k8s.cluster.name": "lab", "gpu.job.id": "job"})
-				gauge(metrics, "gpu.node.health_score", "1", 1).Attributes().PutStr("gpu.node.state", "active")
+				gauge(metrics, "gpu.node.health_score", "1", 1)
 				gauge(metrics, "gpu.node.signal", "1", 1+0.001*float64(i)).Attributes().PutStr("gpu.signal", "throughput")
 			}
 			_, err := client.Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))

@@ -162,7 +162,16 @@ func TestEachNodeStaysWithItsGateway(t *testing.T) {
 			s.pushUntil("the name was asked for again", s.names.Heard)
 			s.push()
 			now, _ := s.owners()
-			requireMoved(t, before, now, gone)
+			others := 0
+			for name, g := range now {
+				require.NotEqual(t, gone, g)
+				if was := before[name]; was != gone && was != g {
+					others++
+				}
+			}
+			// A ring of constant size has more points of each that is left: decision 012.
+			t.Logf("%d of the others moved", others)
+			assert.Less(t, others, hashedNodes/4)
 
 			s.gateways[gone].restart()
 			s.names.Set(s.hosts...)

@@ -31,10 +31,11 @@ const (
 // goroutine; Log may be read at any time.
 type Process struct {
 	Log *Log
+	// Command is what the next Start runs.
+	Command Command
 
-	command Command
-	cmd     *exec.Cmd
-	done    chan struct{} // closed when the process has ended
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended
 }
 
 // Command is how a collector is run.
@@ -46,7 +47,7 @@ type Command struct {
 }
 
 // New returns a process that does not run yet. Its log lives through restarts.
-func New(c Command) *Process { return &Process{Log: &Log{}, command: c} }
+func New(c Command) *Process { return &Process{Log: &Log{}, Command: c} }
 
 // Start runs the command, for the first time or after it has ended, and waits
 // until the collector is ready.
@@ -56,8 +57,8 @@ func (p *Process) Start() error {
 	}
 	ready := p.Log.Count(ReadyLine)
 	// Not with a test's context, which ends before the clean-up stops the process.
-	cmd := exec.CommandContext(context.Background(), p.command.Path, p.command.Args...)
-	cmd.Dir, cmd.Env = p.command.Dir, p.command.Env
+	cmd := exec.CommandContext(context.Background(), p.Command.Path, p.Command.Args...)
+	cmd.Dir, cmd.Env = p.Command.Dir, p.Command.Env
 	cmd.Stdout, cmd.Stderr = p.Log, p.Log
 	if err := cmd.Start(); err != nil {
 		return err
@@ -134,12 +135,6 @@ func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
 // PID is the collector's process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
-
-// Replace has the next Start run another command.
-func (p *Process) Replace(c Command) { p.command = c }
-
-// Command returns what Start runs.
-func (p *Process) Command() Command { return p.command }
 
 // Within polls until the condition holds and reports whether it did in time.
 // It does so in the caller's goroutine, so that a test's condition may require.

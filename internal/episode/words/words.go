@@ -57,8 +57,13 @@ func What(e *episode.Episode) string {
 		text := "Many nodes slow at once"
 		if e.NodeCount > 1 {
 			text = Count(int(e.NodeCount), "node") + " slow at once"
+		} else if e.NodeCount == 1 {
+			text = "One of many nodes is still slow"
 		}
-		return text + behind(e, ", ", "their") + "."
+		if text += behind(e, ", ", "their") + "."; keepsUp(e) {
+			text += " All keep up now: the incident ends when they have done so for some minutes."
+		}
+		return text
 	case episode.SubjectMissing:
 		if e.Node != "" {
 			return "Nothing is heard of the node."
@@ -80,11 +85,14 @@ func What(e *episode.Episode) string {
 	case text == "":
 		text = "Slower than its peers"
 	}
-	if e.Recovering && e.Open() {
+	if keepsUp(e) {
 		return text + ". It keeps up now: the verdict ends when it has done so for some minutes."
 	}
 	return text + "."
 }
+
+// keepsUp reports whether an open episode is about what seems to be well.
+func keepsUp(e *episode.Episode) bool { return e.Recovering && e.Open() }
 
 // behind says how far the signal is behind, nothing where that is not known.
 func behind(e *episode.Episode, before, whose string) string {
@@ -143,6 +151,8 @@ func Why(e *episode.Episode, names GPUs) string {
 // Next says what to do.
 func Next(e *episode.Episode) string {
 	switch {
+	case keepsUp(e):
+		return "Nothing, unless it begins again."
 	case e.Subject == episode.SubjectMissing && e.Node != "":
 		return gpuhealth.ActionCheckAgent.Advice()
 	case e.Subject == episode.SubjectMissing:

@@ -27,7 +27,6 @@ export const TERMS = {
   threshold: 'A node below it is a straggler if that lasts.',
   'Not compared': 'The gateway does not judge the node now, and says why.',
   Rank: 'A process of a job. Also a node’s place among the most suspect nodes of its cluster.',
-  'Held down by': 'The rank or GPU that stands out from the others of its node.',
   'Judged by': 'What a node judges itself by: the fleet’s threshold, the last one that it got, or its own past.',
   Gateway: 'The process that compares the nodes. It serves this page.',
   episode: 'A time in which a node, a group, a communicator or a job stood out.',
