@@ -86,7 +86,7 @@ func TestWorstFirst(t *testing.T) {
 			"Check fans, airflow and coolant of the node.",
 		"major missing_node gone||Nothing is heard of the node; its 1 GPU may still work.||Look whether the node is up, whether its agent runs, and whether it reaches the gateway.",
 		"major sick_gpu sick|GPU 2|The health of the GPU is degraded.|A row remapping waits for a GPU reset; and 2 more.|Drain the node and reset the GPU.",
-		"major straggler early||Slower than its peers.||Its record says by how much and why. It comes within a minute.",
+		"major straggler early||Slower than its peers.||The record says by how much and why. The record comes within a minute.",
 	}, lines(l))
 	assert.Equal(t, Counts{Nodes: 6, Stragglers: 2, LostGPUs: 1, SickGPUs: 1, Missing: 1}, l.Counts)
 	lost, gone, sick := l.Items[0], l.Items[2], l.Items[3]
@@ -157,7 +157,7 @@ func TestManyAreOneItem(t *testing.T) {
 	s.PutEpisode(&plain)
 	s.PutEpisode(&episode.Episode{
 		ID: "rack", Subject: episode.SubjectGroup, Cluster: "c", Group: "g", Severity: episode.SeverityMajor, Since: t0, Updated: t0, Gap: new(0.2), Signal: "throughput",
-		Nodes: []string{"a", "b", "d"}, NodeCount: 3, Reason: "unexplained", Action: "check_shared",
+		Nodes: []string{"a", "b", "d", "well"}, NodeCount: 3, Reason: "unexplained", Action: "check_shared",
 	})
 	l := Of(s, &Filter{}, t0)
 	require.Len(t, l.Items, 3)
@@ -303,13 +303,15 @@ func TestOneCauseIsOneItem(t *testing.T) {
 	put(s, "d", t0, func(u *fleetstate.Update) { gpu(u, 1, fleetstate.Degraded, 1); slow(u) }) // the record is on its way
 	put(s, "other", t0, func(u *fleetstate.Update) { gpu(u, 1, fleetstate.Degraded, 1); slow(u) })
 	for node, f := range map[string]func(*episode.Episode){
-		"a": func(e *episode.Episode) { e.Reason, e.Cost = "gpu_lost", new(23.9) },
+		"a": func(e *episode.Episode) { e.Reason, e.Action, e.Cost = "gpu_lost", "inspect_job", new(23.9) },
 		"b": func(e *episode.Episode) {
 			e.GPU, e.Culprit = "mlx5_0", nodesignal.Subject{GPU: "GPU-1", Rank: nodesignal.OrdinalOf(4)}
 			e.Reason, e.Action, e.Since = "sw_thermal", "check_cooling", t0.Add(-time.Hour)
 		},
-		"c":     func(e *episode.Episode) { e.Reason, e.Severity = "gpu_lost", episode.SeverityMinor },
-		"other": func(e *episode.Episode) { e.GPU, e.Severity = "GPU-2", episode.SeverityMinor },
+		"c": func(e *episode.Episode) { e.Reason, e.Severity = "gpu_lost", episode.SeverityMinor },
+		"other": func(e *episode.Episode) {
+			e.GPU, e.Action, e.Severity, e.Recovering = "GPU-2", "reboot", episode.SeverityMinor, true
+		},
 	} {
 		e := &episode.Episode{
 			ID: node, Subject: episode.SubjectNode, Cluster: "c", Group: "g", Node: node, Signal: "throughput", Gap: new(0.37), Since: t0, Updated: t0,
@@ -328,12 +330,14 @@ func TestOneCauseIsOneItem(t *testing.T) {
 		"critical lost_gpu c|GPU 3|The GPU does not answer. The node: 37 % behind its peers in throughput. 1 c",
 		"critical sick_gpu b|rank 4 (GPU 1)|The health of the GPU is degraded. The node: 37 % behind its peers in throughput. 0 b",
 		"major sick_gpu d|GPU 1|The health of the GPU is degraded. 0 ",
-		"minor straggler other||37 % behind its peers in throughput. 0 other",
+		"minor straggler other||37 % behind its peers in throughput. It keeps up now: the verdict ends when it has done so for some minutes. 0 other",
 	}, got)
 	assert.Equal(t, 5, l.Counts.Stragglers)
 	b := l.Items[2]
 	assert.Equal(t, []any{"sw_thermal", "check_cooling", t0.Add(-time.Hour), true}, []any{b.Reason, b.Action, b.Since, strings.HasPrefix(b.ID, "straggler/")}, "what the health does not know")
 	assert.Contains(t, b.Next, "Check fans")
+	assert.NotEqual(t, "inspect_job", l.Items[0].Action, "the health knows what to do")
+	assert.Equal(t, "none", l.Items[4].Action, "it keeps up")
 }
 
 // A board whose slices are lost or sick with it is one GPU, and costs one.

@@ -64,7 +64,7 @@ func (c *collector) episodes(f *Filter, now time.Time) {
 			continue
 		}
 		i := about(&v, Straggler)
-		i.What, i.Next = words.What(&episode.Episode{Subject: episode.SubjectNode}), "Its record says by how much and why. It comes within a minute."
+		i.What, i.Next = words.What(&episode.Episode{Subject: episode.SubjectNode}), "The record says by how much and why. The record comes within a minute."
 		i.Action = string(gpuhealth.ActionNone)
 		c.add(episode.SeverityMajor, i)
 	}
@@ -115,11 +115,6 @@ func (c *collector) of(i *Item, e *episode.Episode, now time.Time) {
 func (c *collector) fault(k fleetstate.GroupKey, e *episode.Episode, own map[fleetstate.Key]*episode.Episode) {
 	i := item(e, GroupFault)
 	i.ID, i.NodeCount = idOf(GroupFault, k.Cluster, "", k.Group), e.NodeCount
-	isSlow := func(name string) bool {
-		_, slow := c.slow[fleetstate.Key{Cluster: e.Cluster, Node: name}]
-		return slow
-	}
-	told := slices.ContainsFunc(e.Nodes, isSlow) // the views tell who is still slow
 	for _, name := range e.Nodes {
 		key := fleetstate.Key{Cluster: e.Cluster, Node: name}
 		_, away := c.missing[key]
@@ -127,7 +122,7 @@ func (c *collector) fault(k fleetstate.GroupKey, e *episode.Episode, own map[fle
 			i.NodeCount--
 			continue
 		}
-		if isSlow(name) || !told {
+		if _, still := c.slow[key]; still {
 			i.Nodes = append(i.Nodes, name)
 		}
 		delete(own, key)

@@ -126,6 +126,14 @@ func TestSlowRankIsNamed(t *testing.T) {
 			if tt.since {
 				assert.WithinDuration(t, began, ev.Since, 2*tt.step)
 			}
+			sure := *r.report.Open[0].Confidence
+			for range 3 { // the ranks report less often than the gateway compares
+				r.tick()
+				require.Len(t, r.report.Open, 1)
+				assert.False(t, r.report.Open[0].Recovering, "nothing new is no news")
+				assert.Nil(t, r.report.Open[0].Median, "nobody to compare with")
+				assert.InDelta(t, sure, *r.report.Open[0].Confidence, 0)
+			}
 			r.events = nil
 			r.play(int(400*time.Second/tt.step), 8, tt.gpus, rng, nobody)
 			require.Len(t, r.events, 1)

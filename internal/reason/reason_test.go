@@ -439,3 +439,15 @@ func TestAllGPUsAlike(t *testing.T) {
 	})
 	assert.Equal(t, gpu(0), Explain(r.node(99), r.peers(peers), r.now.Add(-30*time.Second), r.now).GPU, "a lone GPU is the smallest culprit")
 }
+
+// TestALostGPUHasNoReadings: what it read last is no evidence.
+func TestALostGPUHasNoReadings(t *testing.T) {
+	r := newRig(t)
+	r.put(0, r.now, func(u *fleetstate.Update) {
+		u.SetUp(u.GPU(gpu(0)), 0, "lost")
+		u.SetReason(u.GPU(gpu(0)), fleetstate.HealthReason{Reason: "gpu_lost", Action: "reboot"}, true)
+	})
+	f := r.explain()
+	assert.Equal(t, "gpu_lost", string(f.Reason))
+	assert.NotContains(t, fmt.Sprint(f.Evidence), "clock")
+}

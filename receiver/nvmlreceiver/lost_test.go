@@ -235,7 +235,7 @@ func down(md pmetric.Metrics) []string {
 	return gpus
 }
 
-// What the property draws seldom or never.
+// Cases that the property draws seldom or never.
 func TestALostGPUStaysLost(t *testing.T) {
 	lose := func(m *machine) { m.slots[3].answers = false }
 	unlist := func(m *machine) { lose(m); m.slots[3].listed = false }

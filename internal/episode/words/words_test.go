@@ -84,5 +84,8 @@ func TestWhy(t *testing.T) {
 func TestRecovering(t *testing.T) {
 	e := episode.Episode{Subject: episode.SubjectNode, Signal: "throughput", Gap: new(0.1), Recovering: true}
 	assert.Equal(t, "10 % behind its peers in throughput. It keeps up now: the verdict ends when it has done so for some minutes.", What(&e))
+	assert.Equal(t, "Nothing, unless it begins again.", Next(&e))
+	e.Subject, e.NodeCount = episode.SubjectGroup, 1
+	assert.Equal(t, "One of many nodes is still slow, 10 % behind their peers in throughput. All keep up now: the incident ends when they have done so for some minutes.", What(&e))
 	assert.Equal(t, "Slower than its peers.", What(&episode.Episode{Subject: episode.SubjectNode}))
 }
