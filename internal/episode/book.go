@@ -12,9 +12,6 @@ import (
 )
 
 const (
-	// waitTicks is for how long an onset waits while so many nodes are about to fall that
-	// it may be one of many.
-	waitTicks = 6
 	// settleTicks in a row must agree on another severity.
 	settleTicks = 6
 	// flapEpisodes of one node within flapWindow make it flapping: its episode stays open
@@ -82,9 +79,12 @@ type Finding struct {
 	// well. Behind says that it was slow at its last value.
 	Gap, Suspicion float64
 	Behind         bool
-	Culprit        nodesignal.Subject
-	Ranks          int    // compared by their communication
-	Job            string // theirs
+	// Wait is for how many ticks its onset waits while so many nodes are about to fall that it
+	// may be one of many, and after an incident that it was one of.
+	Wait    int
+	Culprit nodesignal.Subject
+	Ranks   int    // compared by their communication
+	Job     string // theirs
 }
 
 // spell is an Episode and what the Book decides by. An episode has an ID once it began. The
@@ -224,7 +224,7 @@ func (b *Book) follow(g *Group, f *Finding, rising int) {
 			b.onsets = append(b.onsets, sp)
 		}
 	case b.Rest > 0:
-	case rising > g.many() && sp.waited < waitTicks:
+	case (rising > g.many() || sp.counted) && sp.waited < f.Wait:
 		sp.waited++
 	case b.flaps(n.onsets):
 		sp.count(&b.Flapping)

@@ -25,20 +25,20 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // rig is one group of nodes, whose losses a test sets. A loss below 0 keeps up at its last
 // value, and its average does not yet.
 type rig struct {
-	t      *testing.T
-	book   Book
-	group  Group
-	nodes  map[string]*Node
-	loss   map[string]float64
-	since  map[string]time.Time
-	silent map[string]time.Time
-	rising int
-	rank   nodesignal.Subject // of every finding
-	now    time.Time
-	open   []*Episode
-	ids    map[string]*Episode // of the open episodes
-	over   map[string]bool     // IDs
-	ended  map[string]time.Time
+	t            *testing.T
+	book         Book
+	group        Group
+	nodes        map[string]*Node
+	loss         map[string]float64
+	since        map[string]time.Time
+	silent       map[string]time.Time
+	rising, wait int
+	rank         nodesignal.Subject // of every finding
+	now          time.Time
+	open         []*Episode
+	ids          map[string]*Episode // of the open episodes
+	over         map[string]bool     // IDs
+	ended        map[string]time.Time
 }
 
 // peers are a group at 10.
@@ -79,7 +79,7 @@ func (r *rig) tick() (told []Episode) {
 		if _, known := r.since[name]; !known {
 			r.since[name] = r.now.Add(-tick)
 		}
-		f := Finding{Node: n, Name: name, Slot: i, Since: r.since[name], Gap: max(loss, -loss), Suspicion: 1, Behind: loss > 0, Culprit: r.rank}
+		f := Finding{Node: n, Name: name, Slot: i, Since: r.since[name], Gap: max(loss, -loss), Suspicion: 1, Behind: loss > 0, Culprit: r.rank, Wait: r.wait}
 		switch {
 		case loss == -1: // its average is about to follow
 			f.Suspicion = 0
@@ -377,7 +377,8 @@ func TestOnsetsAreBounded(t *testing.T) {
 	r.book.Rest = 1
 	require.Empty(t, r.tick())
 	r.book.Rest, r.rising = 0, 20
-	for range waitTicks {
+	r.wait = 6
+	for range r.wait {
 		require.Empty(t, r.tick())
 	}
 	require.Len(t, r.tick(), 10)

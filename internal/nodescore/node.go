@@ -196,6 +196,7 @@ func (n *Node) Restart() { *n = Node{cfg: n.cfg, plan: n.plan, mode: ModeNone} }
 // name by what its gateway said last, if anything.
 func (n *Node) Evaluate(now time.Time, name string, peers threshold.Received, known bool) Result {
 	n.table.take(now, n.cfg.ReadingTTL, n.plan)
+	first := n.evaluated.IsZero()
 	n.evaluated = now
 	told, spoke := n.table.application(n.plan)
 	n.table.doubt(n.plan, n.cfg.IdleBelow)
@@ -208,6 +209,12 @@ func (n *Node) Evaluate(now time.Time, name string, peers threshold.Received, kn
 		n.rate = baseline{} // another unit
 	}
 	raw := &res.Signals.Values
+	// A better source, in another unit, may need a report more: GPM compares two samples,
+	// and a job pushes when it likes.
+	early := first && n.plan.standsIn(n.used[nodesignal.Throughput])
+	if early {
+		raw.Known[nodesignal.Throughput] = false
+	}
 	if known && peers.QuorumMet {
 		n.peers = peers.Value
 	}
@@ -225,15 +232,18 @@ func (n *Node) Evaluate(now time.Time, name string, peers threshold.Received, kn
 		ref = peers.Ref
 	}
 	normal, calibrated := n.normalise(*raw, ref)
-	res.Score, res.HasScore = Score(&n.cfg.Weights, &n.cfg.Floors, &normal)
+	if calibrated && !early {
+		res.Score, res.HasScore = Score(&n.cfg.Weights, &n.cfg.Floors, &normal)
+	}
 	if res.State != nodesignal.StateIdle {
+		// The gateway compares raw signals: a node does not wait for the reference of its score.
 		res.State = nodesignal.StateActive
-		if !calibrated || !res.HasScore {
+		if !speed(&n.cfg.Weights, raw) {
 			res.State = nodesignal.StateCalibrating
 		}
-	}
-	if res.State == nodesignal.StateActive {
-		n.scored = now
+		if res.HasScore {
+			n.scored = now
+		}
 	}
 	res.Mode = n.mode
 	res.Threshold = n.threshold(peers)
@@ -320,7 +330,7 @@ func (n *Node) hear(res *Result, said threshold.Verdict, slow bool) {
 // judge moves the verdict by the plain rule: while the gateway gives none, or nobody hears
 // it.
 func (n *Node) judge(res *Result, now time.Time) {
-	work := res.State == nodesignal.StateActive
+	work := res.State == nodesignal.StateActive && res.HasScore
 	switch {
 	case res.State == nodesignal.StateIdle, !work && now.Sub(n.scored) > n.cfg.ReadingTTL:
 		n.verdict = rule.Verdict{}
@@ -353,7 +363,7 @@ func (n *Node) learn(res *Result, raw *nodesignal.Values) {
 		n.rate.add(x, n.cfg.BaselineAlpha)
 	}
 	calibrated = n.score.n >= n.cfg.CalibrationSamples
-	if res.State == nodesignal.StateActive && !(calibrated && res.Score < (1-n.cfg.SuspectBand)*n.score.value) {
+	if res.HasScore && !(calibrated && res.Score < (1-n.cfg.SuspectBand)*n.score.value) {
 		n.score.add(res.Score, n.cfg.BaselineAlpha)
 	}
 }

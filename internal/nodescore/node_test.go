@@ -118,7 +118,7 @@ func (r *rig) fresh(th, ref float64) *threshold.Received {
 func TestSlowFromTheFirstStepIsFoundByPeers(t *testing.T) {
 	r := newRig(t)
 	res := r.step(nil, of(StepDuration, 45))
-	assert.Equal(t, nodesignal.StateCalibrating, res.State)
+	assert.Equal(t, nodesignal.StateActive, res.State, "the gateway compares the rate itself")
 	assert.Equal(t, ModeNone, res.Mode)
 	assert.False(t, res.HasScore, "a lone rate says nothing")
 	assert.InDelta(t, 1.0/45, res.Signals.V[nodesignal.Throughput], 1e-12)
@@ -395,7 +395,7 @@ func TestIdleNodes(t *testing.T) {
 	}
 	assert.Equal(t, nodesignal.StateIdle, r.step(nil, gpu(0.01)...).State)
 	res := r.step(nil, gpu(0.9)...)
-	assert.Equal(t, nodesignal.StateCalibrating, res.State, "another job, another baseline")
+	assert.False(t, res.HasScore, "another job, another baseline")
 
 	r = newRig(t)
 	for range 20 {
@@ -411,8 +411,28 @@ func TestIdleNodes(t *testing.T) {
 		assert.Equal(t, idle, res.State == nodesignal.StateIdle, "a GPU at rest does not draw %v W", watts)
 		assert.False(t, res.Signals.Known[nodesignal.Throughput], "nobody measures it")
 	}
-	res = newRig(t).step(nil, append(gpu(0.9), of(Power, 650), of(PowerLimit, 700))...)
+	r = newRig(t)
+	for range 2 {
+		res = r.step(nil, append(gpu(0.9), of(Power, 650), of(PowerLimit, 700))...)
+	}
 	assert.True(t, res.Signals.Known[nodesignal.Throughput], "a busy GPU draws as much")
+}
+
+// What needs neither a second report nor a reference is told in the first. GPUs stand in for
+// the application from the second on.
+func TestTheFirstReportCanBeCompared(t *testing.T) {
+	gpu := []input{of(Utilization, 0.9), of(SMClock, 1.4e9), of(SMClockLimit, 2e9)}
+	r := newRig(t)
+	res := r.step(nil, gpu...)
+	assert.Equal(t, nodesignal.StateActive, res.State)
+	assert.InDelta(t, 0.7, res.Signals.V[nodesignal.Compute], 1e-12)
+	assert.False(t, res.Signals.Known[nodesignal.Throughput], "it may have another unit at the next")
+	assert.False(t, res.HasScore, "half a score")
+	assert.True(t, r.step(nil, append(gpu, of(Tensor, 0.4))...).Signals.Known[nodesignal.Throughput])
+
+	res = newRig(t).step(nil, append(gpu, of(StepRate, 2))...)
+	assert.InDelta(t, 2, res.Signals.V[nodesignal.Throughput], 0)
+	assert.False(t, res.HasScore, "before the first reference")
 }
 
 func TestABetterSourceHasItsOwnBaseline(t *testing.T) {

@@ -187,3 +187,9 @@ func (p *Plan) Inputs(metric string) []Input { return p.inputs[metric] }
 
 // Known is Inputs for a metric of the catalogue.
 func (p *Plan) Known(m *reading.Metric) []Input { return p.known[m.Index()] }
+
+// standsIn reports whether a source of throughput, plus one as in Node.used, is of the GPUs,
+// in place of the application's word.
+func (p *Plan) standsIn(used int) bool {
+	return used > 0 && p.measures[nodesignal.Throughput].sources[used-1].when != WhenAlways
+}

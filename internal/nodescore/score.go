@@ -48,11 +48,15 @@ func Score(w *Weights, floors *Floors, v *nodesignal.Values) (float64, bool) {
 			penalty = min(penalty, 0.5+0.5*x/floors[i])
 		}
 	}
-	speed := func(s nodesignal.Signal) bool { return v.Known[s] && w[s] > 0 }
-	if !speed(nodesignal.Throughput) && !speed(nodesignal.Compute) {
+	if !speed(w, v) {
 		return 0, false
 	}
 	return clamp01(sum / weight * penalty), true
+}
+
+// speed reports whether a weighted signal tells how fast the node is.
+func speed(w *Weights, v *nodesignal.Values) bool {
+	return v.Known[nodesignal.Throughput] && w[nodesignal.Throughput] > 0 || v.Known[nodesignal.Compute] && w[nodesignal.Compute] > 0
 }
 
 // clamp01 maps NaN to 0: what cannot be read is not healthy.

@@ -158,6 +158,7 @@ func TestUnitsDoNotMix(t *testing.T) {
 		return res.Signals.V[nodesignal.Throughput]
 	}
 	r := newRig(t)
+	assert.InDelta(t, -1, throughput(r.step(nil, gpus(busy(), nil)...)), 0, "tensor activity may follow")
 	assert.InDelta(t, 0.45, throughput(r.step(nil, gpus(busy(), nil)...)), 1e-12, "no tensor activity yet")
 	assert.InDelta(t, 0.2, throughput(r.step(nil, gpus(tensor, nil)...)), 1e-12)
 	assert.InDelta(t, 2, throughput(r.step(nil, append(gpus(tensor, nil), of(StepRate, 2))...)), 1e-12)

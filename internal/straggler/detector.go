@@ -20,28 +20,35 @@ const (
 	// clip bounds what one tick adds, in spreads: one glitch is no loss. surge bounds what
 	// one tick adds to the spread: a fault of many is no noise.
 	clip, surge = 3.5, 4
+	// room is how many of the smallest losses one tick may add where nodes hardly differ.
+	room = 4
 	// hold is by how much more than its limit a window can hold. Where nodes always differ,
 	// the limit is above what clip lets in until their nature is known.
 	hold = 1.1
-	// One of a thousand deviations is above the level u, for normal noise 3.3 MADs.
-	tailShare, normalTail = 0.001, 3.3
+	// One of a thousand deviations is above the level u, for normal noise 3.3 MADs. No
+	// healthy node is above beyond times that, whatever its noise.
+	tailShare, normalTail, beyondTail = 0.001, 3.3, 1.75
 	// holdTicks above the limit make an onset: two glitches in a row are none.
 	holdTicks = 3
 	// leaveAfter of calm ends a verdict.
 	leaveAfter = 3 * 60
-	// A node is compared after warmTicks, and after lateAge where it came to a group that
-	// is older than settled: its caches are cold while those of the others are not.
+	// What is usual in a group is guessed from single ticks for twice warmTicks. A node is
+	// compared after lateAge where it came to a group that is older than settled: its caches
+	// are cold while those of the others are not.
 	warmTicks, lateAge, settled = 6, 5 * 60, 15 * 60
+	// A node that leaps ahead by 2.5 MADs in more than restless of its time has limits of its
+	// own: of normal noise as large as the peers' it is 0.2 %.
+	restless = 0.015
 )
 
 var (
 	// window is the time constant of each EMA: each longer one finds smaller losses.
 	window = [windows]float64{20, 2 * 60, 10 * 60, 60 * 60}
-	// leastLoss is the smallest loss that counts in each window.
-	leastLoss = [windows]float64{1.2, 0.6, 0.3, 0.3}
-	// mads is how many MADs of the peers' equally smoothed deviations a loss exceeds: a
-	// tenth above what gives one false look in 10,000 node-days of normal noise.
-	mads = [windows]float64{6, 5.8, 5.5, 5}
+	// leastLoss is the smallest loss that counts in each window, twice that in a young group.
+	leastLoss = [windows]float64{0.6, 0.4, 0.3, 0.3}
+	// mads is how many MADs of the peers' equally smoothed deviations a loss exceeds: what
+	// gives one false look in 10,000 node-days of normal noise.
+	mads = [windows]float64{5.6, 5.2, 5, 5}
 )
 
 // track is what is kept of one node and signal. A level is the logarithm of a rate, or a
@@ -69,7 +76,9 @@ type track struct {
 	Stale   float32          // seconds without news
 	By      uint8            // the window that flagged it
 	Flagged bool
-	Met     bool // the mean has begun
+	Met     bool    // the mean has begun
+	Climbed bool    // counted in Climbers
+	Leaps   float32 // share of six hours in which it leapt ahead
 }
 
 // deviation in one window: what the longest holds is taken off the shorter ones.
@@ -91,7 +100,7 @@ func (t *track) beyond(r float32) float64 {
 // rest is for a node that was away: its nature stays, since it is still that node.
 func (t *track) rest() {
 	n := t.E[nature]
-	*t = track{X: t.X, Y: t.Y, E: [windows]float32{n, n, n, n}, Fast: n, Mean: t.Mean, Age: t.Age, Hot: t.Hot, Same: t.Same, Fell: t.Fell, Met: t.Met}
+	*t = track{X: t.X, Y: t.Y, E: [windows]float32{n, n, n, n}, Fast: n, Mean: t.Mean, Age: t.Age, Hot: t.Hot, Leaps: t.Leaps, Same: t.Same, Fell: t.Fell, Met: t.Met}
 }
 
 // forget is for a signal that is told no more: if it comes back low, that began then.
@@ -128,18 +137,21 @@ func (t *track) began(limit *[windows]float64) {
 
 // normal is what is usual in one signal among nodes whose levels can be compared.
 type normal struct {
-	N         int              // nodes compared, 0 where they are too few
-	Centre    float64          // median level of the reference
-	S         float64          // EMA of a tick's spread
-	Moves     float64          // EMA of what the centre moves by in a tick
-	Age       float64          // seconds
-	Lacks     float64          // seconds with too few nodes
-	Ticks     int              //
-	Odd       uint8            // ticks running that were left out
-	D, Filled [windows]float64 // mean spread of equally smoothed deviations, and the seconds in it
-	U         [windows]float64 // level that one of a thousand exceeds
-	Limit     [windows]float64
-	Part      part
+	N        int              // nodes compared, 0 where they are too few
+	Centre   float64          // median level of the reference
+	S        float64          // EMA of a tick's spread
+	Moves    float64          // EMA of what the centre moves by in a tick
+	Age      float64          // seconds
+	Lacks    float64          // seconds with too few nodes
+	Ticks    int              //
+	Odd      uint8            // ticks running that were left out
+	Step     float64          // the least by which a value rose while most were the very same
+	Climbers int              // nodes whose value did
+	Shift    [windows]float64 // median of the peers' deviations: what moved all is no loss
+	D        [windows]float64 // mean spread of equally smoothed deviations
+	U        [windows]float64 // level that one of a thousand exceeds
+	Limit    [windows]float64
+	Part     part
 }
 
 // hear follows the means of a signal, and for how long it is told.
@@ -156,6 +168,9 @@ func (e *Engine) hear(g *group, s nodesignal.Signal) {
 			t.Age += float32(e.dt)
 		default:
 			t.Mean, t.Met = float32(t.Y), true
+			if e.pop.alike && g.age <= lookEach { // all are cold together
+				t.Ticks = warmTicks
+			}
 		}
 		t.Stale, t.Ticks = 0, max(t.Ticks, t.Ticks+1)
 		if !t.Flagged {
@@ -164,9 +179,13 @@ func (e *Engine) hear(g *group, s nodesignal.Signal) {
 	}
 }
 
-// warm reports whether a node can be compared.
-func (e *Engine) warm(g *group, t *track) bool {
-	return t.Ticks >= e.pop.warmTicks && (g.age <= settled || t.Age >= lateAge)
+// wait is the seconds until a node can be compared.
+func (e *Engine) wait(g *group, t *track) float64 {
+	left := float64(e.pop.warmTicks-min(t.Ticks, e.pop.warmTicks)) * max(e.dt, 1)
+	if g.age > settled {
+		left = max(left, lateAge-float64(t.Age))
+	}
+	return max(left, 0)
 }
 
 // compare is one tick of one signal among the nodes of one level.
@@ -176,7 +195,6 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	e.gather(g, s, level)
 	if l.N = len(e.slots); l.N < e.cfg.MinPeers {
 		l.N = 0
-		e.early(tracks, gap)
 		l.Lacks += e.dt
 		for _, i := range e.slots {
 			if t := &tracks[i]; l.Lacks > e.cfg.TTL.Seconds() {
@@ -224,13 +242,16 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	for _, i := range e.slots {
 		t := &tracks[i]
 		r := l.Centre - t.Y
+		if tick == 0 {
+			l.climb(t, t.Y-before+float64(t.R))
+		}
 		t.R = float32(r)
-		known, young := float64(e.pop.nature*t.E[nature]), float64(t.Age) < e.pop.young
+		known, young := float64(t.E[nature]), float64(t.Age) < e.pop.young
 		for w := range windows {
 			if w == nature && (t.Flagged || young && r > obvious(gap, spread)) {
 				continue // a loss is not the node's nature
 			}
-			bound := max(clip*spread, 2*leastLoss[w]*gap)
+			bound := max(clip*spread, room*leastLoss[w]*gap)
 			weight := e.weight[w]
 			if w < nature {
 				bound = max(bound, hold*l.Limit[w])
@@ -247,6 +268,13 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	for w := range windows {
 		e.limit(l, tracks, ref, w, small, gap)
 	}
+	for _, i := range ref {
+		t, leaps := &tracks[i], 0.0
+		if float64(t.E[0]-t.E[1]) < -2.5*l.D[0] {
+			leaps = 1
+		}
+		t.Leaps += float32(e.dt / (6 * 3600) * (leaps - float64(t.Leaps)))
+	}
 	for _, i := range e.slots {
 		e.judge(g, int(i), s, l, spread)
 	}
@@ -258,14 +286,32 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	e.follow(&l.Part, tracks, l.Centre, gap)
 }
 
+// climb learns the grid of coarse values by what they rise by: a fault falls.
+func (l *normal) climb(t *track, rise float64) {
+	if rise < 1e-6 || t.Flagged {
+		return
+	}
+	if l.Climbers == 0 || rise < l.Step {
+		l.Step = rise
+	}
+	if !t.Climbed {
+		t.Climbed = true
+		l.Climbers++
+	}
+}
+
 // limit learns what the peers' equally smoothed deviations do, and what exceeds them.
 func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap float64) {
 	e.values = e.values[:0]
 	over := 0.0
 	for _, i := range ref {
-		t := &tracks[i]
-		x := t.deviation(w)
-		e.values = append(e.values, x)
+		e.values = append(e.values, tracks[i].deviation(w))
+	}
+	if w != nature {
+		l.Shift[w] = e.sample.Level(e.values)
+	}
+	for k, i := range ref {
+		t, x := &tracks[i], e.values[k]-l.Shift[w]
 		hot := 0.0
 		if math.Abs(x) > l.U[w] && t.Over[w] == 0 {
 			hot = 1
@@ -275,23 +321,30 @@ func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap
 		}
 		t.Hot[w] += float32(e.dt / 7200 * (hot - float64(t.Hot[w])))
 	}
-	d := small * e.sample.MAD(e.values, 0)
+	d := small * e.sample.MAD(e.values, l.Shift[w])
 	if l.Age < 1.5*window[w] || l.Ticks < 2*warmTicks {
 		l.D[w] = max(d, e.young(l.S, gap, w))
 		l.U[w] = normalTail * l.D[w]
 	} else {
-		l.Filled[w] += e.dt
-		l.D[w] += e.dt / clamp(l.Filled[w], 60, max(3600, 6*window[w])) * (min(d, surge*l.D[w]) - l.D[w])
+		l.D[w] += e.dt / clamp((l.Age-1.5*window[w])/2, 60, max(3600, 6*window[w])) * (min(d, surge*l.D[w]) - l.D[w])
 		excess := clamp(over/float64(len(ref))/tailShare-1, -1, 30)
 		l.U[w] *= math.Exp(min(1, e.dt/clamp(l.Age, 3600, 6*3600)) * excess)
-		if l.Filled[w] < 2*e.pop.young {
+		if l.Age < 2*e.pop.young {
 			l.U[w] = normalTail * l.D[w] // a job's first minutes are uneven
 		}
 	}
 	l.U[w] = max(l.U[w], 2*l.D[w])
-	tail := clamp(1.6+(l.U[w]/l.D[w]-normalTail)/4, 1.5, 2.5) // heavier tails go further beyond u
-	most := 0.85 * max(2*leastLoss[w]*gap, clip*l.S)          // of what e can hold: else the window is blind
-	l.Limit[w] = max(leastLoss[w]*gap, mads[w]*max(l.D[w], d), min(tail*l.U[w], most))
+	least, tail := e.pop.leastLoss*leastLoss[w]*gap, beyondTail*l.U[w]
+	if l.Age < settled {
+		least *= 2
+	}
+	if l.Climbers >= 3 { // a step more or less is no loss
+		least = max(least, 1.25*l.Step)
+	}
+	if l.Age < window[nature] { // the first minutes are uneven
+		tail = min(tail, max(room*leastLoss[w]*gap, clip*l.S))
+	}
+	l.Limit[w] = max(least, mads[w]*max(l.D[w], d), tail)
 }
 
 // young is what a tick's spread is in a mean of independent ticks.
@@ -299,43 +352,39 @@ func (e *Engine) young(spread, gap float64, w int) float64 {
 	return 1.5 * max(spread, floor*gap) * math.Sqrt(min(1, (e.dt+1)/window[w]))
 }
 
-// early follows when losses began where too few nodes can be compared yet: among all.
-func (e *Engine) early(tracks []track, gap float64) {
-	e.cold = append(e.cold, e.slots...)
-	if len(e.cold) < e.cfg.MinPeers {
-		return
-	}
-	e.values = e.values[:0]
-	for _, i := range e.cold {
-		e.values = append(e.values, tracks[i].Y)
-	}
-	centre := e.sample.Level(e.values)
-	spread := robust.MADToSigma * robust.SmallSample(len(e.cold)) * e.sample.MAD(e.values, centre)
-	var limit [windows]float64
-	for w := range windows {
-		limit[w] = max(leastLoss[w]*gap, mads[w]*e.young(spread, gap, w))
-	}
-	for _, i := range e.cold {
-		if t := &tracks[i]; !t.Flagged {
-			t.R = float32(centre - t.Y)
-			t.rises(&limit, e.at, e.dt)
-		}
-	}
-}
-
-// obvious is the loss of a rank that one tick tells.
+// obvious is the loss that one tick tells, before the 20 s average has begun.
 func obvious(gap, spread float64) float64 { return max(2*gap, mads[0]*spread) }
+
+// weigh returns a node's deviation in a window and its limit, if it is known for long enough.
+func (e *Engine) weigh(t *track, l *normal, w int, gap, spread float64) (x, limit float64, lived bool) {
+	x, limit = t.deviation(w)-l.Shift[w], l.Limit[w]
+	switch age := float64(t.Age); {
+	case age < 1.5*window[0] && w == 0:
+		return float64(t.R), obvious(gap, spread), true
+	case age < 1.5*window[w]:
+		return 0, limit, false
+	case e.pop.alike && age < 1.5*window[nature]:
+		limit = max(limit, l.Limit[nature]) // nobody knows yet by what it always differs
+	}
+	if e.pop.alike && w == nature { // how nodes differ is no loss
+		x = min(x, max(clip*spread, 2*leastLoss[w]*gap), float64(t.E[1]))
+	}
+	if t.Leaps > restless {
+		limit *= 1 + 4*math.Sqrt(float64(t.Leaps))
+	}
+	if float64(min(t.R, t.E[w])) <= e.pop.behind*limit { // it fell, but to where its peers are
+		x = min(x, limit)
+	}
+	return x, limit, true
+}
 
 // judge begins and ends the verdict on one node by one signal.
 func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread float64) {
 	m, t, spec := &g.members[i], &g.tracks[s][i], &e.cfg.Signals[s]
 	hit, above, suspicion := -1, false, 0.0
 	for w := range windows {
-		x, limit, lived := t.deviation(w), l.Limit[w], float64(t.Age) >= 1.5*window[w]
-		if e.pop.atOnce && w == 0 && !lived {
-			x, limit, lived = float64(t.R), obvious(spec.MinGap, spread), true
-		}
-		if !lived || x <= limit || t.R <= 0 {
+		x, limit, lived := e.weigh(t, l, w, spec.MinGap, spread)
+		if x <= limit {
 			t.Over[w] = 0
 		} else {
 			above = true
@@ -354,11 +403,14 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 		t.Fell = float64(t.R-t.E[nature]) > clip*spread
 	}
 	switch {
-	case e.pop.alike && l.lockstep(spec.MinGap):
+	case e.pop.alike && hit < 0 && !t.Flagged && l.lockstep(spec.MinGap):
 		m.flags |= flagLockstep
 		hit, suspicion = -1, 0
 	case g.split.silent():
 		hit, suspicion = -1, 0
+	case !t.Flagged && e.ahead(g, i, s):
+		m.flags |= flagJudged
+		hit, suspicion, t.Over = -1, 0, [windows]uint8{}
 	case s == nodesignal.Throughput && t.Same >= stuckTicks && !t.Fell && !t.Flagged:
 		m.flags |= flagJudged // the peers moved since: the exporter is stuck
 		if hit >= 0 && t.Run == holdTicks-1 {
@@ -395,6 +447,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 		}
 		if t.Calm >= leaveAfter {
 			t.Flagged, t.Over, t.Sum, t.Run = false, [windows]uint8{}, [windows]uint16{}, 0
+			t.Met = false // its mean is of before
 			t.E[nature] = min(t.E[nature], t.Fast)
 			for w := range nature { // what is left of the loss is none
 				t.E[w] = min(t.E[w], t.E[nature])
@@ -403,6 +456,16 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 	}
 	t.Suspect = float32(min(suspicion, 2))
 	m.suspect(s, t, spec)
+}
+
+// ahead reports whether a member does more work than its peers: then no clock accuses it.
+func (e *Engine) ahead(g *group, i int, s nodesignal.Signal) bool {
+	const work = nodesignal.Throughput
+	if s == work || !g.members[i].known.Has(work) {
+		return false
+	}
+	t := &g.tracks[work][i]
+	return float64(min(t.E[0], t.E[1])) < -floor*e.cfg.Signals[work].MinGap
 }
 
 // suspect keeps the signal that speaks most against a member: a verdict, then min_gaps.

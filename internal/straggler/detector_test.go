@@ -28,8 +28,8 @@ func TestALossIsTold(t *testing.T) {
 		{0.01, 0.20, 3, 5},
 		{0.01, 0.10, 3, 12},
 		{0.02, 0.10, 4, 40},
-		{0.005, 0.03, 15, 120},
-		{0.01, 0.03, 30, 200},
+		{0.005, 0.03, 5, 20},
+		{0.01, 0.03, 8, 60},
 	} {
 		t.Run(fmt.Sprintf("%v %% under %v %%", 100*tc.loss, 100*tc.noise), func(t *testing.T) {
 			p := newPlay(t, []string{"j"}, 32, nil)
@@ -234,8 +234,8 @@ func TestNewcomers(t *testing.T) {
 			{ticks: 5, told: []string{"node onset j-03"}},
 		}},
 		"slow from the first, with all": {steps: []step{
-			{do: lose(0.4, 3), ticks: 6},
-			{ticks: 4, told: []string{"node onset j-03"}},
+			{do: lose(0.4, 3), ticks: 2},
+			{ticks: 1, told: []string{"node onset j-03"}},
 		}},
 	})
 }

@@ -4,6 +4,7 @@ package straggler
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -79,8 +80,8 @@ func TestEverySilenceHasAReason(t *testing.T) {
 		silence      string
 		until        float64 // seconds from now for node 1, if known
 	}{
-		"compared":                {8, 6, nil, map[string]int{"": 8}, "", 0},
-		"just come":               {8, 2, nil, map[string]int{"calibrating": 8}, "calibrating", 40},
+		"compared at once":        {8, 1, nil, map[string]int{"": 8}, "", 0},
+		"compared":                {8, 151, late, map[string]int{"": 8}, "", 0},
 		"a newcomer":              {8, 130, late, map[string]int{"": 7, "calibrating": 1}, "", 210},
 		"it says so":              {8, 10, calibrating, map[string]int{"": 7, "calibrating": 1}, "", 0},
 		"idle":                    {8, 10, idle(upTo(3)...), map[string]int{"": 5, "idle": 3}, "", 0},
@@ -116,7 +117,7 @@ func TestEverySilenceHasAReason(t *testing.T) {
 			}
 			assert.Equal(t, tc.want, count)
 			assert.Equal(t, tc.want[""] > 0, g.Detectable > 0)
-			assert.Equal(t, name == "compared", p.node("j-00").Unjudged != p.node("j-00").UnjudgedBefore)
+			assert.Equal(t, strings.HasPrefix(name, "compared"), p.node("j-01").Unjudged != p.node("j-01").UnjudgedBefore)
 			if n := p.node("j-01"); tc.until > 0 {
 				assert.InDelta(t, 1000*tc.until, n.Until-p.last.At.UnixMilli(), 1)
 			} else {
@@ -178,7 +179,7 @@ func TestStuckValues(t *testing.T) {
 		}},
 		"a small constant loss, as of whole numbers": {nodes: 12, steps: []step{
 			{do: rough(10), ticks: 400},
-			{do: rough(9.7), ticks: 40},
+			{do: rough(9.7), ticks: 5},
 			{ticks: 80, told: []string{"node onset j-00"}, check: counted(0)},
 		}},
 		"the last value was a little lower, as values are": {nodes: 12, steps: []step{

@@ -223,12 +223,7 @@ func (e *Engine) Standing(cluster, node string) (group string, active int, why u
 	if n == nil {
 		return "", 0, unjudged.Judged, false
 	}
-	m := &n.group.members[n.slot]
-	why = m.why
-	if why == unjudged.Judged && m.state == nodesignal.StateCalibrating && !n.ranks.Judged {
-		why = unjudged.Calibrating // it has come since
-	}
-	return n.group.name, n.group.counts[nodesignal.StateActive], why, true
+	return n.group.name, n.group.counts[nodesignal.StateActive], n.group.members[n.slot].why, true
 }
 
 // Nodes returns the number of nodes kept, missing ones included.

@@ -126,7 +126,7 @@ func (p peers) Compare(slot int, s nodesignal.Signal) (value, median float64, kn
 func (p peers) Rank(slot int) int {
 	rank := 1
 	for i := range p.g.members {
-		if p.g.members[i].suspicion > p.g.members[slot].suspicion {
+		if p.g.members[i].weight > p.g.members[slot].weight {
 			rank++
 		}
 	}
@@ -146,7 +146,7 @@ func (e *Engine) newGroup(c *cluster, key string, labels []string) *group {
 func (g *group) add(n *node) {
 	n.group, n.slot = g, len(g.nodes)
 	g.nodes = append(g.nodes, n)
-	g.members = append(g.members, member{reported: nodesignal.StateCalibrating, state: nodesignal.StateCalibrating, level: noLevel})
+	g.members = append(g.members, member{reported: nodesignal.StateCalibrating, state: nodesignal.StateCalibrating, level: noLevel, why: unjudged.Calibrating})
 	for s := range g.tracks {
 		if g.tracks[s] != nil {
 			g.tracks[s] = append(g.tracks[s], track{})

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/robust"
 )
 
 // level is the part of a group whose nodes do the same work: those whose mean of the
@@ -29,22 +30,25 @@ type split struct {
 	On     bool // some label is missing
 	Signal nodesignal.Signal
 	Looked float64 // age of the group at the last look
-	Rises  float64 // nodes that took a higher level alone, faded over six hours
-	Most   float64 // rises with which levels tell nothing
+	Rises  float64 // nodes that took a higher level alone by those with which levels tell nothing, faded over six hours
+	Unsure bool    // levels are so far apart and young that nodes may take turns at them
 }
 
 const (
 	noLevel = math.MaxUint8
-	// levelGap is the least gap between two levels; it is also levelSpreads times the
-	// wider side's spread. A fourth of it keeps them apart. Each side has sideNodes: three
-	// that were alike and apart from the others since they came are a job.
-	levelGap, levelSpreads, sideNodes = 0.08, 4, 3
+	// levelGap is the least gap between two levels, thrice that once the group has settled; it
+	// is also levelSpreads times the wider side's spread. A fourth of it keeps them apart. Each
+	// side has sideNodes: three that were alike and apart from the others since they came are a
+	// job.
+	levelGap, levelSpreads, sideNodes = 0.025, 3, 3
+	// Levels are looked for before a verdict can begin, firstLook seconds after the first tick.
+	firstLook = 20
 	// A node that rises by riseBy alone took other work.
 	riseBy = 0.1
 )
 
-// silent reports whether work changes hands, so that a lower level tells nothing.
-func (p *split) silent() bool { return p.On && p.Rises >= p.Most }
+// silent reports whether work changes hands or may, so that a lower level tells nothing.
+func (p *split) silent() bool { return p.On && (p.Rises >= 1 || p.Unsure) }
 
 // place returns the level of a mean.
 func (g *group) place(mean float32) uint8 {
@@ -67,9 +71,9 @@ func (e *Engine) place(g *group) {
 		due := false
 		for i := range g.members { // a newcomer is placed among levels that were looked for with it
 			m := &g.members[i]
-			due = due || m.level == noLevel && m.state == nodesignal.StateActive && m.known.Has(p.Signal) && e.warm(g, &tracks[i])
+			due = due || m.level == noLevel && m.state == nodesignal.StateActive && m.known.Has(p.Signal) && e.wait(g, &tracks[i]) == 0
 		}
-		if g.age >= lookEach && (p.Looked == 0 || g.age-p.Looked >= 5*lookEach || due && g.age > settled) {
+		if g.age >= firstLook && (p.Looked == 0 || g.age-p.Looked >= 5*lookEach || due && g.age > settled) {
 			p.Looked = g.age
 			e.look(g, tracks)
 		}
@@ -80,7 +84,7 @@ func (e *Engine) place(g *group) {
 		case m.level != noLevel || m.state != nodesignal.StateActive:
 		case len(g.levels) == 1 && (!p.On || !m.known.Has(p.Signal)):
 			m.level = 0
-		case m.known.Has(by) && e.warm(g, &tracks[i]):
+		case m.known.Has(by) && e.wait(g, &tracks[i]) == 0:
 			m.level = g.place(tracks[i].Mean)
 		}
 	}
@@ -92,16 +96,16 @@ func (e *Engine) look(g *group, tracks []track) {
 	fell, rose := 0, 0
 	for i := range g.members {
 		t := &tracks[i]
-		if g.members[i].state != nodesignal.StateActive || t.Ticks < warmTicks {
+		if g.members[i].state != nodesignal.StateActive || t.Ticks < 2 {
 			continue
 		}
 		all = append(all, float64(t.Mean))
 		if !t.Flagged {
 			calm = append(calm, float64(t.Mean))
 		}
-		if t.Fast > riseBy/2 {
+		if t.Fast-t.E[nature] > riseBy/2 {
 			fell++
-		} else if t.Fast < -riseBy/2 {
+		} else if t.Fast-t.E[nature] < -riseBy/2 {
 			rose++
 		}
 	}
@@ -118,7 +122,11 @@ func (e *Engine) look(g *group, tracks []track) {
 		}
 	}
 	if g.split.Looked < settled || fell <= rose+2 && 5*fell <= len(calm) { // who has just fallen is no job
-		for _, cut := range e.sample.Gaps(calm, levelGap, levelSpreads, sideNodes) {
+		least := levelGap
+		if g.age > settled {
+			least *= 3
+		}
+		for _, cut := range e.sample.Gaps(calm, least, levelSpreads, sideNodes) {
 			edge := (calm[cut] + calm[cut-1]) / 2
 			near := slices.ContainsFunc(were, func(x float64) bool { return math.Abs(x-edge) < 0.75*levelGap })
 			if !near && len(edges) < 7 {
@@ -126,6 +134,7 @@ func (e *Engine) look(g *group, tracks []track) {
 			}
 		}
 	}
+	g.split.Unsure = len(edges) > 0 && g.age < window[nature] && calm[len(calm)-1]-calm[0] > 2*riseBy
 	if slices.Sort(edges); !slices.Equal(edges, were) {
 		e.cut(g, edges)
 	}
@@ -177,7 +186,6 @@ func (e *Engine) cut(g *group, edges []float64) {
 func (e *Engine) swaps(g *group, tracks []track) {
 	p := &g.split
 	p.Rises *= math.Exp(-e.dt / (6 * 3600))
-	p.Most = max(2.5, float64(len(g.members))/20) // three are no chance, nor are 5 % of many
 	e.values = e.values[:0]
 	for i := range tracks {
 		if t := &tracks[i]; t.Ticks > 0 {
@@ -188,16 +196,22 @@ func (e *Engine) swaps(g *group, tracks []track) {
 		return
 	}
 	common := e.sample.Level(e.values)
-	least := max(riseBy, 6*g.levels[0].of(p.Signal).S)
+	spread := robust.MADToSigma * e.sample.MAD(e.values, common)
+	for k := range g.levels { // the one that is most at rest
+		if l := g.levels[k].of(p.Signal); l.Ticks > 0 {
+			spread = min(spread, l.S)
+		}
+	}
+	least := max(riseBy, 6*spread)
 	for i := range g.members {
 		m, t := &g.members[i], &tracks[i]
 		if m.state != nodesignal.StateActive || !m.fresh.Has(p.Signal) {
 			continue
 		}
 		switch up := t.Y - float64(t.Mean) - max(common, 0); {
-		case t.Age > settled && up > least && common < 0.3*riseBy:
-			if t.Ahead = min(t.Ahead+1, holdTicks+1); t.Ahead == holdTicks {
-				p.Rises++
+		case t.Age > settled && !t.Flagged && up > least && common < 0.3*riseBy:
+			if t.Ahead = min(t.Ahead+1, 2*holdTicks+1); t.Ahead == 2*holdTicks {
+				p.Rises += 1 / max(2.5, float64(len(g.members))/20) // three are no chance, nor are 5 % of many
 			}
 		case up < riseBy/2:
 			t.Ahead = 0

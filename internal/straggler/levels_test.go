@@ -38,7 +38,7 @@ func TestJobsWithoutLabels(t *testing.T) {
 	few := jobs([2]float64{3, 0.7}, [2]float64{17, 1})
 	tell(t, map[string]story{
 		"two": {groups: []string{""}, steps: []step{
-			{do: two(nil), ticks: 200},
+			{do: two(nil), ticks: 400},
 			{do: two(map[int]float64{3: 0.2}), ticks: 60, told: []string{"node onset -03"}, check: func(t *testing.T, _ *play, told []episode.Episode) {
 				assert.InDelta(t, 0.2, *told[0].Gap, 0.02)
 				assert.InDelta(t, 10, *told[0].Median, 0.1)
@@ -48,7 +48,7 @@ func TestJobsWithoutLabels(t *testing.T) {
 			{do: two(nil), ticks: 100, told: []string{"node end -03 recovered", "node end -15 recovered"}},
 		}},
 		"five": {groups: []string{""}, nodes: 30, steps: []step{
-			{do: five(nil), ticks: 200},
+			{do: five(nil), ticks: 400},
 			{do: five(map[int]float64{7: 0.15}), ticks: 60, told: []string{"node onset -07"}},
 			{do: five(map[int]float64{7: 0.15, 29: 0.15}), ticks: 400, told: []string{"node onset -29"}},
 		}},
@@ -56,7 +56,7 @@ func TestJobsWithoutLabels(t *testing.T) {
 			{do: near(nil), ticks: 120},
 		}},
 		"three that were alike from the start": {groups: []string{""}, steps: []step{
-			{do: few(nil), ticks: 400},
+			{do: few(nil), ticks: 420},
 			{do: few(map[int]float64{1: 0.3}), ticks: 60, told: []string{"node onset -01"}},
 		}},
 		"three of nine are no job": {groups: []string{""}, nodes: 9, steps: []step{
@@ -74,7 +74,7 @@ func TestJobsWithoutLabels(t *testing.T) {
 			{do: lose(0.2, upTo(10)...), ticks: 400, told: []string{"group onset 10 stragglers"}},
 		}},
 		"an incident of one of them": {groups: []string{""}, steps: []step{
-			{do: two(nil), ticks: 200},
+			{do: two(nil), ticks: 400},
 			{do: two(map[int]float64{10: 0.2, 11: 0.2, 12: 0.2, 13: 0.2}), ticks: 100, told: []string{"group onset 4 stragglers"}, check: func(t *testing.T, _ *play, told []episode.Episode) {
 				assert.InDelta(t, 4.8, *told[0].Value, 0.1)
 				assert.InDelta(t, 6, *told[0].Median, 0.1)

@@ -53,7 +53,7 @@ func (e *Engine) follow(p *part, tracks []track, centre, gap float64) {
 func (e *Engine) sides(p *part, tracks []track, gap float64) bool {
 	v := e.values[:0]
 	for _, i := range e.slots {
-		v = append(v, e.lately(&tracks[i]))
+		v = append(v, lately(&tracks[i]))
 	}
 	e.values = v
 	slices.Sort(v) // who lost least comes first
@@ -72,14 +72,14 @@ func (e *Engine) sides(p *part, tracks []track, gap float64) bool {
 	return e.pop.eitherSide || !p.Known || math.Abs(up-p.Usual) < math.Abs(low-p.Usual)/2
 }
 
-// lately is the 2 min mean of what a node is behind, of a rank without its nature.
-func (e *Engine) lately(t *track) float64 { return float64(t.Fast - e.pop.nature*t.E[nature]) }
+// lately is the 2 min mean of what a node is behind, without its nature.
+func lately(t *track) float64 { return float64(t.Fast - t.E[nature]) }
 
 // middle is the median level of one side.
 func (e *Engine) middle(tracks []track, edge float64, upper bool) float64 {
 	v := e.values[:0]
 	for _, i := range e.slots {
-		if e.lately(&tracks[i]) < edge == upper {
+		if lately(&tracks[i]) < edge == upper {
 			v = append(v, tracks[i].Y)
 		}
 	}
@@ -96,7 +96,7 @@ func (e *Engine) gather(g *group, s nodesignal.Signal, level uint8) {
 		if !m.fresh.Has(s) || m.flags&flagContested != 0 || s == nodesignal.Score && m.known&raw != 0 { // a score is a mean of the others
 			continue
 		}
-		switch warm := m.level != noLevel && m.state == nodesignal.StateActive && e.warm(g, &g.tracks[s][i]); {
+		switch warm := m.level != noLevel && m.state == nodesignal.StateActive && e.wait(g, &g.tracks[s][i]) == 0; {
 		case warm && m.level == level:
 			e.slots = append(e.slots, int32(i))
 		case !warm && (m.level == level || m.level == noLevel && len(g.levels) == 1) && (m.state == nodesignal.StateActive || m.state == nodesignal.StateCalibrating):

@@ -7,29 +7,25 @@ import "github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 // population has the constants in which nodes and ranks differ. A rank's value is an average
 // of many operations, so that few values show what takes nodes minutes.
 type population struct {
-	// warmTicks with a value make a member comparable.
-	warmTicks uint8
+	warmTicks uint8 // with a value make a member comparable
 	// oddTicks at most are left out in which members differ by much more than usual: ranks
 	// do while a checkpoint is written.
 	oddTicks uint8
-	// nature is the share of a member's usual difference that does not count as spread.
-	nature float32
+	nature   float32 // share of a member's usual difference that does not count as spread
 	// In the first young seconds a member's usual difference is learnt, up to mostNature.
 	young, mostNature float64
-	// atOnce judges one value by itself, before the 20 s average has begun.
-	atOnce bool
-	// alike members cannot be judged where all wait for the slowest, see lockstep.
-	alike bool
-	// eitherSide of two may have changed, see sides.
-	eitherSide bool
+	behind            float64 // part of the limit by which a member is also behind its peers
+	leastLoss         float64 // by how much more than nodes a member must lose
+	alike             bool    // members cannot be judged where all wait for the slowest, see lockstep
+	eitherSide        bool    // of two may have changed, see sides
 }
 
 var (
-	populationOfNodes = population{warmTicks: warmTicks, alike: true}
+	populationOfNodes = population{warmTicks: warmTicks, behind: 0.5, leastLoss: 1, alike: true}
 	// Healthy ranks' shares of time differ by some percent at most: Not All GPUs Are Created
 	// Equal (SC '22). Of ranks the slow side computes longer, and the other one waits.
 	populationOfRanks = population{
-		warmTicks: 3, oddTicks: 6, nature: 1, young: 5 * 60, mostNature: 0.03, atOnce: true, eitherSide: true,
+		warmTicks: 3, oddTicks: 6, nature: 1, leastLoss: 1.25, young: 5 * 60, mostNature: 0.03, eitherSide: true,
 	}
 )
 

@@ -155,14 +155,12 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 		return m.why, 0 // it told nothing at this tick
 	}
 	for s, tracks := range g.tracks {
-		if tracks == nil || !(m.fresh & e.deciding).Has(nodesignal.Signal(s)) || e.warm(g, &tracks[i]) || g.nodes[i].warming > 2*settled {
+		if tracks == nil || !(m.fresh & e.deciding).Has(nodesignal.Signal(s)) || g.nodes[i].warming > 2*settled {
 			continue
 		}
-		left := float64(e.pop.warmTicks-min(tracks[i].Ticks, e.pop.warmTicks)) * e.dt
-		if g.age > settled {
-			left = max(left, lateAge-float64(tracks[i].Age))
+		if left := e.wait(g, &tracks[i]); left > 0 {
+			return unjudged.Calibrating, e.at + int64(left*1000)
 		}
-		return unjudged.Calibrating, e.at + int64(left*1000)
 	}
 	return unjudged.NoSignal, 0
 }

@@ -254,6 +254,9 @@ func (e *Engine) conclude(g *group) {
 				Node: &n.episodes, Name: n.name, Slot: i, Since: time.UnixMilli(e.since(g, i)).UTC(), Signal: m.signal,
 				Gap: float64(m.gap), Suspicion: float64(m.suspicion), Behind: g.behind(i),
 			}
+			if tracks := g.tracks[m.signal]; tracks != nil { // others that fall more slowly are seen in the next window
+				f.Wait = int(window[min(tracks[i].By+1, nature)] / max(e.dt, 1))
+			}
 			if n.ranks.speaks(m.signal) {
 				f.Culprit, f.Ranks, f.Job = n.ranks.Culprit, n.ranks.Ranks, n.ranks.Job
 			}

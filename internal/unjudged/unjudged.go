@@ -39,7 +39,7 @@ const (
 var words = [Count]struct{ name, sentence string }{
 	Idle:        {"idle", "The node has no work."},
 	Missing:     {"missing", "No report from the node. Look whether it is up and its agent runs."},
-	Calibrating: {"calibrating", "Warm-up. A node is compared after six pushes, or after five minutes in a group older than 15 minutes."},
+	Calibrating: {"calibrating", "Warm-up. A node is compared from its first push on, after six pushes in a group older than a minute, or after five minutes in one older than 15 minutes."},
 	Contested:   {"contested", "Several nodes or agents use this name. Give each its own: `GPU_COLLECTOR_NODE`."},
 	NoSignal:    {"no_signal", "The node sends none of the signals that verdicts use. Push the step time."},
 	FewPeers:    {"too_few_peers", "Fewer peers than `min_peers` send the same signal. Compare more nodes with `group_by`."},

@@ -145,7 +145,7 @@ func (g *gateway) run(ctx context.Context) {
 		case <-ticker.C:
 			now := g.clock.Now()
 			g.offer(ctx, g.tick(ctx, now))
-			if age := now.Sub(kept); age >= keepEach || g.recorded && age >= keepNews {
+			if g.recorded || now.Sub(kept) >= keepEach {
 				kept, g.recorded = now, false
 				g.keeper.Changed()
 			}

@@ -17,10 +17,10 @@ import (
 
 const (
 	// stateForm is another when an older Restore would misread what the engine saves.
-	stateForm = "straggler-5"
-	// keepEach is how often it is written, since a tick changes every node's averages, and
-	// keepNews how soon after a record of an episode: a crash must not tell it twice.
-	keepEach, keepNews = 5 * time.Minute, time.Minute
+	stateForm = "straggler-6"
+	// keepEach is how often it is written, since a tick changes every node's averages. After a
+	// record of an episode it is written at once: a crash must not tell it twice.
+	keepEach = 5 * time.Minute
 )
 
 // learnt is the engine's state: nothing before its first tick.

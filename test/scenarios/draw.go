@@ -184,6 +184,26 @@ func drawRacks(d *draw, m *Model) {
 	}
 }
 
+func drawHotRow(d *draw, m *Model) {
+	m.Length = 60 * time.Hour
+	d.nodes(m, int(math.Round(d.log(16, 64))))
+	m.Fault = FaultLaw{
+		Kind: Daily, Nodes: d.share(m.Nodes, d.uniform(0.25, 0.35)), Neighbour: true, Begin: d.time(5*time.Hour, 10*time.Hour), For: 48 * time.Hour,
+		Loss: d.uniform(0.04, 0.06), Period: d.time(20*time.Minute, 2*time.Hour), Duty: d.uniform(0.2, 0.3),
+	}
+}
+
+func drawStages(d *draw, m *Model) {
+	m.Jobs = make([]Job, d.between(2, 8))
+	level := 1.0
+	for i := range m.Jobs {
+		m.Jobs[i] = Job{Nodes: d.between(4, 16), Level: level}
+		level *= 1 - d.uniform(0.03, 0.06)
+	}
+	d.sum(m)
+	m.Fault.Loss = d.loss30()
+}
+
 func drawMix(d *draw, m *Model) {
 	m.Length = 12 * time.Hour
 	d.nodes(m, int(math.Round(d.log(6, 160))))

@@ -9,6 +9,8 @@ package scenarios // import "github.com/gpu-collector/gpu-collector/test/scenari
 import (
 	"math"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // Family is a law of fleets.
@@ -19,7 +21,7 @@ type Family struct {
 	// Grace is how long a node is not counted after its fault.
 	Grace time.Duration
 	// Unrated families have no ratio to the oracle. It knows the biases, and a fault from
-	// the first tick looks like one; it does not know the law of a real run.
+	// the first tick looks like one.
 	Unrated bool
 	// draw changes a model of the family base.
 	draw func(d *draw, m *Model)
@@ -50,6 +52,12 @@ type Model struct {
 	Steps *Steps
 	// Bias is the standard deviation of how nodes differ for good.
 	Bias float64
+	// Signal is what the values are of: a throughput, or a clock as a fraction.
+	Signal nodesignal.Signal
+	// Grid is what values are rounded to, and then 1 at most; 0 is none.
+	Grid float64
+	// Odd nodes have clocks besides; nil is none.
+	Odd *Odd
 
 	// Recording takes the place of levels and noise; nil is none.
 	Recording *Recording
@@ -58,13 +66,26 @@ type Model struct {
 	// other one; 0 is never.
 	Jobs []Job
 	Turn time.Duration
+	// Singles is the least level of jobs of one node, which then takes up another of
+	// them; 0 is none.
+	Singles float64
 	// Missing is the share of reports that never arrive.
 	Missing  float64
 	Diurnal  *Diurnal
 	Dips     *Dips
 	Restarts *Restarts
-	// Churn is the share of the healthy nodes that are replaced in an hour.
+	// Churn is the share of the healthy nodes that are replaced in an hour, with Swap by
+	// one of any job.
 	Churn float64
+	Swap  bool
+	// Upgrade is nil for none.
+	Upgrade *Upgrade
+	// WarmUp is how long all nodes are slower at first, each by a share of its own up to
+	// Cold that a ramp ends.
+	WarmUp time.Duration
+	Cold   float64
+	// Reboot is how often the gateway restarts; 0 is never.
+	Reboot time.Duration
 
 	Fault FaultLaw
 }
@@ -88,11 +109,22 @@ type Steps struct {
 }
 
 // Diurnal is a swing with the hour. Each node's amplitude is off by up to the share
-// Unequal, and its phase by a standard deviation of Phase.
+// Unequal, and its phase by a standard deviation of Phase. A Period of 0 is a day.
 type Diurnal struct {
 	Amplitude, Unequal float64
-	Phase              time.Duration
+	Phase, Period      time.Duration
 }
+
+// Upgrade makes nodes faster for good, one by one between two times: each by a share of its
+// own up to Most, and half of that at least.
+type Upgrade struct {
+	Most     float64
+	From, To time.Duration
+}
+
+// Odd is a share of the nodes that do More at a clock which is Less lower, each for an hour
+// of its own. The clocks of all have noise of a standard deviation of Sigma.
+type Odd struct{ Share, More, Less, Sigma float64 }
 
 // Dips are pauses of all: Depth of every value For this long Every so often. Clocks
 // is the most by which a node is late.
@@ -114,6 +146,7 @@ const (
 	Step    Kind = iota
 	Drift        // the loss grows by Rate an hour
 	Flicker      // the loss is there for Duty of each Period
+	Daily        // the loss comes within Period and goes so, for Duty of each day
 )
 
 // FaultLaw is what goes wrong with how many nodes, and when.
@@ -127,8 +160,9 @@ type FaultLaw struct {
 	// Begin of all faults, or the bounds of each one's own where To is set.
 	Begin, To, For time.Duration
 	// Loss of all, or the bounds of each one's own where LossTo is set; the most of a
-	// drift.
+	// drift. Losses are those of one after the other.
 	Loss, LossTo float64
+	Losses       []float64
 	Rate         float64
 	Duty         float64
 	Period       time.Duration
@@ -196,6 +230,52 @@ func All() []Family {
 			m.Fault.Nodes = d.share(m.Nodes, d.uniform(0.01, 0.05))
 		}),
 		f("mix", 40, drawMix),
+
+		f("loss-3", 24, func(_ *draw, m *Model) { m.Fault.Loss = 0.03 }),
+		f("loss-5", 24, func(_ *draw, m *Model) { m.Fault.Loss = 0.05 }),
+		f("loss-8", 24, func(_ *draw, m *Model) { m.Fault.Loss = 0.08 }),
+		f("upgrade", 24, func(d *draw, m *Model) {
+			begin := d.time(time.Hour, 4*time.Hour)
+			m.Upgrade = &Upgrade{Most: d.uniform(0.03, 0.06), From: begin, To: begin + d.time(2*time.Hour, 8*time.Hour)}
+			m.Fault.Loss = d.loss25()
+		}),
+		f("experts", 16, func(d *draw, m *Model) {
+			period := d.logTime(20*time.Minute, 2*time.Hour)
+			m.Diurnal = &Diurnal{Amplitude: d.uniform(0.05, 0.1), Unequal: 0.2, Phase: period, Period: period}
+			m.Fault.Loss = d.loss30()
+		}),
+		f("hotrow", 12, drawHotRow),
+		f("grid", 24, func(d *draw, m *Model) {
+			m.Jobs[0].Level = d.uniform(0.85, 1.05)
+			m.Grid, m.Bias, m.Fault.Loss = 0.05, d.uniform(0, 0.03), d.loss30()
+		}),
+		f("clock", 24, func(d *draw, m *Model) {
+			m.Signal, m.Jobs[0].Level, m.Sigma = nodesignal.Compute, d.uniform(0.7, 0.95), d.log(0.001, 0.01)
+			m.Fault.Loss = d.loss30()
+		}),
+		f("stages", 24, drawStages),
+		f("swapped", 24, func(d *draw, m *Model) {
+			drawModels(d, m)
+			m.Churn, m.Swap = d.log(0.01, 0.1), true
+		}),
+		f("uneven", 24, func(d *draw, m *Model) {
+			d.nodes(m, 8)
+			m.Fault.Nodes, m.Fault.Losses = 2, []float64{0.6, 0.08}
+		}),
+		f("rampstart", 24, func(d *draw, m *Model) {
+			m.WarmUp, m.Cold = d.time(3*time.Minute, 15*time.Minute), d.uniform(0.05, 0.3)
+			m.Fault.Begin, m.Fault.For, m.Fault.Loss, m.Fault.LossTo = 0, 8*time.Hour, 0.1, 0.25
+		}),
+		f("contradiction", 24, func(d *draw, m *Model) {
+			m.Odd = &Odd{Share: d.uniform(0.02, 0.1), More: d.uniform(0.02, 0.1), Less: d.uniform(0.06, 0.15), Sigma: d.log(0.001, 0.01)}
+			m.Fault.Loss = d.loss30()
+		}),
+		f("reboot", 24, func(d *draw, m *Model) { m.Reboot, m.Fault.Loss = d.time(90*time.Minute, 150*time.Minute), d.loss25() }),
+		f("singles", 2, func(d *draw, m *Model) {
+			m.Length = 6 * time.Hour
+			d.nodes(m, 2000)
+			m.Singles, m.Turn, m.Fault.Begin = d.uniform(0.3, 0.8), d.logTime(time.Hour, 8*time.Hour), 2*time.Hour
+		}),
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
 )
 
 // span is what a number of a family is drawn from.
@@ -25,10 +27,14 @@ func numbers(r *Run) map[string]float64 {
 		"racks": float64(m.Racks), "rack sigma": m.RackSigma, "rack phi": m.RackPhi,
 		"loud every": float64(m.LoudEvery), "loud": m.Loud, "student": 0,
 		"hit": float64(len(r.Faults)), "share": float64(len(r.Faults)) / float64(m.Nodes),
-		"for": f.For.Hours(), "kind": float64(f.Kind),
+		"for": f.For.Hours(), "kind": float64(f.Kind), "signal": float64(m.Signal), "first level": m.Jobs[0].Level,
+		"grid": m.Grid, "singles": m.Singles, "swap": 0, "warm-up": m.WarmUp.Minutes(), "cold": m.Cold, "reboot": m.Reboot.Minutes(),
 	}
 	if m.Student {
 		n["student"] = 1
+	}
+	if m.Swap {
+		n["swap"] = 1
 	}
 	for i := range r.Faults {
 		n["loss"] = r.Faults[i].Loss
@@ -39,6 +45,13 @@ func numbers(r *Run) map[string]float64 {
 	}
 	if m.Diurnal != nil {
 		n["amplitude"], n["unequal"], n["phase"] = m.Diurnal.Amplitude, m.Diurnal.Unequal, m.Diurnal.Phase.Hours()
+		n["swing"] = m.Diurnal.Period.Hours()
+	}
+	if u := m.Upgrade; u != nil {
+		n["most"], n["from"], n["within"] = u.Most, u.From.Hours(), (u.To - u.From).Hours()
+	}
+	if m.Odd != nil {
+		n["odd"], n["more"], n["less"], n["clock sigma"] = m.Odd.Share, m.Odd.More, m.Odd.Less, m.Odd.Sigma
 	}
 	if m.Dips != nil {
 		n["depth"], n["dip"] = m.Dips.Depth, m.Dips.For.Seconds()
@@ -50,14 +63,18 @@ func numbers(r *Run) map[string]float64 {
 	if f.Kind == Drift {
 		n["rate"] = f.Rate
 	}
-	if f.Kind == Flicker {
+	if f.Losses != nil {
+		n["first loss"] = r.Faults[0].Loss
+	}
+	if f.Kind == Flicker || f.Kind == Daily {
 		n["duty"], n["period"] = f.Duty, f.Period.Minutes()
 	}
-	if len(m.Jobs) > 1 && m.Turn == 0 {
+	switch {
+	case len(m.Jobs) == 1:
+	case m.Turn == 0:
 		n["job"] = float64(m.Jobs[1].Nodes)
 		n["apart"] = m.Jobs[0].Level / m.Jobs[1].Level
-	}
-	if m.Turn > 0 {
+	default:
 		n["level"] = m.Jobs[1].Level
 	}
 	return n
@@ -69,6 +86,7 @@ var base = map[string]span{
 	"white": {}, "bias": {}, "restless": {}, "jobs": {1, 1}, "missing": {}, "churn": {}, "turn": {},
 	"racks": {}, "rack sigma": {}, "rack phi": {}, "loud every": {}, "loud": {}, "student": {},
 	"hit": {1, 13}, "share": {0.01, 0.1}, "for": {3, 3}, "kind": {0, 0}, "loss": {0.08, 0.2}, "begin": {5, 6},
+	"signal": {}, "first level": {1, 1}, "grid": {}, "singles": {}, "swap": {}, "warm-up": {}, "cold": {}, "reboot": {},
 }
 
 // rows are the table of the families, by what differs.
@@ -83,7 +101,7 @@ var rows = map[string]map[string]span{
 	"fromstart": {"bias": {0, 0.02}, "loss": {0.1, 0.25}, "begin": {0, 0}, "for": {8, 8}},
 	"diurnal": {
 		"hours": {60, 60}, "nodes": {16, 64}, "hit": {1, 3}, "share": {0.03, 0.0625}, "begin": {30, 54},
-		"amplitude": {0.1, 0.4}, "unequal": {0, 0.33}, "phase": {0, 0.5}, "sigma": {0.01, 0.04}, "phi": {0.5, 0.95}, "loss": {0.15, 0.4},
+		"amplitude": {0.1, 0.4}, "unequal": {0, 0.33}, "phase": {0, 0.5}, "swing": {}, "sigma": {0.01, 0.04}, "phi": {0.5, 0.95}, "loss": {0.15, 0.4},
 	},
 	"dips": {
 		"depth": {0.2, 0.6}, "dip": {20, 90}, "dip each": {10, 40}, "clocks": {0, 30}, "missing": {0, 0.3}, "loss": {0.1, 0.25},
@@ -97,7 +115,7 @@ var rows = map[string]map[string]span{
 	},
 	"models": {
 		"jobs": {2, 5}, "job": {5, 40}, "apart": {0.24, 4.17}, "nodes": {10, 200}, "bias": {0, 0.02},
-		"hit": {1, 20}, "loss": {0.1, 0.25},
+		"first level": {0.3, 1.25}, "hit": {1, 20}, "loss": {0.1, 0.25},
 	},
 	"turns": {"jobs": {2, 2}, "level": {0.5, 0.75}, "turn": {5, 30}, "sigma": {0.005, 0.015}, "loss": {0.12, 0.25}},
 	"many":  {"nodes": {8, 128}, "hit": {2, 77}, "share": {0.25, 0.625}, "loss": {0.06, 0.3}},
@@ -117,11 +135,39 @@ var rows = map[string]map[string]span{
 	"big": {"nodes": {256, 512}, "hit": {3, 26}, "share": {0.01, 0.05}},
 	"mix": {
 		"hours": {12, 12}, "nodes": {6, 160}, "sigma": {0.003, 0.08}, "phi": {0, 0.95}, "student": {0, 1}, "bias": {0, 0.08},
-		"amplitude": {0, 0.3}, "unequal": {0.2, 0.2}, "phase": {0, 0}, "missing": {0, 0.3}, "slow": {0, 0.3}, "churn": {0, 0.1},
+		"amplitude": {0, 0.3}, "unequal": {0.2, 0.2}, "phase": {}, "swing": {}, "missing": {0, 0.3}, "slow": {0, 0.3}, "churn": {0, 0.1},
 		"depth": {0.2, 0.6}, "dip": {20, 90}, "dip each": {10, 40}, "clocks": {0, 30},
 		"loud every": {0, 9}, "loud": {0, 3}, "kind": {0, 2}, "rate": {0.03, 0.2}, "duty": {0.2, 0.5}, "period": {2, 30},
 		"hit": {1, 48}, "share": {0.01, 0.3}, "loss": {0.08, 0.5},
 	},
+
+	"loss-3":  {"loss": {0.03, 0.03}},
+	"loss-5":  {"loss": {0.05, 0.05}},
+	"loss-8":  {"loss": {0.08, 0.08}},
+	"upgrade": {"most": {0.03, 0.06}, "from": {1, 4}, "within": {2, 8}, "loss": {0.1, 0.25}},
+	"experts": {
+		"amplitude": {0.05, 0.1}, "unequal": {0.2, 0.2}, "phase": {1.0 / 3, 2}, "swing": {1.0 / 3, 2}, "loss": {0.1, 0.3},
+	},
+	"hotrow": {
+		"hours": {60, 60}, "nodes": {16, 64}, "hit": {4, 22}, "share": {0.25, 0.35}, "kind": {3, 3}, "begin": {5, 10}, "for": {48, 48},
+		"loss": {0.04, 0.06}, "period": {20, 120}, "duty": {0.2, 0.3},
+	},
+	"grid": {"grid": {0.05, 0.05}, "first level": {0.85, 1.05}, "bias": {0, 0.03}, "loss": {0.1, 0.3}},
+	"clock": {
+		"signal": {float64(nodesignal.Compute), float64(nodesignal.Compute)}, "first level": {0.7, 0.95}, "sigma": {0.001, 0.01}, "loss": {0.1, 0.3},
+	},
+	"stages": {"jobs": {2, 8}, "job": {4, 16}, "apart": {1.03, 1.064}, "nodes": {8, 128}, "loss": {0.1, 0.3}},
+	"swapped": {
+		"jobs": {2, 5}, "job": {5, 40}, "apart": {0.24, 4.17}, "nodes": {10, 200}, "bias": {0, 0.02},
+		"first level": {0.3, 1.25}, "hit": {1, 20}, "loss": {0.1, 0.25}, "churn": {0.01, 0.1}, "swap": {1, 1},
+	},
+	"uneven":    {"nodes": {8, 8}, "hit": {2, 2}, "share": {0.25, 0.25}, "first loss": {0.6, 0.6}, "loss": {0.08, 0.08}},
+	"rampstart": {"warm-up": {3, 15}, "cold": {0.05, 0.3}, "loss": {0.1, 0.25}, "begin": {0, 0}, "for": {8, 8}},
+	"contradiction": {
+		"odd": {0.02, 0.1}, "more": {0.02, 0.1}, "less": {0.06, 0.15}, "clock sigma": {0.001, 0.01}, "loss": {0.1, 0.3},
+	},
+	"reboot":  {"reboot": {90, 150}, "loss": {0.1, 0.25}},
+	"singles": {"hours": {6, 6}, "nodes": {2000, 2000}, "hit": {20, 200}, "singles": {0.3, 0.8}, "turn": {60, 480}, "begin": {2, 2}},
 }
 
 // loose are the numbers whose ends are rare: products, and shares of whole nodes.
@@ -171,7 +217,7 @@ func TestRanges(t *testing.T) {
 			}
 		})
 	}
-	assert.Len(t, All(), 25)
+	assert.Len(t, All(), 40)
 	assert.Len(t, rows, len(All()))
 }
 
@@ -213,6 +259,9 @@ func TestCleanForm(t *testing.T) {
 			slow, clean := f.run(3, 0, false), f.Play(3, 0, true)
 			assert.Empty(t, clean.Faults)
 			require.NotEmpty(t, slow.Faults)
+			// What is lost is lost before the rounding.
+			grid := slow.Model.Grid
+			clean.Model.Grid = 0
 			lost, last := 0, 0
 			for i := range slow.Faults {
 				last = max(last, slow.Faults[i].End)
@@ -228,9 +277,13 @@ func TestCleanForm(t *testing.T) {
 					if at := slow.nodes[i].fault; at != nil {
 						loss = at.At(slow.Tick)
 					}
+					want := clean.Values[i] * (1 - loss)
+					if grid > 0 {
+						want = min(math.Round(want/grid)*grid, 1)
+					}
 					if math.IsNaN(v) {
 						assert.True(t, math.IsNaN(clean.Values[i]))
-					} else if math.Abs(clean.Values[i]*(1-loss)-v) > 1e-12 {
+					} else if math.Abs(want-v) > 1e-12 {
 						t.Fatalf("tick %d, node %d: %g is not %g less %g", slow.Tick, i, v, clean.Values[i], loss)
 					}
 					if loss > 0 {

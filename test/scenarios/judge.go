@@ -18,8 +18,11 @@ type Verdicts struct {
 	// Days of healthy nodes after the first hour, and the share of them that was
 	// flagged. A node is not counted in its fault and for a grace after it.
 	Days, FlaggedDays float64
-	// Onsets are verdicts that began on a healthy node.
-	Onsets int
+	// Onsets are verdicts that began on a healthy node, Early those of the first hour.
+	Onsets, Early int
+	// Named are the onsets told of nodes that have a fault with others, Again those told
+	// while one of the node was open.
+	Named, Again int
 	// Incidents are group incidents that began.
 	Incidents int
 	Found     []Found // one per fault
@@ -85,19 +88,30 @@ func (j *judge) tick(told *told) {
 			found.Never, found.Delay = false, time.Duration(tick-f.Begin+1)*j.run.Model.Interval
 		}
 	}
-	if tick >= j.first {
-		for i, flagged := range j.flagged {
-			if tick >= j.begin[i] && tick < j.end[i] || j.run.Absent[i] {
-				continue
-			}
-			r.Days += day
-			if flagged {
-				r.FlaggedDays += day
-				if !j.was[i] || j.lives[i] != j.run.Life[i] {
-					r.Onsets++
-				}
-			}
+	for i, flagged := range j.flagged {
+		onset := flagged && (!j.was[i] || j.lives[i] != j.run.Life[i])
+		switch {
+		case tick >= j.begin[i] && tick < j.end[i] || j.run.Absent[i]:
+			continue
+		case onset && tick < j.first:
+			r.Early++
+		case onset:
+			r.Onsets++
 		}
+		if tick >= j.first {
+			r.Days += day
+		}
+		if flagged && tick >= j.first {
+			r.FlaggedDays += day
+		}
+	}
+	for _, node := range told.onsets {
+		if at := slices.IndexFunc(j.run.Faults, func(f Fault) bool { return f.Node == node }); at >= 0 && j.run.Faults[at].Kind == Daily {
+			r.Named++
+		}
+	}
+	r.Again += told.again
+	if tick >= j.first {
 		r.Incidents += max(told.incidents-j.ongoing, 0)
 		r.Seen += float64(told.known) * day
 		for reason, nodes := range told.silent {
@@ -143,6 +157,14 @@ func (r *Result) Flagged() float64 {
 func (r *Result) Incidents() float64 {
 	return r.sum(func(v *Verdicts) float64 { return float64(v.Incidents) }) / float64(len(r.Runs))
 }
+
+// early are the false onsets of a run's first hour, on average.
+func (r *Result) early() float64 {
+	return r.sum(func(v *Verdicts) float64 { return float64(v.Early) }) / float64(len(r.Runs))
+}
+
+func (r *Result) named() float64 { return r.sum(func(v *Verdicts) float64 { return float64(v.Named) }) }
+func (r *Result) again() float64 { return r.sum(func(v *Verdicts) float64 { return float64(v.Again) }) }
 
 // bootstrap is the upper bound of the false onsets per node-day when the runs are
 // drawn anew (Efron 1979): onsets come in runs, and Poisson's bound does not know.

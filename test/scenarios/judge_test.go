@@ -84,6 +84,26 @@ func TestJudgeCounts(t *testing.T) {
 	assert.Equal(t, "idle", reason)
 }
 
+// TestJudgeTold: onsets of the first hour are counted apart. Those told of nodes that have
+// a fault with others are, and those told again.
+func TestJudgeTold(t *testing.T) {
+	daily := Fault{Node: 1, Begin: 6, End: 9, Kind: Daily, period: 1, on: 2, day: 96}
+	r := verdicts(trace(3, daily, Fault{Node: 2, Begin: 6, End: 9}), func(tick int, told *told) {
+		told.onsets, told.again = nil, 0
+		switch tick {
+		case 6:
+			told.onsets = []int{0, 1, 2}
+		case 8:
+			told.onsets, told.again = []int{1}, 1
+		}
+	}, "x.x.....x...", ".x..........", "............")
+	assert.Equal(t, []int{3, 1, 2, 1}, []int{r.Early, r.Onsets, r.Named, r.Again})
+	both := &Result{Runs: []Verdicts{*r, {}}}
+	assert.InDelta(t, 1.5, both.early(), 1e-12)
+	assert.InDelta(t, 2, both.named(), 1e-12)
+	assert.InDelta(t, 1, both.again(), 1e-12)
+}
+
 func TestResult(t *testing.T) {
 	never, at := Found{Never: true, Oracle: time.Minute}, func(minutes int, plain bool) Found {
 		return Found{Delay: time.Duration(minutes) * time.Minute, Oracle: time.Minute, Plain: plain}

@@ -34,6 +34,10 @@ func (r *Run) oracle(f *Fault, d *draw) time.Duration {
 	switch {
 	case m.Steps != nil:
 		law = newStepsLaw(m, -math.Log1p(-f.Loss), d)
+	case m.Recording != nil:
+		law = newRecordedLaw(m.Recording, f)
+	case m.Grid > 0:
+		law = newGridLaw(m, f.Loss, d)
 	case m.Student:
 		law = &studentLaw{phi: m.Phi, sd: m.Sigma * r.nodes[f.Node].loud * math.Sqrt(1-m.Phi*m.Phi)}
 	default:
@@ -147,16 +151,48 @@ func newStepsLaw(m *Model, shift float64, d *draw) stepsLaw {
 			draws = append(draws, math.Log(v))
 		}
 	}
-	return stepsLaw{float64(len(draws)) / lawDraws * divergence(draws, shift)}
+	return stepsLaw{float64(len(draws)) / lawDraws * divergence(draws, less(draws, shift))}
 }
 
-// divergence is that of a law from the same law less a shift, from draws of it.
-func divergence(draws []float64, shift float64) float64 {
+// newRecordedLaw is normal, with the mean and the deviation of the fault's node.
+func newRecordedLaw(r *Recording, f *Fault) stepsLaw {
+	sum, square, n := 0.0, 0.0, float64(len(r.Rates))
+	for _, rates := range r.Rates {
+		x := math.Log(rates[f.Node])
+		sum, square = sum+x, square+x*x
+	}
+	shift := math.Log1p(-f.Loss)
+	return stepsLaw{shift * shift / 2 / (square/n - sum*sum/n/n)}
+}
+
+// newGridLaw draws rounded values with the loss and without.
+func newGridLaw(m *Model, loss float64, d *draw) stepsLaw {
+	healthy, slow := make([]float64, lawDraws), make([]float64, lawDraws)
+	for k := range healthy {
+		v := m.Jobs[0].Level * (1 + m.Sigma*d.NormFloat64())
+		healthy[k] = min(math.Round(v/m.Grid)*m.Grid, 1)
+		slow[k] = min(math.Round(v*(1-loss)/m.Grid)*m.Grid, 1)
+	}
+	return stepsLaw{divergence(healthy, slow)}
+}
+
+// less is the draws of a law less a shift.
+func less(draws []float64, shift float64) []float64 {
+	slow := slices.Clone(draws)
+	for k := range slow {
+		slow[k] -= shift
+	}
+	return slow
+}
+
+// divergence is that of the law of slow draws from the law of healthy ones.
+func divergence(well, ill []float64) float64 {
 	const bins = 100
-	slices.Sort(draws)
+	slices.Sort(well)
+	slices.Sort(ill)
 	// One draw in a thousand on either end makes the outer bins.
-	out := len(draws) / 1000
-	low, high := draws[out]-shift, draws[len(draws)-1-out]
+	out := len(well) / 1000
+	low, high := ill[out], well[len(well)-1-out]
 	var healthy, slow [bins]float64
 	for b := range bins {
 		healthy[b], slow[b] = 0.5, 0.5 // nothing is impossible
@@ -164,11 +200,11 @@ func divergence(draws []float64, shift float64) float64 {
 	bin := func(x float64) int {
 		return int(min(max((x-low)/(high-low)*bins, 0), bins-1))
 	}
-	for _, x := range draws {
+	for k, x := range well {
 		healthy[bin(x)]++
-		slow[bin(x-shift)]++
+		slow[bin(ill[k])]++
 	}
-	sum, n := 0.0, float64(len(draws))+bins/2
+	sum, n := 0.0, float64(len(well))+bins/2
 	for b := range bins {
 		sum += slow[b] / n * math.Log(slow[b]/healthy[b])
 	}

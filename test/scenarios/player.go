@@ -3,6 +3,7 @@
 package scenarios
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -36,11 +37,13 @@ type watcher interface {
 	tick(tick int, flagged []bool) told
 }
 
-func (d *Decider) watch(m *Model) watcher {
+func (d *Decider) watch(r *Run) watcher {
 	if d.Rule != nil {
-		return d.Rule.watch(m)
+		return d.Rule.watch(&r.Model)
 	}
-	return newDriver(straggler.DefaultConfig(), m)
+	driver := newDriver(straggler.DefaultConfig(), &r.Model)
+	driver.clocks = r.Clocks
+	return driver
 }
 
 // Deciders are compared in every family, in the order of the table.
@@ -71,6 +74,11 @@ type driver struct {
 	lives    []uint32       // names that each node had before
 	nodes    map[string]int // by the name that it has
 	report   *straggler.Report
+	cfg      straggler.Config
+	signal   nodesignal.Signal
+	clocks   []float64 // of this tick, nil for none
+	reboot   int       // ticks between two restarts, 0 for none
+	open     map[string]bool
 	told
 }
 
@@ -79,6 +87,8 @@ type told struct {
 	known     int            // nodes
 	silent    map[string]int // those without a verdict, by reason
 	incidents int            // open
+	onsets    []int          // nodes that an onset of their own was told of
+	again     int            // of these, those of which one was open
 }
 
 func newDriver(cfg straggler.Config, m *Model) *driver {
@@ -88,6 +98,7 @@ func newDriver(cfg straggler.Config, m *Model) *driver {
 	d := &driver{
 		engine: straggler.New(cfg), interval: m.Interval,
 		obs: make([]straggler.Observation, m.Nodes), lives: make([]uint32, m.Nodes), nodes: map[string]int{},
+		cfg: cfg, signal: m.Signal, reboot: int(m.Reboot / m.Interval), open: map[string]bool{},
 	}
 	for i := range d.obs {
 		if m.Recording != nil {
@@ -136,14 +147,22 @@ func (d *driver) push(tick int, values []float64, lives []uint32) error {
 // pushOne tells a value as throughput.
 func (d *driver) pushOne(i int, v float64, at time.Time) error {
 	o := &d.obs[i]
-	o.Values.Set(nodesignal.Throughput, v)
+	o.Values.Set(d.signal, v)
+	if d.clocks != nil {
+		o.Values.Set(nodesignal.Compute, d.clocks[i])
+	}
 	return d.engine.Observe(o, at)
 }
 
 // tick implements watcher: it ends tick's interval.
 func (d *driver) tick(tick int, flagged []bool) told {
-	d.report = d.engine.Tick(epoch.Add(time.Duration(tick+1) * d.interval))
+	now := epoch.Add(time.Duration(tick+1) * d.interval)
+	if d.reboot > 0 && tick%d.reboot == d.reboot-1 {
+		d.restart(now)
+	}
+	d.report = d.engine.Tick(now)
 	clear(flagged)
+	d.onsets, d.again = d.onsets[:0], 0
 	d.known, d.silent = len(d.report.Nodes), make(map[string]int)
 	for i := range d.report.Nodes {
 		n := &d.report.Nodes[i]
@@ -159,6 +178,16 @@ func (d *driver) tick(tick int, flagged []bool) told {
 	}
 	for _, e := range d.report.Events {
 		switch {
+		case e.Subject == episode.SubjectNode && e.Phase == episode.PhaseOnset:
+			if at, alive := d.nodes[e.Node]; alive {
+				d.onsets = append(d.onsets, at)
+			}
+			if d.open[e.Node] {
+				d.again++
+			}
+			d.open[e.Node] = true
+		case e.Subject == episode.SubjectNode && e.Phase == episode.PhaseEnd:
+			delete(d.open, e.Node)
 		case e.Subject != episode.SubjectGroup:
 		case e.Phase == episode.PhaseOnset:
 			d.incidents++
@@ -167,6 +196,16 @@ func (d *driver) tick(tick int, flagged []bool) told {
 		}
 	}
 	return d.told
+}
+
+// restart makes a new engine of what the old one saved, as a gateway does.
+func (d *driver) restart(now time.Time) {
+	var file bytes.Buffer
+	err := d.engine.Save().Write(&file)
+	d.engine = straggler.New(d.cfg)
+	if err = errors.Join(err, d.engine.Restore(&file, now)); err != nil {
+		panic(err)
+	}
 }
 
 // Outcome of a family: a result per decider, by name, and that of the product in the
@@ -247,7 +286,7 @@ func play(f *Family, deciders []Decider, seed uint64, run int, clean bool) ([]Ve
 	r := f.Play(seed, run, clean)
 	watchers, judges := make([]watcher, len(deciders)), make([]*judge, len(deciders))
 	for i := range deciders {
-		watchers[i], judges[i] = deciders[i].watch(&r.Model), newJudge(r)
+		watchers[i], judges[i] = deciders[i].watch(r), newJudge(r)
 	}
 	for r.Next() {
 		for i, w := range watchers {

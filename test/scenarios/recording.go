@@ -83,7 +83,6 @@ func recorded(name string, runs int, loss float64, change func(*draw, *Model)) F
 			m.Fault.Nodes = 0
 		}
 	})
-	f.Unrated = true
 	return f
 }
 

@@ -30,6 +30,7 @@ type Fault struct {
 	perTick    float64 // growth of a drift
 	on, period float64 // of a flicker, in ticks
 	phase      float64 // of a flicker at Begin, in ticks
+	day        float64 // in ticks
 }
 
 // At is the fraction lost in a tick, 0 outside the fault.
@@ -48,6 +49,9 @@ func (f *Fault) lasting(tick int) float64 {
 		return min(f.perTick*(since+1), f.Loss)
 	case Flicker:
 		return f.Loss * share(since+f.phase, f.period, f.on)
+	case Daily:
+		since = math.Mod(since, f.day)
+		return f.Loss * max(0, min(since/f.period, (f.on-since)/f.period, 1))
 	}
 	return f.Loss
 }
@@ -84,12 +88,18 @@ func (r *Run) faults() []Fault {
 		if law.LossTo > 0 {
 			loss = d.uniform(law.Loss, law.LossTo)
 		}
+		if law.Losses != nil {
+			loss = law.Losses[k]
+		}
 		f := Fault{Node: node, Kind: law.Kind, Loss: loss}
 		f.Begin = r.ticks(begin)
 		f.End = f.Begin + r.ticks(law.For)
 		f.perTick = law.Rate * m.Interval.Hours()
 		f.period = float64(law.Period) / float64(m.Interval)
-		f.on = law.Duty * f.period
+		f.on, f.day = law.Duty*f.period, float64(r.ticks(24*time.Hour))
+		if law.Kind == Daily {
+			f.on = law.Duty * f.day
+		}
 		f.phase = d.uniform(0, f.period)
 		faults[k] = f
 	}
@@ -109,6 +119,8 @@ type Run struct {
 	Values []float64
 	// Clean are the values without noise and without loss.
 	Clean []float64
+	// Clocks are nil where none are told.
+	Clocks []float64
 	// Life counts the names that a node had before. Between two lives nobody is there.
 	Life   []uint32
 	Absent []bool
@@ -132,6 +144,9 @@ type node struct {
 	from, until    int     // from this tick to before that,
 	ramp           bool    // less from tick to tick
 	back           int     // tick of the next life
+	level          float64 // of its own job
+	gain           float64 // after the upgrade
+	upgrade, odd   int     // tick of the upgrade, first tick of the hour
 	steps          stepper
 }
 
@@ -188,6 +203,9 @@ func (f *Family) run(seed uint64, run int, clean bool) *Run {
 		if m.Diurnal != nil {
 			x.amp = m.Diurnal.Amplitude * (1 + m.Diurnal.Unequal*d.uniform(-1, 1))
 			x.phase = d.NormFloat64() * m.Diurnal.Phase.Hours() / 24
+			if m.Diurnal.Period > 0 {
+				x.phase *= 24 / m.Diurnal.Period.Hours()
+			}
 		}
 		if m.Dips != nil {
 			x.late = d.uniform(0, float64(m.Dips.Clocks)/float64(m.Interval))
@@ -196,6 +214,7 @@ func (f *Family) run(seed uint64, run int, clean bool) *Run {
 			x.steps.begin(m.Steps, d)
 		}
 		r.settle(x)
+		r.more(x)
 	}
 	for k := range r.Faults {
 		f := &r.Faults[k]
@@ -204,7 +223,28 @@ func (f *Family) run(seed uint64, run int, clean bool) *Run {
 			f.Noise = math.NaN()
 		}
 	}
+	if m.Odd != nil {
+		r.Clocks = make([]float64, n)
+	}
 	return r
+}
+
+// more draws what few families have.
+func (r *Run) more(x *node) {
+	m, d := &r.Model, r.draw
+	x.level, x.upgrade, x.odd = 1, math.MaxInt, math.MaxInt
+	if m.Singles > 0 {
+		x.level = d.log(m.Singles, 1)
+	}
+	if u := m.Upgrade; u != nil {
+		x.gain, x.upgrade = u.Most*d.uniform(0.5, 1), r.ticks(d.time(u.From, u.To))
+	}
+	if m.WarmUp > 0 {
+		x.slow, x.until, x.ramp = d.uniform(0, m.Cold), r.ticks(m.WarmUp), true
+	}
+	if m.Odd != nil && x.fault == nil && d.Float64() < m.Odd.Share {
+		x.odd = r.ticks(d.time(time.Hour, m.Length-time.Hour))
+	}
 }
 
 // settle gives a node what it has for good.
@@ -287,12 +327,12 @@ func (r *Run) Next() bool {
 	for i := range r.Values {
 		x := &r.nodes[i]
 		if turning > 0 && d.Float64() < turning {
-			x.job = 1 - x.job
+			r.turn(x)
 		}
 		if replaced > 0 {
 			r.churn(i, replaced)
 		}
-		r.Clean[i] = m.Jobs[x.job].Level * (1 + x.bias) * r.common(x)
+		r.Clean[i] = m.Jobs[x.job].Level * x.level * (1 + x.bias) * r.common(x)
 		v := r.Clean[i] * r.noise(i, fresh, scale)
 		if m.Missing > 0 && d.Float64() < m.Missing || silent || r.Absent[i] {
 			v = math.NaN()
@@ -300,9 +340,36 @@ func (r *Run) Next() bool {
 		if x.fault != nil && !r.clean {
 			v *= 1 - x.fault.At(r.Tick)
 		}
+		if m.Grid > 0 {
+			v = min(math.Round(v/m.Grid)*m.Grid, 1)
+		}
 		r.Values[i] = v
+		if m.Odd != nil {
+			r.Clocks[i] = r.clock(x)
+		}
 	}
 	return true
+}
+
+// turn gives a node other work.
+func (r *Run) turn(x *node) {
+	if r.Model.Singles > 0 {
+		x.level = r.draw.log(r.Model.Singles, 1)
+	} else {
+		x.job = 1 - x.job
+	}
+}
+
+// isOdd reports whether it is the hour of a node.
+func (r *Run) isOdd(x *node) bool { return r.Tick >= x.odd && r.Tick < x.odd+r.ticks(time.Hour) }
+
+// clock is a node's clock as a fraction.
+func (r *Run) clock(x *node) float64 {
+	c := 0.9 * (1 + r.Model.Odd.Sigma*r.draw.NormFloat64())
+	if r.isOdd(x) {
+		c *= 1 - r.Model.Odd.Less
+	}
+	return min(c, 1)
 }
 
 // noise is the factor of a node's noise, NaN where it has nothing to report.
@@ -337,8 +404,17 @@ func (r *Run) common(x *node) float64 {
 	m, tick := &r.Model, float64(r.Tick)
 	common := 1.0
 	if m.Diurnal != nil {
-		days := tick * m.Interval.Hours() / 24
-		common += x.amp * math.Sin(2*math.Pi*(days-x.phase))
+		period := m.Diurnal.Period.Hours()
+		if period == 0 {
+			period = 24
+		}
+		common += x.amp * math.Sin(2*math.Pi*(tick*m.Interval.Hours()/period-x.phase))
+	}
+	if r.Tick >= x.upgrade {
+		common *= 1 + x.gain
+	}
+	if r.isOdd(x) {
+		common *= 1 + m.Odd.More
 	}
 	if m.Dips != nil {
 		every, length := float64(m.Dips.Every)/float64(m.Interval), float64(m.Dips.For)/float64(m.Interval)
@@ -365,6 +441,9 @@ func (r *Run) churn(i int, replaced float64) {
 		r.Absent[i] = false
 		r.Life[i]++
 		r.settle(x)
+		if r.Model.Swap {
+			x.job = d.IntN(len(r.Model.Jobs))
+		}
 		x.slow, x.from, x.until, x.ramp = d.uniform(0, 0.3), r.Tick, r.Tick+r.ticks(3*time.Minute), false
 	}
 	if d.Float64() < replaced && x.fault == nil {

@@ -151,6 +151,31 @@ func TestFaults(t *testing.T) {
 		}
 	}
 	assert.InDelta(t, 0.2*0.25*720, sum, 1e-6)
+
+	law.Losses = []float64{0.6, 0.2, 0.1}
+	for k, f := range named(func(m *Model) { m.Fault = law }).run(1, 0, false).Faults {
+		assert.InDelta(t, law.Losses[k], f.Loss, 0, "one after the other")
+	}
+}
+
+// TestDaily: the loss comes by and by, stays, goes as it came, and is back a day later.
+func TestDaily(t *testing.T) {
+	r := named(func(m *Model) {
+		m.Length = 48 * time.Hour
+		m.Fault = FaultLaw{Kind: Daily, Nodes: 3, Neighbour: true, Begin: time.Hour, For: 40 * time.Hour, Loss: 0.06, Period: time.Hour, Duty: 0.25}
+	}).run(1, 0, false)
+	for r.Next() {
+		since := float64(r.Tick-360) / 360 // hours of the fault
+		want, hour := 0.0, math.Mod(since, 24)
+		if since >= 0 && since < 40 {
+			want = 0.06 * max(0, min(hour, 6-hour, 1))
+		}
+		for k := range r.Faults {
+			require.InDelta(t, 1-want, r.Values[r.Faults[k].Node], 1e-9, "tick %d", r.Tick)
+		}
+	}
+	first := r.Faults[0].Node
+	assert.Equal(t, []int{first + 1, first + 2}, []int{r.Faults[1].Node, r.Faults[2].Node})
 }
 
 // TestDips: a dip is as long and deep as it says, and each node is late by its own.
@@ -246,6 +271,24 @@ func TestChurn(t *testing.T) {
 	}
 }
 
+// TestSwap: whoever takes the place of a node has any job.
+func TestSwap(t *testing.T) {
+	r := named(func(m *Model) {
+		m.Churn, m.Swap, m.Nodes, m.Jobs = 0.5, true, 200, []Job{{100, 1}, {100, 0.5}}
+	}).run(1, 0, true)
+	for r.Next() {
+	}
+	others, lives := 0, 0
+	for i, life := range r.Life {
+		if life > 0 && r.nodes[i].fault == nil {
+			lives++
+			others += (r.nodes[i].job + i/100) % 2
+		}
+	}
+	assert.Greater(t, lives, 150)
+	assert.InDelta(t, 0.5, float64(others)/float64(lives), 0.1)
+}
+
 // TestTurns: a node changes its job as often as it says.
 func TestTurns(t *testing.T) {
 	r := named(func(m *Model) {
@@ -262,6 +305,28 @@ func TestTurns(t *testing.T) {
 		}
 	}
 	assert.InEpsilon(t, 100*60, changes, 0.05)
+}
+
+// TestSingles: each node has a job of its own, and takes up others.
+func TestSingles(t *testing.T) {
+	r := named(func(m *Model) {
+		d := newDraw(1, "singles", 0)
+		d.nodes(m, 200)
+		m.Singles, m.Turn, m.Fault.Nodes = 0.5, 10*time.Minute, 1
+	}).run(1, 0, true)
+	changes, last := 0, make([]float64, 200)
+	least, most := 1.0, 0.0
+	for r.Next() {
+		for i, v := range r.Values {
+			if last[i] > 0 && v != last[i] {
+				changes++
+			}
+			last[i], least, most = v, min(least, v), max(most, v)
+		}
+	}
+	assert.InEpsilon(t, 200*60, changes, 0.05)
+	assert.InDelta(t, 0.5, least, 0.001)
+	assert.InDelta(t, 1, most, 0.001)
 }
 
 // TestDiurnal: the swing is a day long.
@@ -284,6 +349,106 @@ func TestDiurnal(t *testing.T) {
 		}
 	}
 	assert.NotEqual(t, first[0], first[1])
+
+	r = named(func(m *Model) { m.Diurnal = &Diurnal{Amplitude: 0.1, Period: time.Hour, Phase: time.Hour} }).run(1, 0, true)
+	var hour [][]float64
+	for r.Next() {
+		hour = append(hour, append([]float64(nil), r.Values...))
+	}
+	assert.InDeltaSlice(t, hour[100], hour[460], 1e-9, "another period")
+	assert.Greater(t, math.Abs(hour[100][0]-hour[100][1]), 0.001, "phases of their own")
+}
+
+// TestUpgrade: one by one the nodes become faster for good.
+func TestUpgrade(t *testing.T) {
+	r := named(func(m *Model) { m.Upgrade = &Upgrade{Most: 0.06, From: time.Hour, To: 3 * time.Hour} }).run(1, 0, true)
+	faster := make([]int, 8)
+	for r.Next() {
+		for i, v := range r.Values {
+			switch {
+			case v == 1:
+				assert.Zero(t, faster[i])
+			case faster[i] == 0:
+				faster[i] = r.Tick
+			}
+		}
+	}
+	for i, v := range r.Values {
+		assert.GreaterOrEqual(t, v, 1.03)
+		assert.LessOrEqual(t, v, 1.06)
+		assert.GreaterOrEqual(t, faster[i], 360)
+		assert.LessOrEqual(t, faster[i], 1080)
+	}
+	assert.NotEqual(t, faster[0], faster[1])
+}
+
+// TestWarmUp: at first all are slower, each by its own share, until a ramp ends.
+func TestWarmUp(t *testing.T) {
+	r := named(func(m *Model) { m.WarmUp, m.Cold = 10*time.Minute, 0.3 }).run(1, 0, true)
+	last := make([]float64, 8)
+	for r.Next() {
+		for i, v := range r.Values {
+			if r.Tick >= 60 {
+				assert.InDelta(t, 1, v, 1e-12)
+				continue
+			}
+			assert.GreaterOrEqual(t, v, 0.7)
+			assert.Less(t, v, 1.0)
+			assert.Greater(t, v, last[i], "a ramp")
+			last[i] = v
+		}
+		if r.Tick == 0 {
+			assert.NotEqual(t, r.Values[0], r.Values[1])
+		}
+	}
+}
+
+// TestGrid: values are rounded, and nothing is above 1.
+func TestGrid(t *testing.T) {
+	r := named(func(m *Model) { m.Sigma, m.Grid, m.Fault.Loss = 0.1, 0.05, 0.31 }).run(1, 0, false)
+	seen := map[int]int{}
+	for r.Next() {
+		for _, v := range r.Values {
+			step := math.Round(v / 0.05)
+			assert.InDelta(t, step*0.05, v, 1e-12)
+			seen[int(step)]++
+		}
+	}
+	for step := range seen {
+		assert.LessOrEqual(t, step, 20)
+	}
+	assert.Positive(t, seen[19])
+	assert.Greater(t, seen[20], seen[19], "all that would be more")
+}
+
+// TestOdd: an odd node does more for an hour, at a lower clock.
+func TestOdd(t *testing.T) {
+	r := named(func(m *Model) {
+		d := newDraw(1, "odd", 0)
+		d.nodes(m, 200)
+		m.Odd, m.Fault.Nodes = &Odd{Share: 0.2, More: 0.05, Less: 0.1}, 1
+	}).run(1, 0, true)
+	odd := make([]int, 200)
+	for r.Next() {
+		for i, v := range r.Values {
+			clock := 0.9
+			if v > 1 {
+				assert.InDelta(t, 1.05, v, 1e-12)
+				clock *= 0.9
+				odd[i]++
+			}
+			assert.InDelta(t, clock, r.Clocks[i], 1e-12)
+		}
+	}
+	nodes := 0
+	for i, ticks := range odd {
+		if ticks > 0 {
+			nodes++
+			assert.Equal(t, 360, ticks)
+			assert.Nil(t, r.nodes[i].fault)
+		}
+	}
+	assert.InDelta(t, 40, nodes, 15)
 }
 
 // TestMissing: as many reports are lost as it says.

@@ -26,10 +26,19 @@ type limits struct {
 	// Silent is the least share of the time without a verdict, for Reason.
 	Silent float64
 	Reason string
+	// Unnamed is no onset of a node that has a fault with others, Once no onset told again.
+	Unnamed, Once bool
+	// Early is the most false onsets of the first hour, in a run on average.
+	Early float64
+	// Incidents are the most in a run on average.
+	Incidents float64
 }
 
 // cleanOnsets is the limit of the clean forms of all drawn families together.
 const cleanOnsets = 0.003
+
+// noOnset is a limit of half an onset.
+const noOnset = 0.5
 
 // limitsOf are by family. Plain faults are common where all draws are of a step of 8 % and
 // more, and noise is mostly below 2 %.
@@ -45,18 +54,27 @@ var limitsOf = func() map[string]limits {
 			all[name] = l
 		}
 	}
-	for name, onsets := range map[string]float64{"restart": 0.08, "mix": 0.08, "small": 0.04} {
+	for name, onsets := range map[string]float64{
+		"restart": 0.03, "grid": 0.03, "small": 0.04, "uneven": 0.05, "swapped": 0.05, "mix": 0.06,
+	} {
 		set(func(l *limits) { l.Onsets = onsets }, name)
 	}
 	for name, recall := range map[string]float64{
-		"bias": 0.95, "churn": 0.95, "mix": 0.9, "models": 0.88, "fromstart": 0.6, "flicker": 0.5, "ar-10": 0.9, "ar-20": 0.9,
+		"bias": 0.95, "churn": 0.95, "upgrade": 0.95, "stages": 0.95, "swapped": 0.95, "experts": 0.95, "models": 0.9, "ar-10": 0.9, "ar-20": 0.9,
+		"rampstart": 0.85, "fromstart": 0.8, "hotrow": 0.8, "grid": 0.8, "flicker": 0.75, "mix": 0.7,
 	} {
 		set(func(l *limits) { l.Recall = recall }, name)
 	}
 	set(func(l *limits) { l.Plain = time.Minute }, plainFamilies...)
-	set(func(l *limits) { l.Delay = 150 * time.Second }, "many")
-	// Who takes turns at work of two levels cannot be told from who is slow.
-	set(func(l *limits) { l.Recall, l.Silent, l.Reason = 0, 0.9, "levels" }, "turns")
+	for name, seconds := range map[string]time.Duration{"many": 150, "loss-3": 220, "loss-5": 90, "loss-8": 50, "fromstart": 100} {
+		set(func(l *limits) { l.Delay = seconds * time.Second }, name)
+	}
+	// Who takes turns at work of several levels cannot be told from who is slow.
+	set(func(l *limits) { l.Recall, l.Silent, l.Reason, l.Early = 0, 0.9, "levels", 0.5 }, "turns", "singles")
+	// Ten in all of its runs.
+	set(func(l *limits) { l.Early = 0.65 }, "turns")
+	set(func(l *limits) { l.Unnamed, l.Incidents = true, 2.5 }, "hotrow")
+	set(func(l *limits) { l.Once = true }, "reboot")
 	set(func(l *limits) { l.Silent, l.Reason = 0.9, "lockstep" }, "ar-wall")
 	set(func(l *limits) { l.Recall = 1 }, "h100-5", "h100-10", "h100-20")
 	set(func(l *limits) { l.Quiet = true }, "ar-10", "ar-20", "ar-wall", "h100", "h100-5", "h100-10", "h100-20")
@@ -69,7 +87,7 @@ var plainFamilies = []string{"base", "bias", "churn", "jobs", "models", "stop", 
 func Text(outcomes []Outcome, deciders []Decider) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "family\tdecider\tfalse onsets/node-day\t95 % upper\tclean\tflagged %\tsilent %\trecall\tdelay p50\tp90\tx oracle\tincidents/run")
+	_, _ = fmt.Fprintln(w, "family\tdecider\tfalse onsets/node-day\t95 % upper\tclean\tearly/run\tflagged %\tsilent %\trecall\tdelay p50\tp90\tx oracle\tincidents/run\tnamed\tagain")
 	for i := range outcomes {
 		o := &outcomes[i]
 		for _, d := range deciders {
@@ -79,8 +97,8 @@ func Text(outcomes []Outcome, deciders []Decider) string {
 			}
 			_, upper := r.Onsets()
 			silent, reason := r.Silent()
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s %s\t%s\t%s\t%s\t%s\t%.1f\n", o.Family.Name, d.Name, r.rate(), figure.Digits(upper), clean,
-				figure.Digits(100*r.Flagged()), figure.Digits(100*silent), reason, r.recall(), r.delay(0.5), r.delay(0.9), o.ratio(r), r.Incidents())
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s %s\t%s\t%s\t%s\t%s\t%.1f\t%.0f\t%.0f\n", o.Family.Name, d.Name, r.rate(), figure.Digits(upper), clean, r.early(),
+				figure.Digits(100*r.Flagged()), figure.Digits(100*silent), reason, r.recall(), r.delay(0.5), r.delay(0.9), o.ratio(r), r.Incidents(), r.named(), r.again())
 		}
 	}
 	_ = w.Flush() // a builder takes everything
@@ -174,9 +192,16 @@ func Figures(w io.Writer, outcomes []Outcome) {
 		}
 		_, upper := r.Onsets()
 		show("false_onsets_upper", upper, "1/node-day", l.Onsets, true)
+		show("early_onsets", r.early(), "1/run", l.Early, true)
+		show("incidents", r.Incidents(), "1/run", l.Incidents, true)
 		if l.Quiet {
-			// At most half an onset: none.
-			show("clean_onsets", o.Clean.count(), "onsets", 0.5, true)
+			show("clean_onsets", o.Clean.count(), "onsets", noOnset, true)
+		}
+		if l.Unnamed {
+			show("named", r.named(), "onsets", noOnset, true)
+		}
+		if l.Once {
+			show("told_again", r.again(), "onsets", noOnset, true)
 		}
 		show("silent_for_"+l.Reason, o.Clean.silentFor(l.Reason), "share", l.Silent, false)
 		if r.faults() > 0 {

@@ -6,8 +6,9 @@
 // history, a Prometheus that scrapes and somebody who asks the API. With -base, a
 // checkout of another commit, that commit's gateway runs at the same time under the same
 // fleet. -shard puts a shard in front of each. `-for 30m -nodes 10000 -shard -root` is a
-// soak, which looks for what grows. It prints a table, and fails if a node of the
-// fleet, which has no fault, is called slow.
+// soak, which looks for what grows. With -slow, so many nodes lose 20 to 40 % from their
+// first push on, and the table says how soon the gateway names them. It prints a table, and
+// fails if a node without a fault is called slow.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/fleet"
 
 import (
@@ -17,6 +18,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
@@ -27,7 +29,7 @@ import (
 
 type options struct {
 	base                 string
-	nodes, gpus          int
+	nodes, gpus, slow    int
 	interval, warm, span time.Duration
 	scrape, ask          time.Duration
 	shard, root          bool
@@ -38,6 +40,7 @@ func main() {
 	flag.StringVar(&o.base, "base", "", "`directory` of another commit with its bin, see scripts/basetree.sh")
 	flag.IntVar(&o.nodes, "nodes", 1000, "nodes of the fleet")
 	flag.IntVar(&o.gpus, "gpus", 8, "GPUs of a node")
+	flag.IntVar(&o.slow, "slow", 0, "nodes that lose 20 to 40 % from the start")
 	flag.DurationVar(&o.interval, "interval", 10*time.Second, "between two pushes of a node")
 	flag.DurationVar(&o.warm, "warm", 40*time.Second, "how long the fleet pushes before it is measured: a history takes its new series first")
 	flag.DurationVar(&o.span, "for", time.Minute, "how long it is measured")
@@ -57,6 +60,7 @@ type side struct {
 	gateway *harness.Collector
 	shard   *harness.Collector // or nil
 	fleet   *fleetpush.Fleet
+	faulty  []string // nodes
 	seen    seen
 }
 
@@ -76,6 +80,12 @@ func (o *options) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	watching, end := context.WithCancel(ctx)
+	defer end()
+	var watches sync.WaitGroup
+	for _, s := range sides {
+		watches.Go(func() { s.watch(watching, o.slow) })
+	}
 	harness.Say("%d nodes push for %s before anything counts", o.nodes, o.warm)
 	if err := together(sides, func(s *side) error { _, err := o.push(ctx, s, o.warm); return err }); err != nil {
 		return err
@@ -84,8 +94,10 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err := together(sides, func(s *side) error { return o.measure(ctx, s) }); err != nil {
 		return err
 	}
+	end()
+	watches.Wait()
 	for _, s := range sides {
-		if s.seen.episodes, err = episodes(ctx, s.gateway); err != nil {
+		if err := s.note(ctx); err != nil {
 			return err
 		}
 	}
@@ -114,9 +126,22 @@ func (o *options) start(ctx context.Context, s *side) (err error) {
 	}
 	s.fleet, err = fleetpush.New(fleetpush.Config{
 		Nodes: o.nodes, GPUs: o.gpus, Cluster: "bench", Load: fleetsim.Training, Seed: 1, Step: o.interval, Start: time.Now().Add(-24 * time.Hour),
-		Runs: 20 * time.Minute, Pause: 2 * time.Minute,
+		Runs: 20 * time.Minute, Pause: 2 * time.Minute, Faults: o.faults(s),
 	})
 	return err
+}
+
+// faults are losses of 20 to 40 %, spread evenly over the fleet.
+func (o *options) faults(s *side) (all []fleetpush.Fault) {
+	for i := range o.slow {
+		node := i * o.nodes / o.slow
+		s.faulty = append(s.faulty, fleetpush.NodeName(node))
+		all = append(all, fleetpush.Fault{
+			Target: fleetsim.Target{Node: node},
+			Fault:  fleetsim.Fault{Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, Severity: 0.2 + 0.2*float64(i)/float64(max(1, o.slow-1))},
+		})
+	}
+	return all
 }
 
 func (s *side) close() error {

@@ -5,9 +5,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -27,9 +29,10 @@ type seen struct {
 	pushed         fleetpush.Report
 	gateway, shard []harness.Look
 	scrapes, asks  []time.Duration
-	scraped        int64        // bytes of the last scrape
-	late           atomic.Int64 // scrapes and questions that were given up
-	episodes       float64
+	scraped        int64                    // bytes of the last scrape
+	late           atomic.Int64             // scrapes and questions that were given up
+	episodes       float64                  // that are false
+	named          map[string]time.Duration // of slow nodes: the gateway's first verdict, since the first push
 }
 
 // measure pushes, scrapes, asks and looks at once.
@@ -121,26 +124,54 @@ func (s *side) look() error {
 
 func megabytes(v float64) string { return harness.Number(v / 1e6) }
 
-// episodes is how many of stragglers and groups a gateway has told of, up to a thousand.
+// watch notes each second which slow nodes the gateway has named since the fleet began.
+func (s *side) watch(ctx context.Context, slow int) {
+	began := time.Now()
+	s.seen.named = make(map[string]time.Duration, slow)
+	for len(s.seen.named) < slow && harness.Wait(ctx, time.Second) == nil {
+		all, err := s.episodes(ctx)
+		if err != nil {
+			continue // which the last look says
+		}
+		for _, node := range all {
+			if _, known := s.seen.named[node]; !known && s.slow(node) {
+				s.seen.named[node] = time.Since(began)
+				harness.Say("%s named %s after %.0f s", s.gateway.Name, node, time.Since(began).Seconds())
+			}
+		}
+	}
+}
+
+// slow reports whether a node of the fleet has a fault.
+func (s *side) slow(node string) bool { return slices.Contains(s.faulty, node) }
+
+// note counts the episodes of nodes and groups without a fault.
+func (s *side) note(ctx context.Context) error {
+	all, err := s.episodes(ctx)
+	s.seen.episodes = float64(len(slices.DeleteFunc(all, s.slow)))
+	return err
+}
+
+// episodes are the nodes, empty for groups, of up to a thousand that a gateway has told of.
 // Silent nodes do not count: there are some where the machine skips their pushes.
-func episodes(ctx context.Context, c *harness.Collector) (n float64, err error) {
-	client, err := fleetclient.NewClientWithResponses("http://" + c.View)
+func (s *side) episodes(ctx context.Context) (nodes []string, err error) {
+	client, err := fleetclient.NewClientWithResponses("http://" + s.gateway.View)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	answer, err := client.ListEpisodesWithResponse(ctx, &fleetclient.ListEpisodesParams{Limit: new(int64(1000))})
 	switch {
 	case err != nil:
-		return 0, err
+		return nil, err
 	case answer.JSON200 == nil:
-		return 0, fleetclient.AnswerError(answer.StatusCode(), answer.Body)
+		return nil, fleetclient.AnswerError(answer.StatusCode(), answer.Body)
 	}
 	for _, e := range answer.JSON200.Episodes {
 		if e.Subject != fleetclient.EpisodeSubjectMissing {
-			n++
+			nodes = append(nodes, *cmp.Or(e.Node, new("")))
 		}
 	}
-	return n, nil
+	return nodes, nil
 }
 
 // row is a line of the table: a figure of each side.
@@ -170,6 +201,13 @@ func (o *options) print(w io.Writer, sides []*side) error {
 		{"scrapes and questions given up", "", func(s *seen) float64 { return float64(s.late.Load()) }},
 		{"nodes with a threshold", "", func(s *seen) float64 { return float64(s.pushed.NodesWithThreshold) }},
 		{"false verdicts and episodes", "", func(s *seen) float64 { return float64(s.pushed.FalseVerdicts) + s.episodes }},
+	}
+	if o.slow > 0 {
+		named := func(s *seen) []time.Duration { return slices.Collect(maps.Values(s.named)) }
+		rows = append(rows,
+			row{"slow nodes that were named", "", func(s *seen) float64 { return float64(len(s.named)) }},
+			row{"first verdict p50", "s", func(s *seen) float64 { return figure.Quantile(named(s), 0.5).Seconds() }},
+			row{"first verdict, the last", "s", func(s *seen) float64 { return figure.Quantile(named(s), 1).Seconds() }})
 	}
 	rows = append(rows, o.held("gateway", func(s *seen) []harness.Look { return s.gateway })...)
 	if o.shard {
