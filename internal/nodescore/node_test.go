@@ -418,8 +418,8 @@ func TestIdleNodes(t *testing.T) {
 	assert.True(t, res.Signals.Known[nodesignal.Throughput], "a busy GPU draws as much")
 }
 
-// What needs neither a second report nor a reference is told in the first. GPUs stand in for
-// the application from the second on.
+// A node's first report tells its clocks and its job's rate. The rate of its GPUs follows in
+// the second report.
 func TestTheFirstReportCanBeCompared(t *testing.T) {
 	gpu := []input{of(Utilization, 0.9), of(SMClock, 1.4e9), of(SMClockLimit, 2e9)}
 	r := newRig(t)

@@ -25,19 +25,19 @@ const (
 	// hold is by how much more than its limit a window can hold. Where nodes always differ,
 	// the limit is above what clip lets in until their nature is known.
 	hold = 1.1
-	// One of a thousand deviations is above the level u, for normal noise 3.3 MADs. No
-	// healthy node is above beyond times that, whatever its noise.
+	// One of a thousand deviations is above the level u, for normal noise 3.3 MADs. A loss is
+	// above beyondTail times that level.
 	tailShare, normalTail, beyondTail = 0.001, 3.3, 1.75
 	// holdTicks above the limit make an onset: two glitches in a row are none.
 	holdTicks = 3
 	// leaveAfter of calm ends a verdict.
 	leaveAfter = 3 * 60
-	// What is usual in a group is guessed from single ticks for twice warmTicks. A node is
-	// compared after lateAge where it came to a group that is older than settled: its caches
-	// are cold while those of the others are not.
+	// The limits of a group are guessed from single ticks for twice warmTicks. A node that
+	// comes later is compared after warmTicks, and after lateAge in a group that is older than
+	// settled: its caches are cold while those of the others are not.
 	warmTicks, lateAge, settled = 6, 5 * 60, 15 * 60
-	// A node that leaps ahead by 2.5 MADs in more than restless of its time has limits of its
-	// own: of normal noise as large as the peers' it is 0.2 %.
+	// A node has limits of its own if it leaps ahead by 2.5 MADs in more than this part of its
+	// time. A node with its peers' normal noise does so in less than 1 %.
 	restless = 0.015
 )
 
@@ -46,8 +46,8 @@ var (
 	window = [windows]float64{20, 2 * 60, 10 * 60, 60 * 60}
 	// leastLoss is the smallest loss that counts in each window, twice that in a young group.
 	leastLoss = [windows]float64{0.6, 0.4, 0.3, 0.3}
-	// mads is how many MADs of the peers' equally smoothed deviations a loss exceeds: what
-	// gives one false look in 10,000 node-days of normal noise.
+	// mads is how many MADs of the peers' equally smoothed deviations a loss exceeds:
+	// about what gives one false look in 10,000 node-days of normal noise.
 	mads = [windows]float64{5.6, 5.2, 5, 5}
 )
 
@@ -78,7 +78,7 @@ type track struct {
 	Flagged bool
 	Met     bool    // the mean has begun
 	Climbed bool    // counted in Climbers
-	Leaps   float32 // share of six hours in which it leapt ahead
+	Leaps   float32 // share of the last six hours in which it leapt ahead
 }
 
 // deviation in one window: what the longest holds is taken off the shorter ones.
@@ -145,8 +145,8 @@ type normal struct {
 	Lacks    float64          // seconds with too few nodes
 	Ticks    int              //
 	Odd      uint8            // ticks running that were left out
-	Step     float64          // the least by which a value rose while most were the very same
-	Climbers int              // nodes whose value did
+	Step     float64          // the smallest rise of a value while most values were equal
+	Climbers int              // nodes whose values rose so
 	Shift    [windows]float64 // median of the peers' deviations: what moved all is no loss
 	D        [windows]float64 // mean spread of equally smoothed deviations
 	U        [windows]float64 // level that one of a thousand exceeds
@@ -408,7 +408,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 		hit, suspicion = -1, 0
 	case g.split.silent():
 		hit, suspicion = -1, 0
-	case !t.Flagged && e.ahead(g, i, s):
+	case e.pop.alike && !t.Flagged && e.ahead(g, i, s):
 		m.flags |= flagJudged
 		hit, suspicion, t.Over = -1, 0, [windows]uint8{}
 	case s == nodesignal.Throughput && t.Same >= stuckTicks && !t.Fell && !t.Flagged:
@@ -458,7 +458,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 	m.suspect(s, t, spec)
 }
 
-// ahead reports whether a member does more work than its peers: then no clock accuses it.
+// ahead reports whether a node does more work than its peers: then no other signal accuses it.
 func (e *Engine) ahead(g *group, i int, s nodesignal.Signal) bool {
 	const work = nodesignal.Throughput
 	if s == work || !g.members[i].known.Has(work) {

@@ -315,3 +315,38 @@ func TestLargeLossesAreFoundSoon(t *testing.T) {
 		})
 	}
 }
+
+// TestAStepOfCoarseValues is no loss once three nodes rose by it, and two steps are one.
+func TestAStepOfCoarseValues(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 20, nil)
+	coarse := func(steps float64) {
+		p.also = func(o *Observation, i int) {
+			x := 1.0
+			if i == 5 {
+				x -= 0.05 * steps
+			} else if (p.k+7*i)%60 == 0 {
+				x -= 0.05
+			}
+			o.Values = throughput(x)
+		}
+	}
+	coarse(0)
+	require.Empty(t, p.ticks(400))
+	coarse(1)
+	require.Empty(t, p.ticks(200))
+	coarse(3)
+	assert.Equal(t, []string{"node onset j-05"}, brief(p.ticks(30)))
+}
+
+// TestAShiftOfAll nodes moves no limit: their deviations are about those of their peers.
+func TestAShiftOfAll(t *testing.T) {
+	l := normal{U: [windows]float64{1, 1, 1, 1}}
+	e := New(DefaultConfig())
+	tracks, ref := make([]track, 9), make([]int32, 9)
+	for i := range tracks {
+		ref[i], tracks[i].E[0] = int32(i), 0.1+0.001*float32(i-4)
+	}
+	e.limit(&l, tracks, ref, 0, 1, 0.05)
+	assert.InDelta(t, 0.1, l.Shift[0], 1e-6)
+	assert.Less(t, l.D[0], 0.01)
+}

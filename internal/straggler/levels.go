@@ -30,7 +30,7 @@ type split struct {
 	On     bool // some label is missing
 	Signal nodesignal.Signal
 	Looked float64 // age of the group at the last look
-	Rises  float64 // nodes that took a higher level alone by those with which levels tell nothing, faded over six hours
+	Rises  float64 // nodes that took a higher level alone, faded over six hours; from 1 on levels tell nothing
 	Unsure bool    // levels are so far apart and young that nodes may take turns at them
 }
 
@@ -197,7 +197,7 @@ func (e *Engine) swaps(g *group, tracks []track) {
 	}
 	common := e.sample.Level(e.values)
 	spread := robust.MADToSigma * e.sample.MAD(e.values, common)
-	for k := range g.levels { // the one that is most at rest
+	for k := range g.levels { // of the calmest level
 		if l := g.levels[k].of(p.Signal); l.Ticks > 0 {
 			spread = min(spread, l.S)
 		}

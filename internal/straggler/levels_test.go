@@ -47,6 +47,12 @@ func TestJobsWithoutLabels(t *testing.T) {
 			{do: two(map[int]float64{3: 0.4, 15: 0.2}), ticks: 360, told: []string{"node severity -03 critical"}}, // no one of the slower job's
 			{do: two(nil), ticks: 100, told: []string{"node end -03 recovered", "node end -15 recovered"}},
 		}},
+		"two in their first hour, which may be turns": {groups: []string{""}, steps: []step{
+			{do: two(nil), ticks: 100},
+			{do: two(map[int]float64{3: 0.2}), ticks: 60, check: func(t *testing.T, p *play, _ []episode.Episode) {
+				assert.Equal(t, map[string]int{"other_levels": 20}, reasons(p.group()))
+			}},
+		}},
 		"five": {groups: []string{""}, nodes: 30, steps: []step{
 			{do: five(nil), ticks: 400},
 			{do: five(map[int]float64{7: 0.15}), ticks: 60, told: []string{"node onset -07"}},

@@ -14,9 +14,9 @@ type population struct {
 	nature   float32 // share of a member's usual difference that does not count as spread
 	// In the first young seconds a member's usual difference is learnt, up to mostNature.
 	young, mostNature float64
-	behind            float64 // part of the limit by which a member is also behind its peers
-	leastLoss         float64 // by how much more than nodes a member must lose
-	alike             bool    // members cannot be judged where all wait for the slowest, see lockstep
+	behind            float64 // a member is slow if it is behind its peers by this part of the limit too
+	leastLoss         float64 // factor of the smallest loss that counts
+	alike             bool    // members are nodes: they differ for good, start together, and may work in lockstep
 	eitherSide        bool    // of two may have changed, see sides
 }
 

@@ -18,8 +18,9 @@ import (
 const (
 	// stateForm is another when an older Restore would misread what the engine saves.
 	stateForm = "straggler-6"
-	// keepEach is how often it is written, since a tick changes every node's averages. After a
-	// record of an episode it is written at once: a crash must not tell it twice.
+	// keepEach is how often it is written, since a tick changes every node's averages. It is
+	// also written after each record of an episode, with the keeper's pauses: a crash between
+	// two writes repeats the newest onset.
 	keepEach = 5 * time.Minute
 )
 

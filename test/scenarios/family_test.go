@@ -259,7 +259,7 @@ func TestCleanForm(t *testing.T) {
 			slow, clean := f.run(3, 0, false), f.Play(3, 0, true)
 			assert.Empty(t, clean.Faults)
 			require.NotEmpty(t, slow.Faults)
-			// What is lost is lost before the rounding.
+			// The loss comes before the rounding.
 			grid := slow.Model.Grid
 			clean.Model.Grid = 0
 			lost, last := 0, 0

@@ -88,7 +88,7 @@ type told struct {
 	silent    map[string]int // those without a verdict, by reason
 	incidents int            // open
 	onsets    []int          // nodes that an onset of their own was told of
-	again     int            // of these, those of which one was open
+	again     int            // onsets of nodes that had an open one
 }
 
 func newDriver(cfg straggler.Config, m *Model) *driver {

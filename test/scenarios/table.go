@@ -69,10 +69,8 @@ var limitsOf = func() map[string]limits {
 	for name, seconds := range map[string]time.Duration{"many": 150, "loss-3": 220, "loss-5": 90, "loss-8": 50, "fromstart": 100} {
 		set(func(l *limits) { l.Delay = seconds * time.Second }, name)
 	}
-	// Who takes turns at work of several levels cannot be told from who is slow.
+	// No engine can tell nodes that take turns at jobs from slow ones.
 	set(func(l *limits) { l.Recall, l.Silent, l.Reason, l.Early = 0, 0.9, "levels", 0.5 }, "turns", "singles")
-	// Ten in all of its runs.
-	set(func(l *limits) { l.Early = 0.65 }, "turns")
 	set(func(l *limits) { l.Unnamed, l.Incidents = true, 2.5 }, "hotrow")
 	set(func(l *limits) { l.Once = true }, "reboot")
 	set(func(l *limits) { l.Silent, l.Reason = 0.9, "lockstep" }, "ar-wall")
