@@ -204,7 +204,7 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 				continue
 			}
 			r.news = false
-			o := straggler.Observation{
+			o := nodesignal.Observation{
 				Cluster: r.Cluster, Node: r.key, Peers: r.among.peers[:], State: nodesignal.StateActive, HasState: true, Values: r.values,
 			}
 			if err := b.engine.Observe(&o, r.told); err != nil {

@@ -53,7 +53,7 @@ func (r *rig) tick() {
 
 // node lets a node report.
 func (r *rig) node(name string) {
-	require.NoError(r.t, r.engine.Observe(&straggler.Observation{Cluster: "c", Node: name, Heartbeat: true}, r.now))
+	require.NoError(r.t, r.engine.Observe(&nodesignal.Observation{Cluster: "c", Node: name, Heartbeat: true}, r.now))
 	r.book.Alive("c", name, 0, r.now)
 }
 
@@ -180,7 +180,7 @@ func TestRanksDecideInLockstep(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for k := range 90 {
 		for i := range int64(8) {
-			o := straggler.Observation{Cluster: "c", Node: of(i, 1, 8).Node, State: nodesignal.StateActive, HasState: true}
+			o := nodesignal.Observation{Cluster: "c", Node: of(i, 1, 8).Node, State: nodesignal.StateActive, HasState: true}
 			o.Values.Set(nodesignal.Throughput, 10+0.1*float64(k%7)) // all move together
 			require.NoError(t, r.engine.Observe(&o, r.now))
 		}

@@ -3,6 +3,7 @@
 package straggler
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
@@ -32,9 +33,8 @@ const (
 	holdTicks = 3
 	// leaveAfter of calm ends a verdict.
 	leaveAfter = 3 * 60
-	// The limits of a group are guessed from single ticks for twice warmTicks. A node that
-	// comes later is compared after warmTicks, and after lateAge in a group that is older than
-	// settled: its caches are cold while those of the others are not.
+	// The limits of a group are guessed for twice warmTicks. A node that comes later waits
+	// warmTicks, and lateAge in a group older than settled: only its own caches are cold.
 	warmTicks, lateAge, settled = 6, 5 * 60, 15 * 60
 	// A node has limits of its own if it leaps ahead by 2.5 MADs in more than this part of its
 	// time. A node with its peers' normal noise does so in less than 1 %.
@@ -125,16 +125,6 @@ func (t *track) rises(limit *[windows]float64, at int64, dt float64) {
 	}
 }
 
-// began takes the time of the fastest window whose limit the loss exceeds.
-func (t *track) began(limit *[windows]float64) {
-	for w := range t.By {
-		if float64(t.Loss) >= limit[w] {
-			t.Quiet[t.By] = t.Quiet[w]
-			return
-		}
-	}
-}
-
 // normal is what is usual in one signal among nodes whose levels can be compared.
 type normal struct {
 	N        int              // nodes compared, 0 where they are too few
@@ -190,7 +180,7 @@ func (e *Engine) wait(g *group, t *track) float64 {
 
 // compare is one tick of one signal among the nodes of one level.
 func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
-	l, tracks := g.levels[level].of(s), g.tracks[s]
+	l, tracks := &g.levels[level].Signals[s], g.tracks[s]
 	gap := e.cfg.Signals[s].MinGap
 	e.gather(g, s, level)
 	if l.N = len(e.slots); l.N < e.cfg.MinPeers {
@@ -242,8 +232,12 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	for _, i := range e.slots {
 		t := &tracks[i]
 		r := l.Centre - t.Y
-		if tick == 0 {
-			l.climb(t, t.Y-before+float64(t.R))
+		if rise := t.Y - before + float64(t.R); tick == 0 && rise > 1e-6 && !t.Flagged { // a fault falls
+			l.Step = min(rise, cmp.Or(l.Step, rise))
+			if !t.Climbed {
+				t.Climbed = true
+				l.Climbers++
+			}
 		}
 		t.R = float32(r)
 		known, young := float64(t.E[nature]), float64(t.Age) < e.pop.young
@@ -256,7 +250,7 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 			if w < nature {
 				bound = max(bound, hold*l.Limit[w])
 			} else { // which one tick of all does not change
-				bound = min(bound, max(clip*surge*max(l.S, floor*gap), 2*leastLoss[w]*gap))
+				bound = min(bound, clip*surge*max(l.S, floor*gap))
 				if young {
 					weight, bound, known = e.dt/max(float64(t.Age), e.dt), e.pop.mostNature, 0
 				}
@@ -286,20 +280,6 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	e.follow(&l.Part, tracks, l.Centre, gap)
 }
 
-// climb learns the grid of coarse values by what they rise by: a fault falls.
-func (l *normal) climb(t *track, rise float64) {
-	if rise < 1e-6 || t.Flagged {
-		return
-	}
-	if l.Climbers == 0 || rise < l.Step {
-		l.Step = rise
-	}
-	if !t.Climbed {
-		t.Climbed = true
-		l.Climbers++
-	}
-}
-
 // limit learns what the peers' equally smoothed deviations do, and what exceeds them.
 func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap float64) {
 	e.values = e.values[:0]
@@ -323,7 +303,7 @@ func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap
 	}
 	d := small * e.sample.MAD(e.values, l.Shift[w])
 	if l.Age < 1.5*window[w] || l.Ticks < 2*warmTicks {
-		l.D[w] = max(d, e.young(l.S, gap, w))
+		l.D[w] = max(d, 1.5*max(l.S, floor*gap)*math.Sqrt(min(1, (e.dt+1)/window[w]))) // a mean of independent ticks
 		l.U[w] = normalTail * l.D[w]
 	} else {
 		l.D[w] += e.dt / clamp((l.Age-1.5*window[w])/2, 60, max(3600, 6*window[w])) * (min(d, surge*l.D[w]) - l.D[w])
@@ -347,22 +327,17 @@ func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap
 	l.Limit[w] = max(least, mads[w]*max(l.D[w], d), tail)
 }
 
-// young is what a tick's spread is in a mean of independent ticks.
-func (e *Engine) young(spread, gap float64, w int) float64 {
-	return 1.5 * max(spread, floor*gap) * math.Sqrt(min(1, (e.dt+1)/window[w]))
-}
-
 // obvious is the loss that one tick tells, before the 20 s average has begun.
 func obvious(gap, spread float64) float64 { return max(2*gap, mads[0]*spread) }
 
-// weigh returns a node's deviation in a window and its limit, if it is known for long enough.
-func (e *Engine) weigh(t *track, l *normal, w int, gap, spread float64) (x, limit float64, lived bool) {
+// weigh returns a node's deviation in a window, 0 where it is not known for long enough, and its limit.
+func (e *Engine) weigh(t *track, l *normal, w int, gap, spread float64) (x, limit float64) {
 	x, limit = t.deviation(w)-l.Shift[w], l.Limit[w]
 	switch age := float64(t.Age); {
 	case age < 1.5*window[0] && w == 0:
-		return float64(t.R), obvious(gap, spread), true
+		return float64(t.R), obvious(gap, spread)
 	case age < 1.5*window[w]:
-		return 0, limit, false
+		return 0, limit
 	case e.pop.alike && age < 1.5*window[nature]:
 		limit = max(limit, l.Limit[nature]) // nobody knows yet by what it always differs
 	}
@@ -375,25 +350,20 @@ func (e *Engine) weigh(t *track, l *normal, w int, gap, spread float64) (x, limi
 	if float64(min(t.R, t.E[w])) <= e.pop.behind*limit { // it fell, but to where its peers are
 		x = min(x, limit)
 	}
-	return x, limit, true
+	return x, limit
 }
 
 // judge begins and ends the verdict on one node by one signal.
 func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread float64) {
 	m, t, spec := &g.members[i], &g.tracks[s][i], &e.cfg.Signals[s]
-	hit, above, suspicion := -1, false, 0.0
+	hit, suspicion := -1, 0.0
 	for w := range windows {
-		x, limit, lived := e.weigh(t, l, w, spec.MinGap, spread)
+		x, limit := e.weigh(t, l, w, spec.MinGap, spread)
+		suspicion = max(suspicion, x/limit)
 		if x <= limit {
 			t.Over[w] = 0
-		} else {
-			above = true
-			if t.Over[w] = min(t.Over[w]+1, holdTicks); t.Over[w] == holdTicks {
-				hit = w
-			}
-		}
-		if lived {
-			suspicion = max(suspicion, x/limit)
+		} else if t.Over[w] = min(t.Over[w]+1, holdTicks); t.Over[w] == holdTicks {
+			hit = w
 		}
 	}
 	if !t.Flagged {
@@ -423,7 +393,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 			m.flags |= flagNoise
 		}
 	}
-	if !above && !t.Flagged {
+	if !t.Flagged && t.Over == [windows]uint8{} {
 		t.Run, t.By, t.Loss = 0, 0, t.Fast-t.E[nature]
 	} else {
 		t.Run = max(t.Run, t.Run+1)
@@ -431,10 +401,15 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 	}
 	if !t.Flagged && hit >= 0 {
 		t.Flagged, t.By, t.Calm, t.Peak = true, uint8(hit), 0, float32(t.deviation(hit))
-		if hit == nature {
+		if hit == nature { // which is a part of this loss
 			t.Loss = t.Fast
 		}
-		t.began(&l.Limit)
+		for w := range t.By { // the fastest window that exceeds its limit knows best since when
+			if float64(t.Loss) >= l.Limit[w] {
+				t.Quiet[t.By] = t.Quiet[w]
+				break
+			}
+		}
 	} else if t.Flagged {
 		t.Peak = max(t.Peak, float32(t.deviation(int(t.By))))
 		t.Calm += float32(e.dt)
@@ -460,12 +435,8 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 
 // ahead reports whether a node does more work than its peers: then no other signal accuses it.
 func (e *Engine) ahead(g *group, i int, s nodesignal.Signal) bool {
-	const work = nodesignal.Throughput
-	if s == work || !g.members[i].known.Has(work) {
-		return false
-	}
-	t := &g.tracks[work][i]
-	return float64(min(t.E[0], t.E[1])) < -floor*e.cfg.Signals[work].MinGap
+	tracks, gap := g.tracks[nodesignal.Throughput], e.cfg.Signals[nodesignal.Throughput].MinGap
+	return s != nodesignal.Throughput && g.members[i].known.Has(nodesignal.Throughput) && float64(min(tracks[i].E[0], tracks[i].E[1])) < -floor*gap
 }
 
 // suspect keeps the signal that speaks most against a member: a verdict, then min_gaps.
@@ -490,8 +461,8 @@ func (l *normal) lockstep(gap float64) bool {
 	return l.Age >= window[2] && l.S < gap/50 && l.S < l.Moves/5
 }
 
-// detectable is the smallest deviation that some window exceeds within an hour. A window
-// holds at most reach of a loss, since the nature follows it.
+// detectable is the smallest deviation that some window exceeds within an hour: the nature
+// follows a loss, so that a window holds at most reach of it.
 func (l *normal) detectable() float64 {
 	best := l.Limit[nature] / (1 - math.Exp(-1))
 	for w := range nature {

@@ -143,7 +143,7 @@ func TestSignals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlay(t, []string{"j"}, 16, tc.config)
-			p.also = func(o *Observation, i int) {
+			p.also = func(o *nodesignal.Observation, i int) {
 				x := tc.usual
 				if i == 3 && p.k >= 90 {
 					x = tc.is
@@ -183,7 +183,7 @@ func TestTheWorstSignalIsNamed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPlay(t, []string{"j"}, 16, nil)
-			p.also = func(o *Observation, i int) {
+			p.also = func(o *nodesignal.Observation, i int) {
 				o.Values.Set(nodesignal.Compute, 0.95)
 				o.Values.Set(nodesignal.CPU, 0.98)
 				if i == 3 && p.k >= 60 {
@@ -290,7 +290,7 @@ func TestLargeLossesAreFoundSoon(t *testing.T) {
 					if i >= tt.slot && i < tt.slot+tt.slow && k >= begun {
 						x *= 1 - tt.loss
 					}
-					o := Observation{Cluster: "c", Node: nodeName("n", i), HasState: true, Peers: []string{"a"}}
+					o := nodesignal.Observation{Cluster: "c", Node: nodeName("n", i), HasState: true, Peers: []string{"a"}}
 					o.Values.Set(nodesignal.Throughput, max(x, 0))
 					require.NoError(t, f.e.Observe(&o, f.now))
 				}
@@ -320,7 +320,7 @@ func TestLargeLossesAreFoundSoon(t *testing.T) {
 func TestAStepOfCoarseValues(t *testing.T) {
 	p := newPlay(t, []string{"j"}, 20, nil)
 	coarse := func(steps float64) {
-		p.also = func(o *Observation, i int) {
+		p.also = func(o *nodesignal.Observation, i int) {
 			x := 1.0
 			if i == 5 {
 				x -= 0.05 * steps

@@ -19,7 +19,7 @@ import (
 // them, and while nobody has one it names the reason of most.
 func TestEverySilenceHasAReason(t *testing.T) {
 	calibrating := func(p *play) {
-		p.also = func(o *Observation, i int) {
+		p.also = func(o *nodesignal.Observation, i int) {
 			o.State = map[bool]nodesignal.State{true: nodesignal.StateCalibrating}[i == 2]
 		}
 	}
@@ -27,7 +27,7 @@ func TestEverySilenceHasAReason(t *testing.T) {
 	swing := func(all, own float64) func(*play) {
 		return func(p *play) {
 			at, x := -1, 0.0
-			p.also = func(o *Observation, _ int) {
+			p.also = func(o *nodesignal.Observation, _ int) {
 				if at != p.k {
 					at, x = p.k, all*p.draw.NormFloat64()
 				}
@@ -37,7 +37,7 @@ func TestEverySilenceHasAReason(t *testing.T) {
 	}
 	only := func(s nodesignal.Signal, x float64) func(*play) {
 		return func(p *play) {
-			p.also = func(o *Observation, _ int) {
+			p.also = func(o *nodesignal.Observation, _ int) {
 				o.Values = nodesignal.Values{}
 				o.Values.Set(s, x)
 			}
@@ -45,24 +45,26 @@ func TestEverySilenceHasAReason(t *testing.T) {
 	}
 	// beats says nothing of the third node but that it is there, empty what an agent says that
 	// has nothing to calibrate by, and rare what pushes a signal each minute.
-	third := func(change func(p *play, o *Observation)) func(*play) {
+	third := func(change func(p *play, o *nodesignal.Observation)) func(*play) {
 		return func(p *play) {
-			p.also = func(o *Observation, i int) {
+			p.also = func(o *nodesignal.Observation, i int) {
 				if i == 2 {
 					change(p, o)
 				}
 			}
 		}
 	}
-	beats := third(func(_ *play, o *Observation) {
-		*o = Observation{Cluster: o.Cluster, Node: o.Node, Peers: o.Peers, Heartbeat: true}
+	beats := third(func(_ *play, o *nodesignal.Observation) {
+		*o = nodesignal.Observation{Cluster: o.Cluster, Node: o.Node, Peers: o.Peers, Heartbeat: true}
 	})
-	empty := third(func(_ *play, o *Observation) { o.State, o.Values = nodesignal.StateCalibrating, nodesignal.Values{} })
+	empty := third(func(_ *play, o *nodesignal.Observation) {
+		o.State, o.Values = nodesignal.StateCalibrating, nodesignal.Values{}
+	})
 	scores := func(p *play) {
 		p.fleet = newFleet(p.t, func(c *Config) { c.Signals[nodesignal.Score].Decides = false })
-		p.also = func(o *Observation, _ int) { o.Values, o.Score, o.HasScore = nodesignal.Values{}, 1, true }
+		p.also = func(o *nodesignal.Observation, _ int) { o.Values, o.Score, o.HasScore = nodesignal.Values{}, 1, true }
 	}
-	rare := third(func(p *play, o *Observation) { o.Values.Known[nodesignal.Throughput] = p.k%7 == 0 })
+	rare := third(func(p *play, o *nodesignal.Observation) { o.Values.Known[nodesignal.Throughput] = p.k%7 == 0 })
 	noisy := func(p *play) { // each has better and worse quarters of an hour, but for the third
 		p.loss = func(_ string, i int) float64 {
 			if i == 2 {
@@ -144,7 +146,7 @@ func TestALatePush(t *testing.T) {
 func TestStuckValues(t *testing.T) {
 	same := func(x float64) func(*play) {
 		return func(p *play) {
-			p.also = func(o *Observation, i int) {
+			p.also = func(o *nodesignal.Observation, i int) {
 				if i == 0 {
 					o.Values = throughput(x)
 				}
@@ -241,7 +243,7 @@ func TestValuesThatAreNotTold(t *testing.T) {
 	// rarely tells the throughput of node 0 each so many ticks, 0 is never.
 	rarely := func(each int, gone bool) func(*play) {
 		return func(p *play) {
-			p.also = func(o *Observation, i int) {
+			p.also = func(o *nodesignal.Observation, i int) {
 				o.Values.Set(nodesignal.Compute, 0.9)
 				if i == 0 && (each == 0 || p.k%each > 0) {
 					o.Values.Known[nodesignal.Throughput], o.Gone[nodesignal.Throughput] = false, gone
@@ -253,8 +255,8 @@ func TestValuesThatAreNotTold(t *testing.T) {
 		return func(t *testing.T, p *play, _ []episode.Episode) { assert.Equal(t, is, p.node("j-00").Straggler) }
 	}
 	beat := func(p *play) {
-		p.also = func(o *Observation, _ int) {
-			*o = Observation{Cluster: "c", Node: o.Node, Peers: o.Peers, Heartbeat: true}
+		p.also = func(o *nodesignal.Observation, _ int) {
+			*o = nodesignal.Observation{Cluster: "c", Node: o.Node, Peers: o.Peers, Heartbeat: true}
 		}
 	}
 	tell(t, map[string]story{
@@ -291,7 +293,7 @@ func TestValuesThatAreNotTold(t *testing.T) {
 func TestTheScoreOfANodeWithSignalsIsNotCompared(t *testing.T) {
 	scores := func(signals bool) func(*play) {
 		return func(p *play) {
-			p.also = func(o *Observation, i int) {
+			p.also = func(o *nodesignal.Observation, i int) {
 				o.Values.Known[nodesignal.Throughput] = signals
 				o.Score, o.HasScore = map[bool]float64{true: 0.3, false: 0.9}[i == 2], true
 			}
@@ -316,9 +318,9 @@ func TestAClonedNodeIsContested(t *testing.T) {
 		f := newFleet(t, nil)
 		why := map[int]unjudged.Reason{}
 		for k := range 50 {
-			f.observe(Observation{Cluster: "c", Node: "n", State: state, HasState: true, Contested: k < 6, Values: throughput(1)})
+			f.observe(nodesignal.Observation{Cluster: "c", Node: "n", State: state, HasState: true, Contested: k < 6, Values: throughput(1)})
 			if k > 40 {
-				f.observe(Observation{Cluster: "c", Node: "n", Values: throughput(2)})
+				f.observe(nodesignal.Observation{Cluster: "c", Node: "n", Values: throughput(2)})
 			}
 			ranks := state == nodesignal.StateActive
 			f.e.TellRanks("c", "n", &RankWord{Judged: ranks, Slow: ranks})

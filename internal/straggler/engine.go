@@ -3,8 +3,11 @@
 package straggler
 
 import (
+	"cmp"
 	"errors"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,11 +49,8 @@ func New(cfg Config) *Engine {
 	}
 }
 
-// Observation is what one push said about one node.
-type Observation = nodesignal.Observation
-
 // Observe takes what one push said about one node, or changes nothing and says why.
-func (e *Engine) Observe(o *Observation, now time.Time) error {
+func (e *Engine) Observe(o *nodesignal.Observation, now time.Time) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 }
 
 // node finds or adds the node of an observation, or moves it to its new peer group.
-func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
+func (e *Engine) node(o *nodesignal.Observation, now time.Time) (*node, error) {
 	if n := e.kept(o.Cluster, o.Node); n != nil {
 		peers, changed := n.peers.Merge(n.group.peers, o.Peers, now, e.cfg.TTL)
 		if !changed {
@@ -145,7 +145,7 @@ func (e *Engine) node(o *Observation, now time.Time) (*node, error) {
 	err := e.places.Enter(o.Cluster, peergroup.Key(o.Peers), now)
 	if err != nil && !errors.Is(err, fairshare.ErrClusterNodes) && !errors.Is(err, fairshare.ErrClusterGroups) {
 		if silent, ok := e.places.Silent(o.Cluster, now); ok {
-			for _, n := range byName(e.clusters[silent].nodes) {
+			for _, n := range slices.SortedFunc(maps.Values(e.clusters[silent].nodes), func(a, b *node) int { return cmp.Compare(a.name, b.name) }) {
 				e.forget(n, now)
 			}
 			e.counters.ReclaimedClusters++
@@ -199,15 +199,11 @@ func (e *Engine) forget(n *node, now time.Time) {
 	e.leave(n, episode.CauseForgotten, now)
 	c := n.group.cluster
 	e.places.Leave(c.name, n.group.name)
-	n.gone = true
 	delete(c.nodes, n.name)
 	if e.nodes--; len(c.nodes) == 0 {
 		delete(e.clusters, c.name)
 	}
 }
-
-// Has reports whether a node is kept.
-func (e *Engine) Has(cluster, node string) bool { return e.kept(cluster, node) != nil }
 
 func (e *Engine) kept(cluster, node string) *node {
 	if c := e.clusters[cluster]; c != nil {
@@ -215,6 +211,9 @@ func (e *Engine) kept(cluster, node string) *node {
 	}
 	return nil
 }
+
+// Has reports whether a node is kept.
+func (e *Engine) Has(cluster, node string) bool { return e.kept(cluster, node) != nil }
 
 // Standing is how a node stood at the last tick: in its group, the active nodes there, and
 // why there is no verdict on it. It reports false for a node that is not kept.

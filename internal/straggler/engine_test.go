@@ -45,23 +45,25 @@ func TestAThresholdJudgesNobody(t *testing.T) {
 // TestStates: only active nodes are peers. A score alone makes a node active that never
 // told its state; one that tells nothing to compare is calibrating.
 func TestStates(t *testing.T) {
-	state := func(s nodesignal.State) Observation { return Observation{HasState: true, State: s} }
-	score, nothing := Observation{HasScore: true, Score: 1}, Observation{State: nodesignal.StateMissing} // it pushes nothing
+	state := func(s nodesignal.State) nodesignal.Observation {
+		return nodesignal.Observation{HasState: true, State: s}
+	}
+	score, nothing := nodesignal.Observation{HasScore: true, Score: 1}, nodesignal.Observation{State: nodesignal.StateMissing} // it pushes nothing
 	for name, tc := range map[string]struct {
-		told []Observation
+		told []nodesignal.Observation
 		want nodesignal.State
 	}{
-		"nothing":                       {[]Observation{{}}, nodesignal.StateCalibrating},
-		"a score":                       {[]Observation{score}, nodesignal.StateActive},
-		"active, with nothing to tell":  {[]Observation{state(nodesignal.StateActive)}, nodesignal.StateCalibrating},
-		"idle":                          {[]Observation{score, state(nodesignal.StateIdle)}, nodesignal.StateIdle},
-		"idle, and then a score":        {[]Observation{state(nodesignal.StateIdle), score}, nodesignal.StateIdle},
-		"a score that is void":          {[]Observation{score, {NoScore: true}}, nodesignal.StateCalibrating},
-		"and a good one again":          {[]Observation{score, {NoScore: true}, score}, nodesignal.StateActive},
-		"power alone decides nothing":   {[]Observation{{HasState: true, Values: nodesignal.Values{Known: [nodesignal.Count]bool{nodesignal.Power: true}}}}, nodesignal.StateCalibrating},
-		"a throughput, and it is gone":  {[]Observation{{HasState: true, Values: throughput(1)}, {Gone: [nodesignal.Count]bool{true}}}, nodesignal.StateCalibrating},
-		"silent":                        {append([]Observation{score}, slices.Repeat([]Observation{nothing}, 6)...), nodesignal.StateMissing},
-		"a heartbeat after the silence": {append(append([]Observation{score}, slices.Repeat([]Observation{nothing}, 6)...), Observation{Heartbeat: true}), nodesignal.StateActive},
+		"nothing":                       {[]nodesignal.Observation{{}}, nodesignal.StateCalibrating},
+		"a score":                       {[]nodesignal.Observation{score}, nodesignal.StateActive},
+		"active, with nothing to tell":  {[]nodesignal.Observation{state(nodesignal.StateActive)}, nodesignal.StateCalibrating},
+		"idle":                          {[]nodesignal.Observation{score, state(nodesignal.StateIdle)}, nodesignal.StateIdle},
+		"idle, and then a score":        {[]nodesignal.Observation{state(nodesignal.StateIdle), score}, nodesignal.StateIdle},
+		"a score that is void":          {[]nodesignal.Observation{score, {NoScore: true}}, nodesignal.StateCalibrating},
+		"and a good one again":          {[]nodesignal.Observation{score, {NoScore: true}, score}, nodesignal.StateActive},
+		"power alone decides nothing":   {[]nodesignal.Observation{{HasState: true, Values: nodesignal.Values{Known: [nodesignal.Count]bool{nodesignal.Power: true}}}}, nodesignal.StateCalibrating},
+		"a throughput, and it is gone":  {[]nodesignal.Observation{{HasState: true, Values: throughput(1)}, {Gone: [nodesignal.Count]bool{true}}}, nodesignal.StateCalibrating},
+		"silent":                        {append([]nodesignal.Observation{score}, slices.Repeat([]nodesignal.Observation{nothing}, 6)...), nodesignal.StateMissing},
+		"a heartbeat after the silence": {append(append([]nodesignal.Observation{score}, slices.Repeat([]nodesignal.Observation{nothing}, 6)...), nodesignal.Observation{Heartbeat: true}), nodesignal.StateActive},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, nil)
@@ -88,7 +90,7 @@ func TestReportsThatKnowAPartEach(t *testing.T) {
 	for range 12 {
 		for i, score := range []float64{1, 1, 0.3, 1, 1} {
 			f.push(nodeName("n", i), []string{"J", "stage-0", ""}, score)
-			f.observe(Observation{Cluster: "c", Node: nodeName("n", i), Peers: []string{"", "", "H100"}, Heartbeat: true})
+			f.observe(nodesignal.Observation{Cluster: "c", Node: nodeName("n", i), Peers: []string{"", "", "H100"}, Heartbeat: true})
 		}
 		moves += f.tick().Counters.GroupChanges
 	}
@@ -98,7 +100,7 @@ func TestReportsThatKnowAPartEach(t *testing.T) {
 
 	for range 10 {
 		for i := range 5 {
-			f.observe(Observation{Cluster: "c", Node: nodeName("n", i), Peers: []string{"", "", ""}, Heartbeat: true})
+			f.observe(nodesignal.Observation{Cluster: "c", Node: nodeName("n", i), Peers: []string{"", "", ""}, Heartbeat: true})
 		}
 		f.tick()
 	}
@@ -109,7 +111,7 @@ func TestReportsThatKnowAPartEach(t *testing.T) {
 func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
 	f := newFleet(t, nil)
 	for i := range 8 {
-		o := Observation{Cluster: "c", Node: strconv.Itoa(i), State: nodesignal.StateCalibrating, HasState: true, Values: throughput(float64(i))}
+		o := nodesignal.Observation{Cluster: "c", Node: strconv.Itoa(i), State: nodesignal.StateCalibrating, HasState: true, Values: throughput(float64(i))}
 		if i > 5 {
 			o.State = nodesignal.StateIdle
 		}
@@ -121,20 +123,20 @@ func TestRefIsTheMedianThroughputOfBusyNodes(t *testing.T) {
 func TestBadObservations(t *testing.T) {
 	long := strings.Repeat("x", 10<<20)
 	for name, tc := range map[string]struct {
-		change func(*Observation)
+		change func(*nodesignal.Observation)
 		want   error
 	}{
-		"empty cluster":       {func(o *Observation) { o.Cluster = "" }, nodesignal.ErrNoCluster},
-		"empty node":          {func(o *Observation) { o.Node = "" }, nodesignal.ErrNoNode},
-		"10 MB node":          {func(o *Observation) { o.Node = long }, nodesignal.ErrNameTooLong},
-		"NaN":                 {func(o *Observation) { o.Score = math.NaN() }, nodesignal.ErrScoreRange},
-		"above 1":             {func(o *Observation) { o.Score = 1.0000001 }, nodesignal.ErrScoreRange},
-		"NaN throughput":      {func(o *Observation) { o.Values = throughput(math.NaN()) }, nodesignal.ErrSignalRange},
-		"infinite throughput": {func(o *Observation) { o.Values = throughput(math.Inf(1)) }, nodesignal.ErrSignalRange},
+		"empty cluster":       {func(o *nodesignal.Observation) { o.Cluster = "" }, nodesignal.ErrNoCluster},
+		"empty node":          {func(o *nodesignal.Observation) { o.Node = "" }, nodesignal.ErrNoNode},
+		"10 MB node":          {func(o *nodesignal.Observation) { o.Node = long }, nodesignal.ErrNameTooLong},
+		"NaN":                 {func(o *nodesignal.Observation) { o.Score = math.NaN() }, nodesignal.ErrScoreRange},
+		"above 1":             {func(o *nodesignal.Observation) { o.Score = 1.0000001 }, nodesignal.ErrScoreRange},
+		"NaN throughput":      {func(o *nodesignal.Observation) { o.Values = throughput(math.NaN()) }, nodesignal.ErrSignalRange},
+		"infinite throughput": {func(o *nodesignal.Observation) { o.Values = throughput(math.Inf(1)) }, nodesignal.ErrSignalRange},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := New(DefaultConfig())
-			o := Observation{Cluster: "c", Node: "n", Score: 0.5, HasScore: true, Values: throughput(1)}
+			o := nodesignal.Observation{Cluster: "c", Node: "n", Score: 0.5, HasScore: true, Values: throughput(1)}
 			tc.change(&o)
 			require.ErrorIs(t, e.Observe(&o, start), tc.want)
 			assert.Zero(t, e.Nodes())
@@ -148,7 +150,7 @@ func TestBadObservations(t *testing.T) {
 func TestNoPlace(t *testing.T) {
 	f := newFleet(t, func(c *Config) { c.MaxClusters, c.MaxGroups, c.MaxNodes = 2, 6, 7 })
 	push := func(cluster, node, group string) error {
-		return f.e.Observe(&Observation{Cluster: cluster, Node: node, Peers: []string{group}, HasScore: true, Score: 0.9}, f.now)
+		return f.e.Observe(&nodesignal.Observation{Cluster: cluster, Node: node, Peers: []string{group}, HasScore: true, Score: 0.9}, f.now)
 	}
 	require.NoError(t, push("a", "1", "g1"))
 	require.NoError(t, push("b", "1", "g1"))
@@ -198,7 +200,7 @@ func BenchmarkTick(b *testing.B) {
 	observe := func() {
 		for i, name := range names {
 			x := 0.9 * (1 + 0.01*rng.NormFloat64())
-			o := Observation{Cluster: "c", Node: name, Peers: []string{names[i%2000]}, HasState: true, Score: min(x, 1), HasScore: true}
+			o := nodesignal.Observation{Cluster: "c", Node: name, Peers: []string{names[i%2000]}, HasState: true, Score: min(x, 1), HasScore: true}
 			o.Values.Set(nodesignal.Throughput, 1000*x)
 			o.Values.Set(nodesignal.Compute, 0.95*(1+0.01*rng.NormFloat64()))
 			f.observe(o)

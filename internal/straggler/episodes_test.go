@@ -69,9 +69,9 @@ func TestEndsOfEpisodes(t *testing.T) {
 			step{do: lose(0.2, 5), ticks: 30, check: stays}),
 		"a pause": with(
 			step{do: func(p *play) {
-				p.also = func(o *Observation, i int) {
+				p.also = func(o *nodesignal.Observation, i int) {
 					if i == 5 {
-						*o = Observation{Cluster: o.Cluster, Node: o.Node, Peers: o.Peers, HasState: true, State: nodesignal.StateCalibrating, Heartbeat: true}
+						*o = nodesignal.Observation{Cluster: o.Cluster, Node: o.Node, Peers: o.Peers, HasState: true, State: nodesignal.StateCalibrating, Heartbeat: true}
 					}
 				}
 			}, ticks: 6, told: []string{"node end j-05 idle"}},
@@ -133,7 +133,7 @@ func TestIncidents(t *testing.T) {
 		"its nodes go to another": {nodes: 8, steps: []step{
 			{ticks: 400},
 			{do: lose(0.2, 0, 1, 2), ticks: 60, told: []string{"group onset 3 stragglers"}},
-			{do: func(p *play) { p.also = func(o *Observation, _ int) { o.Peers = []string{"k"} } }, ticks: 1, told: []string{"group end 3 idle"}},
+			{do: func(p *play) { p.also = func(o *nodesignal.Observation, _ int) { o.Peers = []string{"k"} } }, ticks: 1, told: []string{"group end 3 idle"}},
 		}},
 	})
 }
@@ -222,8 +222,8 @@ func TestADeafGateway(t *testing.T) {
 	for _, late := range []time.Duration{4 * tick, 10 * tick} {
 		p := newPlay(t, []string{"j"}, 8, nil)
 		p.ticks(10)
-		p.also = func(o *Observation, _ int) {
-			*o = Observation{Cluster: "c", Node: o.Node, Peers: o.Peers, Heartbeat: true}
+		p.also = func(o *nodesignal.Observation, _ int) {
+			*o = nodesignal.Observation{Cluster: "c", Node: o.Node, Peers: o.Peers, Heartbeat: true}
 		}
 		p.ticks(3)
 		p.now = p.now.Add(late)

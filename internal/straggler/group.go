@@ -4,7 +4,6 @@ package straggler
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -27,15 +26,6 @@ type cluster struct {
 	silentTicks int
 }
 
-// byName returns the values of a map in the order of their keys.
-func byName[T any](m map[string]T) []T {
-	list := make([]T, 0, len(m))
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		list = append(list, m[name])
-	}
-	return list
-}
-
 // node is what is kept of a node outside the arrays that a tick walks.
 type node struct {
 	name     string
@@ -45,7 +35,6 @@ type node struct {
 	peers    peergroup.Memory // of group.peers
 	told     bool             // it has told its state itself
 	cloned   bool             // several machines have its name, while it is contested
-	gone     bool             // forgotten
 	ranks    RankWord         // what the ranks say at this tick
 	off      uint32           // when it last was idle or away, unix seconds
 	warming  float64          // seconds of warm-up since it last was compared or had no work
@@ -58,6 +47,7 @@ type group struct {
 	name    string
 	peers   []string
 	cluster *cluster
+	signals *[nodesignal.Count]nodesignal.Spec
 	// nodes, members and each signal's tracks are parallel, by name from the first tick
 	// after a change on; nil is a node that left since.
 	nodes   []*node
@@ -105,28 +95,23 @@ const (
 	flagNoise    // it is behind in one, and its peers differ by as much
 )
 
-// peers compares the nodes of a group, for the events of their episodes.
-type peers struct {
-	e *Engine
-	g *group
-}
-
-func (p peers) Compare(slot int, s nodesignal.Signal) (value, median float64, known bool) {
-	m := &p.g.members[slot]
+// Compare is for the events of the group's episodes.
+func (g *group) Compare(slot int, s nodesignal.Signal) (value, median float64, known bool) {
+	m, w := &g.members[slot], &g.nodes[slot].ranks
 	switch {
-	case p.g.nodes[slot].ranks.speaks(s):
-		w := &p.g.nodes[slot].ranks
+	case w.speaks(s):
 		return w.Value, w.Median, w.Judged && w.Median > 0
 	case m.state != nodesignal.StateActive || !m.known.Has(s) || m.level == noLevel:
 		return 0, 0, false
 	}
-	return p.g.tracks[s][slot].X, p.e.cfg.Signals[s].Value(p.g.levels[m.level].of(s).Centre), true
+	return g.tracks[s][slot].X, g.signals[s].Value(g.levels[m.level].Signals[s].Centre), true
 }
 
-func (p peers) Rank(slot int) int {
+// Rank is the place of a member among those that are behind, 1 for the one furthest behind.
+func (g *group) Rank(slot int) int {
 	rank := 1
-	for i := range p.g.members {
-		if p.g.members[i].weight > p.g.members[slot].weight {
+	for i := range g.members {
+		if g.members[i].weight > g.members[slot].weight {
 			rank++
 		}
 	}
@@ -134,12 +119,12 @@ func (p peers) Rank(slot int) int {
 }
 
 func (e *Engine) newGroup(c *cluster, key string, labels []string) *group {
-	g := &group{name: key, cluster: c, levels: []level{{math.Inf(-1), math.Inf(1), make(map[nodesignal.Signal]*normal)}}}
+	g := &group{name: key, cluster: c, signals: &e.cfg.Signals, levels: []level{{Low: math.Inf(-1), High: math.Inf(1)}}}
 	for _, p := range labels {
 		g.peers = append(g.peers, strings.Clone(p))
 	}
 	g.split.On = len(labels) == 0 || slices.Contains(labels, "")
-	g.told = episode.Group{Cluster: c.name, Name: key, Labels: g.peers, Comparer: peers{e, g}}
+	g.told = episode.Group{Cluster: c.name, Name: key, Labels: g.peers, Comparer: g}
 	return g
 }
 

@@ -14,16 +14,10 @@ import (
 // split's signal lies between its bounds. A group with labels has one.
 type level struct {
 	Low, High float64
-	Signals   map[nodesignal.Signal]*normal
+	Signals   [nodesignal.Count]normal
 }
 
-// of returns what is usual in a signal.
-func (l *level) of(s nodesignal.Signal) *normal {
-	if l.Signals[s] == nil {
-		l.Signals[s] = &normal{}
-	}
-	return l.Signals[s]
-}
+func (l *level) same(as level) bool { return l.Low == as.Low && l.High == as.High }
 
 // split tells apart nodes without labels that do other work: between their means are gaps.
 type split struct {
@@ -36,13 +30,10 @@ type split struct {
 
 const (
 	noLevel = math.MaxUint8
-	// levelGap is the least gap between two levels, thrice that once the group has settled; it
-	// is also levelSpreads times the wider side's spread. A fourth of it keeps them apart. Each
-	// side has sideNodes: three that were alike and apart from the others since they came are a
-	// job.
+	// levelGap is the least gap between two levels, thrice that in a settled group, and
+	// levelSpreads times the wider side's spread. A fourth of it keeps them apart. Three nodes
+	// that were alike and apart from the others since they came are a job.
 	levelGap, levelSpreads, sideNodes = 0.025, 3, 3
-	// Levels are looked for before a verdict can begin, firstLook seconds after the first tick.
-	firstLook = 20
 	// A node that rises by riseBy alone took other work.
 	riseBy = 0.1
 )
@@ -73,7 +64,7 @@ func (e *Engine) place(g *group) {
 			m := &g.members[i]
 			due = due || m.level == noLevel && m.state == nodesignal.StateActive && m.known.Has(p.Signal) && e.wait(g, &tracks[i]) == 0
 		}
-		if g.age >= firstLook && (p.Looked == 0 || g.age-p.Looked >= 5*lookEach || due && g.age > settled) {
+		if g.age >= window[0] && (p.Looked == 0 || g.age-p.Looked >= 5*lookEach || due && g.age > settled) {
 			p.Looked = g.age
 			e.look(g, tracks)
 		}
@@ -103,9 +94,9 @@ func (e *Engine) look(g *group, tracks []track) {
 		if !t.Flagged {
 			calm = append(calm, float64(t.Mean))
 		}
-		if t.Fast-t.E[nature] > riseBy/2 {
+		if lost := lately(t); lost > riseBy/2 {
 			fell++
-		} else if t.Fast-t.E[nature] < -riseBy/2 {
+		} else if lost < -riseBy/2 {
 			rose++
 		}
 	}
@@ -154,8 +145,8 @@ func (e *Engine) cut(g *group, edges []float64) {
 	g.levels = make([]level, len(edges)+1)
 	bounds := slices.Concat([]float64{math.Inf(-1)}, edges, []float64{math.Inf(1)})
 	for k := range g.levels {
-		l := level{bounds[k], bounds[k+1], make(map[nodesignal.Signal]*normal)}
-		if at := slices.IndexFunc(were, func(w level) bool { return w.Low == l.Low && w.High == l.High }); at >= 0 {
+		l := level{Low: bounds[k], High: bounds[k+1]}
+		if at := slices.IndexFunc(were, l.same); at >= 0 {
 			l = were[at]
 		}
 		g.levels[k] = l
@@ -166,11 +157,10 @@ func (e *Engine) cut(g *group, edges []float64) {
 			continue
 		}
 		was := were[m.level]
-		m.level = 0
-		if len(edges) > 0 {
+		if m.level = 0; len(edges) > 0 {
 			m.level = g.place(g.tracks[g.split.Signal][i].Mean)
 		}
-		if l := g.levels[m.level]; l.Low == was.Low && l.High == was.High {
+		if g.levels[m.level].same(was) {
 			continue
 		}
 		for _, tracks := range g.tracks {
@@ -198,7 +188,7 @@ func (e *Engine) swaps(g *group, tracks []track) {
 	common := e.sample.Level(e.values)
 	spread := robust.MADToSigma * e.sample.MAD(e.values, common)
 	for k := range g.levels { // of the calmest level
-		if l := g.levels[k].of(p.Signal); l.Ticks > 0 {
+		if l := &g.levels[k].Signals[p.Signal]; l.Ticks > 0 {
 			spread = min(spread, l.S)
 		}
 	}

@@ -22,8 +22,8 @@ type part struct {
 
 const (
 	lookEach = 60 // seconds
-	// The side that fell is as large: fewer nodes do not move the median.
-	leastSide, mostSide = 0.3, 0.75
+	// Each side has leastSide of the nodes: fewer do not move the median.
+	leastSide = 0.3
 )
 
 func (e *Engine) follow(p *part, tracks []track, centre, gap float64) {
@@ -47,9 +47,8 @@ func (e *Engine) follow(p *part, tracks []track, centre, gap float64) {
 	p.Usual += min(1, step/window[nature]) * (centre - p.Usual)
 }
 
-// sides cuts the nodes' 2 min means where the variance between the sides is greatest. It
-// reports whether these are two, of which the upper stayed: a side of less than half that
-// became faster is no fault of the rest.
+// sides cuts the nodes' 2 min means where the variance between the sides is greatest, and
+// reports whether these are two, of which the lower fell and not the upper rose.
 func (e *Engine) sides(p *part, tracks []track, gap float64) bool {
 	v := e.values[:0]
 	for _, i := range e.slots {
@@ -58,7 +57,7 @@ func (e *Engine) sides(p *part, tracks []track, gap float64) bool {
 	e.values = v
 	slices.Sort(v) // who lost least comes first
 	cut, n := robust.Halves(v), len(v)
-	if share := float64(n-cut) / float64(n); cut < 2 || share < leastSide || share > mostSide {
+	if share := float64(n-cut) / float64(n); cut < 2 || share < leastSide || share > 1-leastSide {
 		return false
 	}
 	upper, lower := v[:cut], v[cut:]

@@ -33,9 +33,8 @@ var (
 // many steps, so that twice as much, as of a rank that is 10 % slower, is found after three.
 const rankGap = 0.04
 
-// OfRanks is the configuration of the engine that compares the ranks of jobs. They have two
-// signals, each if it decides in c: the share of time in collectives, and own time with a
-// `min_gap` of 4 %, whatever that of the nodes' throughput is.
+// OfRanks is the configuration of the engine that compares the ranks of jobs by those two of
+// their signals that decide in c: the share of time in collectives, and own time.
 func (c Config) OfRanks() Config {
 	c.ranks = true
 	for s := range c.Signals {

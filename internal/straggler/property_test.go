@@ -20,13 +20,13 @@ import (
 // chaos is a fleet in which everything happens: nodes join, move, leave, flap, slow
 // down, claim others' names, tell a signal now and then, and tell what is no number.
 // Each tick's observations are in order.
-func chaos(seed uint64, ticks int, each func([]Observation, time.Time)) {
+func chaos(seed uint64, ticks int, each func([]nodesignal.Observation, time.Time)) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	at := start
 	for k := range ticks {
-		var all []Observation
+		var all []nodesignal.Observation
 		for i := range 40 {
-			o := Observation{Cluster: fmt.Sprint("c", i%2), Node: nodeName("n", i), HasState: true}
+			o := nodesignal.Observation{Cluster: fmt.Sprint("c", i%2), Node: nodeName("n", i), HasState: true}
 			o.Peers = [][]string{{"a"}, {"b"}, nil}[i%3]
 			x := 100 * (0.9 + 0.01*rng.NormFloat64())
 			if i%10 == 7 && k/40%2 == 1 {
@@ -68,7 +68,7 @@ func TestTheOrderOfObservationsDoesNotMatter(t *testing.T) {
 		one, other := New(DefaultConfig()), New(DefaultConfig())
 		rng := rand.New(rand.NewPCG(seed, 1))
 		episodes := 0
-		chaos(seed, 250, func(all []Observation, at time.Time) {
+		chaos(seed, 250, func(all []nodesignal.Observation, at time.Time) {
 			for i := range all {
 				_ = one.Observe(&all[i], at)
 			}
@@ -131,7 +131,7 @@ func TestEpisodesAreWellFormed(t *testing.T) {
 			total.add(&r.Counters)
 		}
 		var last time.Time
-		chaos(seed, 400, func(all []Observation, at time.Time) {
+		chaos(seed, 400, func(all []nodesignal.Observation, at time.Time) {
 			for i := range all {
 				_ = e.Observe(&all[i], at)
 			}

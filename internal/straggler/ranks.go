@@ -20,9 +20,8 @@ type RankWord struct {
 	// Culprit is the slow rank, or nobody where the whole node is slow.
 	Culprit nodesignal.Subject
 	Since   time.Time
-	// Gap is the share of time that the others wait for it, Suspicion its deviation by the
-	// limit, in [0,2]. Behind says that it was slow at its last value. Of the throughput Gap
-	// is the part that it lacks.
+	// Gap is the share of time that the others wait for it, or what it lacks of throughput,
+	// Suspicion its deviation by the limit, in [0,2]. Behind: it was slow at its last value.
 	Gap, Suspicion float64
 	Behind         bool
 	// Value is the rank's of the signal, Median that of its Ranks peers and itself.

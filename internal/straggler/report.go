@@ -3,7 +3,6 @@
 package straggler
 
 import (
-	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/episode"
@@ -179,12 +178,6 @@ func (e *Engine) since(g *group, i int) int64 {
 	return max(since, g.nodes[i].episodes.SlowEnded().UnixMilli())
 }
 
-func (e *Engine) addGroup() *GroupReport {
-	groups := &e.report.Groups
-	*groups = slices.Grow(*groups, 1)[:len(*groups)+1]
-	return &(*groups)[len(*groups)-1]
-}
-
 func (e *Engine) groupReport(to *GroupReport, cluster, name string, t *rule.Threshold, counts [nodesignal.NumStates]int, stragglers int) {
 	known := 0
 	for _, n := range counts {
@@ -204,11 +197,11 @@ func (e *Engine) reportSignals(g *group, r *GroupReport) {
 	}
 	for k := range g.levels {
 		best := 1.0
-		for s, l := range g.levels[k].Signals {
+		for s := range g.levels[k].Signals {
+			l, spec := &g.levels[k].Signals[s], &e.cfg.Signals[s]
 			if l.N == 0 {
 				continue
 			}
-			spec := &e.cfg.Signals[s]
 			if !e.pop.alike || !l.lockstep(spec.MinGap) {
 				best = min(best, spec.Loss(l.detectable()))
 			}

@@ -38,11 +38,11 @@ func newFleet(t require.TestingT, change func(*Config)) *fleet {
 	return &fleet{t: t, e: New(cfg), now: start}
 }
 
-func (f *fleet) observe(o Observation) { require.NoError(f.t, f.e.Observe(&o, f.now)) }
+func (f *fleet) observe(o nodesignal.Observation) { require.NoError(f.t, f.e.Observe(&o, f.now)) }
 
 // push tells an active node's score.
 func (f *fleet) push(node string, peers []string, score float64) {
-	f.observe(Observation{Cluster: "c", Node: node, Peers: peers, HasState: true, Score: score, HasScore: true})
+	f.observe(nodesignal.Observation{Cluster: "c", Node: node, Peers: peers, HasState: true, Score: score, HasScore: true})
 }
 
 // round pushes scores[i] for node i and ticks.
@@ -92,8 +92,8 @@ type play struct {
 	// loss of a node by its number in the group; silent and idle ones.
 	loss         func(group string, i int) float64
 	silent, idle func(group string, i int) bool
-	also         func(o *Observation, i int) // changes what a node pushes
-	twin         float64                     // work of a second node by the name of the third
+	also         func(o *nodesignal.Observation, i int) // changes what a node pushes
+	twin         float64                                // work of a second node by the name of the third
 
 	draw     *rand.Rand
 	k        int // ticks so far
@@ -108,8 +108,8 @@ func newPlay(t require.TestingT, groups []string, nodes int, change func(*Config
 func nodeName(group string, i int) string { return fmt.Sprintf("%s-%02d", group, i) }
 
 // observation is one node's push.
-func (p *play) observation(group string, i int) Observation {
-	o := Observation{Cluster: "c", Node: nodeName(group, i), Peers: []string{group}, HasState: true}
+func (p *play) observation(group string, i int) nodesignal.Observation {
+	o := nodesignal.Observation{Cluster: "c", Node: nodeName(group, i), Peers: []string{group}, HasState: true}
 	if p.idle != nil && p.idle(group, i) {
 		o.State = nodesignal.StateIdle
 		return o

@@ -60,14 +60,6 @@ func (g *group) save(episodes *episode.Saver) savedGroup {
 		Cluster: g.cluster.name, Peers: g.peers, Age: g.age, Split: g.split,
 		Levels: slices.Clone(g.levels), Nodes: make([]savedNode, len(g.nodes)), Tracks: make(map[nodesignal.Signal][]track), Told: episodes.Group(&g.told),
 	}
-	for k := range to.Levels {
-		signals := make(map[nodesignal.Signal]*normal)
-		for s, l := range g.levels[k].Signals {
-			own := *l
-			signals[s] = &own
-		}
-		to.Levels[k].Signals = signals
-	}
 	for i, n := range g.nodes {
 		m := &g.members[i]
 		to.Nodes[i] = savedNode{Name: n.name, State: m.reported, Known: m.known, Level: m.level, Off: n.off, Told: episodes.Node(&n.episodes)}
@@ -95,9 +87,6 @@ func (s *Saved) Write(w io.Writer) error {
 	return err
 }
 
-// restTicks are two reports of each node.
-const restTicks = 3
-
 // Restore reads into a new engine what another one's Saved wrote, unless that is older than the
 // retention. Nodes that were missing are, and others that say nothing until the TTL.
 func (e *Engine) Restore(r io.Reader, now time.Time) error {
@@ -109,7 +98,7 @@ func (e *Engine) Restore(r io.Reader, now time.Time) error {
 	if now.Sub(at) > e.cfg.Retention {
 		return nil
 	}
-	e.book.Rest = restTicks
+	e.book.Rest = holdTicks // no verdict begins sooner
 	var episodes episode.Restorer
 	for {
 		var from savedGroup
@@ -119,7 +108,7 @@ func (e *Engine) Restore(r io.Reader, now time.Time) error {
 			return fmt.Errorf("a group cannot be read: %w", err)
 		}
 		for i, kept := range from.Nodes {
-			n, err := e.node(&Observation{Cluster: from.Cluster, Node: kept.Name, Peers: from.Peers}, now)
+			n, err := e.node(&nodesignal.Observation{Cluster: from.Cluster, Node: kept.Name, Peers: from.Peers}, now)
 			if err != nil {
 				break // the bounds are lower than they were
 			}

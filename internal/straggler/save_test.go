@@ -37,7 +37,7 @@ func TestRestart(t *testing.T) {
 	require.NoError(t, again.Restore(&kept, p.now))
 	idles := New(p.e.cfg)
 	require.NoError(t, idles.Restore(bytes.NewReader(saved), p.now))
-	require.NoError(t, idles.Observe(&Observation{Cluster: "c", Node: "a-05", Peers: []string{"a"}, HasState: true, State: nodesignal.StateIdle}, p.now))
+	require.NoError(t, idles.Observe(&nodesignal.Observation{Cluster: "c", Node: "a-05", Peers: []string{"a"}, HasState: true, State: nodesignal.StateIdle}, p.now))
 	assert.Equal(t, []string{"node end a-05 idle"}, brief(copies(idles.Tick(p.now.Add(tick)).Events)), "it ends where it is over by then")
 	p.e = again
 	assert.Empty(t, p.ticks(1), "nothing begins anew")
@@ -66,6 +66,23 @@ func TestRestart(t *testing.T) {
 	small := New(few)
 	require.NoError(t, small.Restore(bytes.NewReader(saved), p.now.Add(-time.Hour)))
 	assert.Equal(t, 2, small.Nodes(), "a lone cluster has half")
+}
+
+// TestAnOnsetThatWasNotSaved is told again after a crash, under the ID of the first time.
+func TestAnOnsetThatWasNotSaved(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 12, nil)
+	p.ticks(400)
+	lose(0.2, 5)(p)
+	p.ticks(2)
+	var kept bytes.Buffer
+	require.NoError(t, p.e.Save().Write(&kept))
+	first := p.ticks(10)
+	require.Equal(t, []string{"node onset j-05"}, brief(first))
+	p.e = New(p.e.cfg)
+	require.NoError(t, p.e.Restore(&kept, p.now))
+	again := p.ticks(10)
+	require.Equal(t, []string{"node onset j-05"}, brief(again))
+	assert.Equal(t, first[0].ID, again[0].ID)
 }
 
 // TestSavedIsACopy: what the engine learns while it is written is not in it.

@@ -52,7 +52,7 @@ func (l *drawnLoss) play(t *testing.T, r *rand.Rand) (late float64, found bool) 
 	for at := time.Duration(0); at < l.onset+time.Hour; at += l.tick {
 		next := f.now.Add(l.tick)
 		for i := range l.nodes {
-			o := Observation{Cluster: "c", Node: nodeName("n", i), Peers: []string{l.peers}, HasState: true}
+			o := nodesignal.Observation{Cluster: "c", Node: nodeName("n", i), Peers: []string{l.peers}, HasState: true}
 			x := 1 + l.noise*r.NormFloat64() - l.differ*float64((3*i)%5-2)
 			if i >= 3 && i <= 3+l.more && at >= l.onset {
 				x -= l.loss
@@ -175,4 +175,13 @@ func TestSinceIsWhenTheLossBegan(t *testing.T) {
 			assert.InDelta(t, 0, obvious[len(obvious)-1], 2)
 		})
 	}
+}
+
+// TestALossFromTheStart: the hour's window finds it, and tells the whole of it.
+func TestALossFromTheStart(t *testing.T) {
+	p := newPlay(t, []string{"j"}, 40, nil)
+	lose(0.025, 5)(p)
+	told := p.ticks(700)
+	require.Equal(t, []string{"node onset j-05"}, brief(told))
+	assert.InDelta(t, 0.025, *told[0].Gap, 0.004)
 }

@@ -43,9 +43,9 @@ func TestAHeartbeatContradictsNobody(t *testing.T) {
 	now := time.Unix(1.8e9, 0)
 	for tick := range 30 {
 		for i := range 4 {
-			o := Observation{Cluster: "c", Node: nodeName("n", i), Heartbeat: true}
+			o := nodesignal.Observation{Cluster: "c", Node: nodeName("n", i), Heartbeat: true}
 			require.NoError(t, e.Observe(&o, now))
-			o = Observation{Cluster: "c", Node: nodeName("n", i), State: nodesignal.StateActive, HasState: true}
+			o = nodesignal.Observation{Cluster: "c", Node: nodeName("n", i), State: nodesignal.StateActive, HasState: true}
 			o.Values.Set(nodesignal.CPU, 0.3+0.5*float64(tick%2))
 			require.NoError(t, e.Observe(&o, now))
 		}

@@ -3,7 +3,10 @@
 package straggler
 
 import (
+	"cmp"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/episode"
@@ -47,11 +50,11 @@ func (e *Engine) Tick(now time.Time) *Report {
 	e.book.Begin(now)
 	e.book.Rest = max(0, e.book.Rest-1)
 	if e.relabel {
-		e.order = byName(e.clusters)
+		e.order = slices.SortedFunc(maps.Values(e.clusters), func(a, b *cluster) int { return cmp.Compare(a.name, b.name) })
 	}
 	for _, c := range e.order {
 		if e.relabel {
-			c.order = byName(c.groups)
+			c.order = slices.SortedFunc(maps.Values(c.groups), func(a, b *group) int { return cmp.Compare(a.name, b.name) })
 		}
 		e.tickCluster(c, now)
 	}
@@ -68,7 +71,7 @@ func (e *Engine) tickCluster(c *cluster, now time.Time) {
 	c.wideCounts = [nodesignal.NumStates]int{}
 	e.wideScores, e.wideThroughputs = e.wideScores[:0], e.wideThroughputs[:0]
 	at, stragglers := len(e.report.Groups), 0
-	e.addGroup()
+	e.report.Groups = append(e.report.Groups, GroupReport{})
 	for _, g := range c.order {
 		e.expire(g, now)
 		if g.settle(); g.live == 0 {
@@ -95,7 +98,7 @@ func (e *Engine) tickCluster(c *cluster, now time.Time) {
 	}
 	var silent []episode.Silence
 	for _, n := range c.silent {
-		if !n.gone && !n.episodes.Silent() && n.group.members[n.slot].state == nodesignal.StateMissing {
+		if c.nodes[n.name] == n && !n.episodes.Silent() && n.group.members[n.slot].state == nodesignal.StateMissing {
 			since := time.UnixMilli(n.group.members[n.slot].seen / 1e6).UTC()
 			silent = append(silent, episode.Silence{Node: &n.episodes, Group: &n.group.told, Name: n.name, Since: since})
 		}
@@ -143,7 +146,8 @@ func (e *Engine) tickGroup(g *group) {
 		}
 	}
 	e.conclude(g)
-	r := e.addGroup()
+	e.report.Groups = append(e.report.Groups, GroupReport{})
+	r := &e.report.Groups[len(e.report.Groups)-1]
 	e.groupReport(r, g.cluster.name, g.name, &g.rule, g.counts, g.slow)
 	e.reportSignals(g, r)
 }

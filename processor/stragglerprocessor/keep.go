@@ -17,7 +17,7 @@ import (
 
 const (
 	// stateForm is another when an older Restore would misread what the engine saves.
-	stateForm = "straggler-6"
+	stateForm = "straggler-7"
 	// keepEach is how often it is written, since a tick changes every node's averages. It is
 	// also written after each record of an episode, with the keeper's pauses: a crash between
 	// two writes repeats the newest onset.

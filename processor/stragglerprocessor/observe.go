@@ -121,7 +121,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 
 // found is an observation and where it came from.
 type found struct {
-	straggler.Observation
+	nodesignal.Observation
 	foreign bool // the cluster is not the authenticated client's
 	// Of Ingero's agent: score is the newest point of its score, and idle says that
 	// its window had no launch.

@@ -57,7 +57,7 @@ var _ xconfmap.Validator = (*Config)(nil)
 
 func createDefaultConfig() component.Config {
 	controller := scraperhelper.NewDefaultControllerConfig()
-	controller.CollectionInterval = 10 * time.Second
+	controller.CollectionInterval, controller.InitialDelay = 10*time.Second, 0 // a gateway that is new waits for it
 	return &Config{
 		ControllerConfig:     controller,
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),

@@ -131,7 +131,7 @@ var _ xconfmap.Validator = (*Config)(nil)
 
 func createDefaultConfig() component.Config {
 	controller := scraperhelper.NewDefaultControllerConfig()
-	controller.CollectionInterval = defaultInterval
+	controller.CollectionInterval, controller.InitialDelay = defaultInterval, 0 // a gateway that is new waits for it
 	return &Config{
 		ControllerConfig:     controller,
 		MetricsBuilderConfig: metadata.NewDefaultMetricsBuilderConfig(),

@@ -67,7 +67,9 @@ func acquire(shared *instances, set receiver.Settings, cfg component.Config, lib
 	if err != nil {
 		return nil, err
 	}
-	return &nvmlReceiver{instance: h.Get(), handle: h}, nil
+	r := &nvmlReceiver{instance: h.Get(), handle: h}
+	r.pending++
+	return r, nil
 }
 
 // instance is what the signals of one component share: one NVML session.
@@ -77,6 +79,7 @@ type instance struct {
 	scraper *gpuScraper
 	metrics consumer.Metrics
 	options []scraperhelper.ControllerOption
+	pending int // pipelines whose receiver has not started
 
 	controller receiver.Metrics
 	ended      sync.Once
@@ -126,9 +129,13 @@ type nvmlReceiver struct {
 	handle *sharedinstance.Handle[*instance]
 }
 
-// Start starts the instance when it is the first.
+// Start starts the instance when it is the last: the service starts what is behind a
+// pipeline's receiver before that receiver, and the first scrape goes to all pipelines.
 func (r *nvmlReceiver) Start(ctx context.Context, host component.Host) error {
-	return r.handle.Start(func() error { return r.run(ctx, host) })
+	if r.pending--; r.pending != 0 {
+		return nil
+	}
+	return r.run(ctx, host)
 }
 
 // Shutdown ends the instance for all signals, as the service ends them together:

@@ -74,6 +74,29 @@ func TestNothingIsReadAfterTheFirstShutdown(t *testing.T) {
 	})
 }
 
+// TestTheFirstScrapeWaitsForAllPipelines: it comes with the start of the last of them, at once.
+func TestTheFirstScrapeWaitsForAllPipelines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set, cfg, shared := settings(t), createDefaultConfig().(*Config), &instances{}
+		cfg.LibraryPath = "/nonexistent/libnvidia-ml.so.1"
+		scraped := 0
+		next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { scraped++; return nil })
+		require.NoError(t, err)
+		metrics, err := createMetrics(shared, set.Settings, cfg, next, nvml.NewLibrary)
+		require.NoError(t, err)
+		logs, err := createLogs(shared, set.Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)
+		require.NoError(t, err)
+		for _, first := range []*nvmlReceiver{logs, metrics} {
+			assert.Zero(t, scraped)
+			require.NoError(t, first.Start(t.Context(), componenttest.NewNopHost()))
+			synctest.Wait()
+		}
+		assert.Equal(t, 1, scraped)
+		require.NoError(t, metrics.Shutdown(context.Background()))
+		require.NoError(t, logs.Shutdown(context.Background()))
+	})
+}
+
 // startNode starts a receiver under a fixed resource.
 func startNode(tb testing.TB, change func(*Config)) *node {
 	tb.Helper()

@@ -130,18 +130,21 @@ service:
 		require.NoError(t, push(report(host, 60, 75), token))
 		wantTook(beat)
 
+		other := "other-" + host // of two reports it has no pace yet, so that no time between them is a pause
+		require.NoError(t, push(report(other, 60, 75), token))
+		wantTook(beat, gpu0, gpu1)
 		for i := range 20 {
-			require.Error(t, push(report(host, 99, 99), "Bearer let-me-guess"))
+			require.Error(t, push(report(other, 99, 99), "Bearer let-me-guess"))
 			require.Error(t, push(report(fmt.Sprintf("stranger-%d", i), 99), ""))
 		}
 		wantTook()
-		require.NoError(t, push(report(host, 60, 75), token))
+		require.NoError(t, push(report(other, 60, 75), token))
 		wantTook(beat)
 	}
 	assert.Equal(t, codes.Unauthenticated, status.Code(overGRPC(report("grpc-node", 1), "")))
-	eventually(t, "the table has the two nodes and their series", func() bool {
+	eventually(t, "the table has the four nodes and their series", func() bool {
 		s := scrape(t, telemetry)
-		return s.is(2, "otelcol_processor_diff_nodes", nil) && s.is(4, "otelcol_processor_diff_series", nil) &&
-			s.is(12, "otelcol_receiver_fleet_otlp_pushes", labels{"read": "bytes"})
+		return s.is(4, "otelcol_processor_diff_nodes", nil) && s.is(8, "otelcol_processor_diff_series", nil) &&
+			s.is(14, "otelcol_receiver_fleet_otlp_pushes", labels{"read": "bytes"})
 	})
 }

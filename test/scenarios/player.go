@@ -70,7 +70,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 type driver struct {
 	engine   *straggler.Engine
 	interval time.Duration
-	obs      []straggler.Observation
+	obs      []nodesignal.Observation
 	lives    []uint32       // names that each node had before
 	nodes    map[string]int // by the name that it has
 	report   *straggler.Report
@@ -97,14 +97,14 @@ func newDriver(cfg straggler.Config, m *Model) *driver {
 	var peers []string
 	d := &driver{
 		engine: straggler.New(cfg), interval: m.Interval,
-		obs: make([]straggler.Observation, m.Nodes), lives: make([]uint32, m.Nodes), nodes: map[string]int{},
+		obs: make([]nodesignal.Observation, m.Nodes), lives: make([]uint32, m.Nodes), nodes: map[string]int{},
 		cfg: cfg, signal: m.Signal, reboot: int(m.Reboot / m.Interval), open: map[string]bool{},
 	}
 	for i := range d.obs {
 		if m.Recording != nil {
 			peers = m.Recording.Peers[i]
 		}
-		d.obs[i] = straggler.Observation{
+		d.obs[i] = nodesignal.Observation{
 			Cluster: cluster, Peers: peers, HasState: true,
 		}
 		d.rename(i, 0)

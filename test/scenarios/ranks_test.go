@@ -74,7 +74,7 @@ func (l *lockstep) tick(t *testing.T) {
 		} else {
 			of.Communicator = communicator(group)
 		}
-		require.NoError(t, l.engine.Observe(&straggler.Observation{Cluster: "c", Node: of.Node, Heartbeat: true}, l.now))
+		require.NoError(t, l.engine.Observe(&nodesignal.Observation{Cluster: "c", Node: of.Node, Heartbeat: true}, l.now))
 		switch {
 		case l.own && k.Steps > 0:
 			require.NoError(t, l.book.OwnTime(&of, k.Own/float64(k.Steps), l.now))

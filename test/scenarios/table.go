@@ -55,7 +55,7 @@ var limitsOf = func() map[string]limits {
 		}
 	}
 	for name, onsets := range map[string]float64{
-		"restart": 0.03, "grid": 0.03, "small": 0.04, "uneven": 0.05, "swapped": 0.05, "mix": 0.06,
+		"restart": 0.03, "grid": 0.03, "small": 0.04, "swapped": 0.03, "uneven": 0.05, "mix": 0.06,
 	} {
 		set(func(l *limits) { l.Onsets = onsets }, name)
 	}
@@ -66,7 +66,7 @@ var limitsOf = func() map[string]limits {
 		set(func(l *limits) { l.Recall = recall }, name)
 	}
 	set(func(l *limits) { l.Plain = time.Minute }, plainFamilies...)
-	for name, seconds := range map[string]time.Duration{"many": 150, "loss-3": 220, "loss-5": 90, "loss-8": 50, "fromstart": 100} {
+	for name, seconds := range map[string]time.Duration{"many": 150, "loss-3": 200, "loss-5": 75, "loss-8": 50, "fromstart": 100} {
 		set(func(l *limits) { l.Delay = seconds * time.Second }, name)
 	}
 	// No engine can tell nodes that take turns at jobs from slow ones.
