@@ -16,7 +16,7 @@ ARG GATEWAY_BASE=gcr.io/distroless/static-debian12:nonroot
 FROM --platform=$BUILDPLATFORM ${BUILDER} AS source
 WORKDIR /src
 ENV GOFLAGS=-buildvcs=false GOTOOLCHAIN=local GOOS=linux \
-    DISTRO=github.com/gpu-collector/gpu-collector/internal/distro
+    DISTRO=github.com/gpu-collector/gpu-collector/internal/platform/distro
 COPY . .
 
 # Podman 4's cache knows the arguments of RUN, and not those of ENV and LABEL. So

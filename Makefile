@@ -14,7 +14,7 @@ export GOFLAGS ?= -trimpath
 export RAPID_SEED ?= 1
 # NVML's symbols are bound when they are called: with `-z now` the process
 # would die at start on a machine without a driver.
-DISTRO := github.com/gpu-collector/gpu-collector/internal/distro
+DISTRO := github.com/gpu-collector/gpu-collector/internal/platform/distro
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 # The commit's, so that the same commit is the same binary.
 DATE ?= $(shell git log -1 --format=%cI 2>/dev/null || echo unknown)
@@ -24,7 +24,7 @@ COMMIT := $(COMMIT)
 DATE := $(DATE)
 LDFLAGS := -s -w -X $(DISTRO).Version=$(VERSION) -X $(DISTRO).Commit=$(COMMIT) -X $(DISTRO).Date=$(DATE) -extldflags=-Wl,-z,lazy
 
-GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' configs/demo.yaml configs/demo/*.csv 'extension/fleetviewextension/web/static' internal/fleetapi/docs 2>/dev/null) go.mod go.sum
+GO_FILES := $(shell git ls-files -co --exclude-standard '*.go' configs/demo.yaml configs/demo/*.csv 'extension/fleetviewextension/web/static' internal/fleet/fleetapi/docs 2>/dev/null) go.mod go.sum
 
 .PHONY: help
 help: ## List the targets

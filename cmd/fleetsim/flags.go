@@ -14,7 +14,7 @@ import (
 
 	"go.opentelemetry.io/collector/config/configtls"
 
-	"github.com/gpu-collector/gpu-collector/internal/mistake"
+	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )

@@ -8,10 +8,10 @@ import (
 	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
 	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
 
-	"github.com/gpu-collector/gpu-collector/internal/check/gather"
-	"github.com/gpu-collector/gpu-collector/internal/distro"
-	"github.com/gpu-collector/gpu-collector/internal/grpczstd"
-	"github.com/gpu-collector/gpu-collector/internal/reload"
+	"github.com/gpu-collector/gpu-collector/internal/node/check/gather"
+	"github.com/gpu-collector/gpu-collector/internal/platform/distro"
+	"github.com/gpu-collector/gpu-collector/internal/platform/grpczstd"
+	"github.com/gpu-collector/gpu-collector/internal/platform/reload"
 )
 
 func main() {

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/collector/confmap/provider/envprovider"
 	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
 
-	"github.com/gpu-collector/gpu-collector/internal/distro"
+	"github.com/gpu-collector/gpu-collector/internal/platform/distro"
 	"github.com/gpu-collector/gpu-collector/sim/demo"
 )
 

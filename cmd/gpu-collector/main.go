@@ -12,11 +12,11 @@ import (
 	"go.opentelemetry.io/collector/confmap/provider/yamlprovider"
 	"go.opentelemetry.io/collector/otelcol"
 
-	"github.com/gpu-collector/gpu-collector/internal/check/gather"
-	"github.com/gpu-collector/gpu-collector/internal/distro"
-	"github.com/gpu-collector/gpu-collector/internal/fleettop"
-	"github.com/gpu-collector/gpu-collector/internal/grpczstd"
-	"github.com/gpu-collector/gpu-collector/internal/reload"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleettop"
+	"github.com/gpu-collector/gpu-collector/internal/node/check/gather"
+	"github.com/gpu-collector/gpu-collector/internal/platform/distro"
+	"github.com/gpu-collector/gpu-collector/internal/platform/grpczstd"
+	"github.com/gpu-collector/gpu-collector/internal/platform/reload"
 	"github.com/gpu-collector/gpu-collector/sim/demo"
 )
 

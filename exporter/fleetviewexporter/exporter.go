@@ -13,15 +13,15 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadata"
-	"github.com/gpu-collector/gpu-collector/internal/episode/otlp"
-	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
-	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/platform/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/internal/verdict/episode/otlp"
 )
 
 // fleetExporter writes into the views of an extension.

@@ -19,14 +19,14 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadatatest"
-	"github.com/gpu-collector/gpu-collector/internal/episode"
-	"github.com/gpu-collector/gpu-collector/internal/episode/otlp"
-	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
-	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
-	"github.com/gpu-collector/gpu-collector/internal/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
+	"github.com/gpu-collector/gpu-collector/internal/verdict/episode/otlp"
 )
 
 // sink stands in for the extension.

@@ -11,11 +11,11 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
 
-	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
-	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
-	"github.com/gpu-collector/gpu-collector/internal/mistake"
-	"github.com/gpu-collector/gpu-collector/internal/serverguard"
+	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
+	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
 )
 
 const (

@@ -15,9 +15,9 @@ import (
 	"go.opentelemetry.io/collector/extension"
 	"go.opentelemetry.io/collector/extension/extensioncapabilities"
 
-	"github.com/gpu-collector/gpu-collector/internal/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
-	"github.com/gpu-collector/gpu-collector/internal/serverguard"
+	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
 )
 
 var (

@@ -22,9 +22,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/dcgmnames"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
-	"github.com/gpu-collector/gpu-collector/internal/webguard"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/dcgmnames"
+	"github.com/gpu-collector/gpu-collector/internal/platform/webguard"
 )
 
 const (

@@ -10,11 +10,11 @@ import (
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/config/confighttp"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
-	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
-	"github.com/gpu-collector/gpu-collector/internal/mistake"
-	"github.com/gpu-collector/gpu-collector/internal/serverguard"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
+	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
 )
 
 // Config of the extension.

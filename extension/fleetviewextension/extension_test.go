@@ -23,8 +23,8 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadatatest"
-	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
-	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 

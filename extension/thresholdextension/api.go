@@ -10,10 +10,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/webguard"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/platform/webguard"
+	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 )
 
 const thresholdPath, thresholdsPath = "/api/v1/threshold", "/api/v1/thresholds"

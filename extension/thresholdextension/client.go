@@ -19,10 +19,10 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
 // maxReconnectDelay bounds the pause between two attempts to connect: a gateway

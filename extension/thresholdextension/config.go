@@ -12,11 +12,11 @@ import (
 	"go.opentelemetry.io/collector/config/confighttp"
 	"go.opentelemetry.io/collector/config/configoptional"
 
-	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
-	"github.com/gpu-collector/gpu-collector/internal/mistake"
-	"github.com/gpu-collector/gpu-collector/internal/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/platform/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
+	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
+	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 )
 
 // Config of the extension. One instance can be server and client middleware

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
-	"github.com/gpu-collector/gpu-collector/internal/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
+	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 )
 
 var _ interface {

@@ -40,9 +40,9 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 

@@ -15,10 +15,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
+	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
 const metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"

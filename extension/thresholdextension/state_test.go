@@ -20,10 +20,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/unjudged"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 )
 
 // requests keeps what a subscriber was told, within a push.

@@ -7,7 +7,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/gpu-collector/gpu-collector/internal/mistake"
+	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
 )
 
 // Band is how far the value that the next hop has may be from the true one, for the metrics

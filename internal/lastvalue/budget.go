@@ -5,7 +5,7 @@ package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/las
 import (
 	"unsafe"
 
-	"github.com/gpu-collector/gpu-collector/internal/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
 )
 
 // Limit is a bound of the table.

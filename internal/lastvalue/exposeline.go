@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-collector/gpu-collector/internal/promtext"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/promtext"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 )
 

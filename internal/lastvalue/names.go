@@ -11,8 +11,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gpu-collector/gpu-collector/internal/fairshare"
-	"github.com/gpu-collector/gpu-collector/internal/promtext"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/promtext"
+	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 )
 

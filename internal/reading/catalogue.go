@@ -5,8 +5,8 @@ package reading
 import (
 	"math"
 
-	semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
+	semconv "github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
 // The ranges hold what can be true of any machine, with room for those to come.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
 )
 
 const (

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reading is the catalogue of what the product reads: which metric, with
-// which attributes, says what of whom, in which unit and range. Every reader
-// takes its points by it, and every writer its names and units. It is pure: it
-// knows neither pdata nor a clock; internal/reading/metricreading applies it to
-// OTLP.
-package reading // import "github.com/gpu-collector/gpu-collector/internal/reading"
+package reading
 
 import (
 	"strings"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
 // Subject is what a point is about.

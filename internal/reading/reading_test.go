@@ -19,7 +19,7 @@ import (
 )
 
 func TestCatalogueIsSound(t *testing.T) {
-	assert.True(t, slices.IsSortedFunc(catalogue, func(a, b Metric) int { return strings.Compare(a.Name, b.Name) }))
+	assert.True(t, slices.IsSortedFunc(catalogue, func(a, b Metric) int { return strings.Compare(a.Name, b.Name) }), "the rows of catalogue.go must be sorted by name")
 	said := map[Field]string{}
 	for i := range catalogue {
 		m := &catalogue[i]

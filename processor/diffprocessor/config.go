@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
-	"github.com/gpu-collector/gpu-collector/internal/mistake"
+	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
 )
 
 const (

@@ -17,12 +17,12 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/gauge"
-	"github.com/gpu-collector/gpu-collector/internal/hostextension"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
-	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/platform/gauge"
+	"github.com/gpu-collector/gpu-collector/internal/platform/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor/internal/metadata"
 )
 

@@ -21,9 +21,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/processor"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 

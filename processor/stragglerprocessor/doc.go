@@ -5,6 +5,6 @@
 // Package stragglerprocessor finds the node that holds the others up. In mode agent
 // it scores the nodes whose data passes. Each judges itself by the threshold that
 // its gateway returned. In mode gateway it compares the scores of all nodes group by
-// group and publishes the thresholds. It only translates; internal/nodescore and
-// internal/straggler decide.
+// group and publishes the thresholds. It only translates; internal/node/nodescore and
+// internal/detect/straggler decide.
 package stragglerprocessor // import "github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"

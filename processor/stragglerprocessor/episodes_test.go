@@ -13,11 +13,11 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/episode"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 

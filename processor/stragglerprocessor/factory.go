@@ -15,8 +15,8 @@ import (
 	"go.opentelemetry.io/collector/processor"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/logsink"
-	"github.com/gpu-collector/gpu-collector/internal/sharedinstance"
+	"github.com/gpu-collector/gpu-collector/internal/platform/logsink"
+	"github.com/gpu-collector/gpu-collector/internal/platform/sharedinstance"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/collective"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/detect/collective"
+	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
 )
 
 const (

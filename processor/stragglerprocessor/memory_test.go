@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap"
 	zapobserver "go.uber.org/zap/zaptest/observer"
 
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/test/heap"
 )

@@ -15,16 +15,16 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/collective"
-	"github.com/gpu-collector/gpu-collector/internal/fairshare"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/detect/collective"
+	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 

@@ -5,8 +5,8 @@ package stragglerprocessor
 import (
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
 )
 
 // oddNodes are the nodes whose names or GPUs are not as they should be. Each is told once

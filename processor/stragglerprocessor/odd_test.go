@@ -13,8 +13,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
 )
 
 func TestOddNodes(t *testing.T) {

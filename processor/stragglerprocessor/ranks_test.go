@@ -23,11 +23,11 @@ import (
 	zapobserver "go.uber.org/zap/zaptest/observer"
 	"pgregory.net/rapid"
 
-	"github.com/gpu-collector/gpu-collector/internal/episode"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -207,7 +207,7 @@ func TestAnySlowRankIsFound(t *testing.T) {
 			pushed: arrangement(rapid.IntRange(0, int(arrangements)-1).Draw(t, "pushed")),
 			noise:  rapid.Float64Range(0, 0.005).Draw(t, "noise"),
 			node:   rapid.IntRange(0, nodes-1).Draw(t, "node"), rank: rapid.IntRange(0, ranks-1).Draw(t, "rank"),
-			by: rapid.Float64Range(0.1, 0.4).Draw(t, "by"), from: 90, // a node's first minutes weigh most in its nature
+			by: rapid.Float64Range(0.1, 0.4).Draw(t, "by"), from: 90, // a node's first minutes weigh most in its baseline
 		}
 		for range nodes {
 			p.ranks = append(p.ranks, ranks)

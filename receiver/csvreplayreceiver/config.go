@@ -12,9 +12,9 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 
-	semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/mistake"
+	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	semconv "github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
 var timeUnits = map[string]time.Duration{

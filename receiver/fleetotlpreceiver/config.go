@@ -14,11 +14,11 @@ import (
 	"go.opentelemetry.io/collector/config/configoptional"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 
-	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
-	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
-	"github.com/gpu-collector/gpu-collector/internal/mistake"
-	"github.com/gpu-collector/gpu-collector/internal/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
+	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
+	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 )
 
 // Config of the receiver.

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/xconfmap"
 
-	"github.com/gpu-collector/gpu-collector/internal/serverguard"
+	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
 )
 
 func load(t *testing.T, over settings) (*Config, error) {

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/gpu-collector/gpu-collector/internal/admission"
-	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/platform/admission"
+	"github.com/gpu-collector/gpu-collector/internal/platform/clientidentity"
 )
 
 // errLate is a push whose message was not there in time.

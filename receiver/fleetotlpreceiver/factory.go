@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/collector/consumer"
 	"go.opentelemetry.io/collector/receiver"
 
-	"github.com/gpu-collector/gpu-collector/internal/sharedinstance"
+	"github.com/gpu-collector/gpu-collector/internal/platform/sharedinstance"
 	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadata"
 )
 

@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/gpu-collector/gpu-collector/internal/admission"
-	"github.com/gpu-collector/gpu-collector/internal/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/platform/admission"
+	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
 )
 
 func (r *fleetReceiver) startGRPC(ctx context.Context, host component.Host) (err error) {

@@ -24,9 +24,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/gpu-collector/gpu-collector/internal/admission"
-	"github.com/gpu-collector/gpu-collector/internal/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/platform/admission"
+	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
 )
 
 const contentProtobuf, contentJSON = "application/x-protobuf", "application/json"

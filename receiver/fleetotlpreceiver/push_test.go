@@ -31,10 +31,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension"
-	"github.com/gpu-collector/gpu-collector/internal/admission"
-	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/platform/admission"
+	"github.com/gpu-collector/gpu-collector/internal/platform/clientidentity"
+	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadatatest"
 )
 

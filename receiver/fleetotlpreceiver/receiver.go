@@ -18,14 +18,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/gpu-collector/gpu-collector/internal/admission"
-	"github.com/gpu-collector/gpu-collector/internal/gauge"
-	"github.com/gpu-collector/gpu-collector/internal/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
-	"github.com/gpu-collector/gpu-collector/internal/memorybudget"
-	"github.com/gpu-collector/gpu-collector/internal/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/webguard"
+	"github.com/gpu-collector/gpu-collector/internal/platform/admission"
+	"github.com/gpu-collector/gpu-collector/internal/platform/gauge"
+	"github.com/gpu-collector/gpu-collector/internal/platform/hostextension"
+	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
+	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
+	"github.com/gpu-collector/gpu-collector/internal/platform/webguard"
 	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadata"
 )
 

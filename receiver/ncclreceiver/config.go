@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/collector/confmap/xconfmap"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
-	"github.com/gpu-collector/gpu-collector/internal/mistake"
+	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/metadata"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/prometheus/procfs"
 
-	semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	semconv "github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
 // writer is the process that writes a file.

@@ -24,8 +24,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuholders"
-	"github.com/gpu-collector/gpu-collector/internal/ownnode"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuholders"
+	"github.com/gpu-collector/gpu-collector/internal/node/ownnode"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/inspector"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/ras"

@@ -26,8 +26,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuholders"
-	semconv "github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuholders"
+	semconv "github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/inspector"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/ras"

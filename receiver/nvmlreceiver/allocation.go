@@ -16,8 +16,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
-	"github.com/gpu-collector/gpu-collector/internal/podresources"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/podresources"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/record"

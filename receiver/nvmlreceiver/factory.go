@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/collector/scraper"
 	"go.opentelemetry.io/collector/scraper/scraperhelper"
 
-	"github.com/gpu-collector/gpu-collector/internal/logsink"
-	"github.com/gpu-collector/gpu-collector/internal/sharedinstance"
+	"github.com/gpu-collector/gpu-collector/internal/platform/logsink"
+	"github.com/gpu-collector/gpu-collector/internal/platform/sharedinstance"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 )

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/statefile"
+	"github.com/gpu-collector/gpu-collector/internal/platform/statefile"
 )
 
 // stateForm is another when the file's sections are others; each has a version of its own.

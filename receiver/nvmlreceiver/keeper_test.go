@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 

@@ -16,8 +16,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
-	"github.com/gpu-collector/gpu-collector/internal/ownnode"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/node/ownnode"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"

@@ -23,7 +23,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 )

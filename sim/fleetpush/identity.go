@@ -8,8 +8,8 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
 // identity is how a node and its GPUs are called.

@@ -16,7 +16,7 @@ import (
 
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/gpu-collector/gpu-collector/internal/mistake"
+	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
 )
 
 // PushConfig of a Pusher.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodescore"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 

@@ -2,7 +2,7 @@
 
 package fleetsim
 
-import "github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+import "github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 
 // Sample is the reading as the nvml receiver takes it of a healthy node's H100. What the
 // model lacks is as it is on such a board.

@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
 // Each series has so many points, so far apart: more samples than are fetched

@@ -25,9 +25,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
-	"github.com/gpu-collector/gpu-collector/internal/fleethistory"
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/test/metricstore"
 )
 

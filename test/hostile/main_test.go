@@ -56,7 +56,6 @@ const (
 // cgroup it returns none, or fails where HOSTILE_CGROUP=require.
 func memoryCgroup(t *testing.T, limit int64) []string {
 	t.Helper()
-	t.Helper()
 	root, file := "/sys/fs/cgroup", "memory.max"
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
 		root, file = "/sys/fs/cgroup/memory", "memory.limit_in_bytes" // version 1

@@ -18,7 +18,7 @@ import (
 
 // TestPoisonedScores has six of twenty nodes lie about themselves; each way to lie
 // has a cluster of its own. The bounds of the threshold are derived in
-// internal/straggler, TestPoisonedScoresMoveTheThresholdWithinABound. With honest
+// internal/detect/straggler, TestPoisonedScoresMoveTheThresholdWithinABound. With honest
 // scores from 0.95 to 0.98 it is at least the lowest of them less
 // max(2*1.4826*0.03, min_gap), and at most the highest less min_gap.
 func TestPoisonedScores(t *testing.T) {

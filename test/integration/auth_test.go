@@ -32,7 +32,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
 	"github.com/gpu-collector/gpu-collector/test/authority"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )

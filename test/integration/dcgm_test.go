@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/internal/dcgmnames"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/dcgmnames"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 	"github.com/gpu-collector/gpu-collector/test/metricstore"
 )

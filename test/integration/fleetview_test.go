@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
 )
 
 // assertViewOfGPUs asks the API of configs/all-in-one.yaml for the node, and watches one

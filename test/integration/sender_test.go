@@ -20,7 +20,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/extension/expositionextension"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension"
-	"github.com/gpu-collector/gpu-collector/internal/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/processor/diffprocessor"
 )
 

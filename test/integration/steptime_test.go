@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )

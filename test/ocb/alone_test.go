@@ -41,22 +41,22 @@ var heavy = map[string][]string{
 // rooms are the internal packages that a component takes along; those that all
 // may use are left out.
 var rooms = map[string][]string{
-	"receiver/ncclreceiver":         {"gpuholders", "ownnode"},
-	"receiver/nvmlreceiver":         {"gpuhealth", "gpuholders", "logsink", "ownnode", "podresources", "reading/identity", "statefile"},
+	"receiver/ncclreceiver":         {"gpu/gpuholders", "node/ownnode"},
+	"receiver/nvmlreceiver":         {"gpu/gpuhealth", "gpu/gpuholders", "gpu/podresources", "node/ownnode", "platform/logsink", "platform/statefile", "reading/identity"},
 	"receiver/csvreplayreceiver":    {"reading/identity", "reading/metricreading"},
-	"receiver/fleetotlpreceiver":    {"admission", "clientidentity", "hostextension", "lastvalue", "lastvalue/otlp", "memorybudget", "nodescore/nodesignal", "reading/identity", "reading/metricreading", "serverguard", "threshold", "webguard"},
-	"processor/diffprocessor":       {"hostextension", "lastvalue", "lastvalue/otlp", "lastvalue/resync", "memorybudget", "reading/identity", "reading/metricreading"},
-	"processor/stragglerprocessor":  {"collective", "episode", "episode/otlp", "episode/words", "fleethistory", "fleetstate", "gpuhealth", "hostextension", "logsink", "memorybudget", "nodescore", "nodescore/nodereport", "nodescore/nodesignal", "nodescore/rankattr", "ownnode", "peergroup", "reading/identity", "reading/metricreading", "reason", "robust", "statefile", "straggler", "threshold", "threshold/rule"},
-	"exporter/fleetviewexporter":    {"episode", "episode/otlp", "fleethistory", "fleetstate", "hostextension", "nodescore/nodesignal", "nodescore/rankattr", "peergroup", "reading/identity", "reading/metricreading"},
-	"extension/expositionextension": {"dcgmnames", "lastvalue", "lastvalue/otlp", "memorybudget", "reading/identity", "reading/metricreading", "serverguard", "webguard"},
-	"extension/fleetviewextension":  {"attention", "episode", "episode/words", "fleetapi", "fleethistory", "fleethistory/promql", "fleethistory/sqlite", "fleetstate", "gpuhealth", "memorybudget", "nodescore/nodesignal", "peergroup", "reason", "serverguard", "webguard"},
-	"extension/thresholdextension":  {"clientidentity", "lastvalue/resync", "memorybudget", "nodescore/nodesignal", "reading/identity", "reading/metricreading", "serverguard", "threshold", "webguard"},
+	"receiver/fleetotlpreceiver":    {"detect/threshold", "lastvalue", "lastvalue/otlp", "node/nodescore/nodesignal", "platform/admission", "platform/clientidentity", "platform/hostextension", "platform/memorybudget", "platform/serverguard", "platform/webguard", "reading/identity", "reading/metricreading"},
+	"processor/diffprocessor":       {"lastvalue", "lastvalue/otlp", "lastvalue/resync", "platform/hostextension", "platform/memorybudget", "reading/identity", "reading/metricreading"},
+	"processor/stragglerprocessor":  {"detect/collective", "detect/peergroup", "detect/robust", "detect/straggler", "detect/threshold", "detect/threshold/rule", "fleet/fleethistory", "fleet/fleetstate", "gpu/gpuhealth", "node/nodescore", "node/nodescore/nodereport", "node/nodescore/nodesignal", "node/nodescore/rankattr", "node/ownnode", "platform/hostextension", "platform/logsink", "platform/memorybudget", "platform/statefile", "reading/identity", "reading/metricreading", "verdict/episode", "verdict/episode/otlp", "verdict/episode/words", "verdict/reason"},
+	"exporter/fleetviewexporter":    {"detect/peergroup", "fleet/fleethistory", "fleet/fleetstate", "node/nodescore/nodesignal", "node/nodescore/rankattr", "platform/hostextension", "reading/identity", "reading/metricreading", "verdict/episode", "verdict/episode/otlp"},
+	"extension/expositionextension": {"lastvalue", "lastvalue/dcgmnames", "lastvalue/otlp", "platform/memorybudget", "platform/serverguard", "platform/webguard", "reading/identity", "reading/metricreading"},
+	"extension/fleetviewextension":  {"detect/peergroup", "fleet/fleetapi", "fleet/fleethistory", "fleet/fleethistory/promql", "fleet/fleethistory/sqlite", "fleet/fleetstate", "gpu/gpuhealth", "node/nodescore/nodesignal", "platform/memorybudget", "platform/serverguard", "platform/webguard", "verdict/attention", "verdict/episode", "verdict/episode/words", "verdict/reason"},
+	"extension/thresholdextension":  {"detect/threshold", "lastvalue/resync", "node/nodescore/nodesignal", "platform/clientidentity", "platform/memorybudget", "platform/serverguard", "platform/webguard", "reading/identity", "reading/metricreading"},
 }
 
 // shared are small: names on the wire, texts of numbers, the catalogue of
 // readings, time, one instance for several users, and the tenants' rule to share a bound.
 // The straggler engine is not among them.
-var shared = []string{"fairshare", "gauge", "gpusemconv", "mistake", "promtext", "reading", "sharedinstance", "unjudged", "wire"}
+var shared = []string{"detect/unjudged", "lastvalue/promtext", "platform/fairshare", "platform/gauge", "platform/mistake", "platform/sharedinstance", "platform/wire", "reading", "reading/gpusemconv"}
 
 // components are the directories of this module's components.
 func components(t *testing.T) []string {

@@ -10,7 +10,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 )
 
 // Family is a law of fleets.

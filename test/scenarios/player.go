@@ -14,9 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/episode"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
 // Detector is the name of the product with its defaults, which the limits are about. The

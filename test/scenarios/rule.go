@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/robust"
-	"github.com/gpu-collector/gpu-collector/internal/threshold/rule"
+	"github.com/gpu-collector/gpu-collector/internal/detect/robust"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold/rule"
 )
 
 // Rule judges nodes by the published threshold alone: so many scores in a row below it make

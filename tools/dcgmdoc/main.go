@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gpu-collector/gpu-collector/internal/dcgmnames"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/dcgmnames"
 )
 
 const begin, end = "<!-- begin names -->\n", "<!-- end names -->"

@@ -10,7 +10,7 @@ import (
 	"log"
 	"os"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
 )
 
 func main() {

@@ -21,8 +21,8 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

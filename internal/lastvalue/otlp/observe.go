@@ -11,9 +11,9 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	nodeidentity "github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )

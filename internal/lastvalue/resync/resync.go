@@ -12,7 +12,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gpu-collector/gpu-collector/internal/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 )
 
 // Request says whose state the next hop does not have.

@@ -18,11 +18,11 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.uber.org/zap"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/promtext"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/promtext"
+	"github.com/gpu-collector/gpu-collector/internal/platform/sharedinstance"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
-	"github.com/gpu-collector/gpu-collector/internal/sharedinstance"
 )
 
 // Reader reads for one component, and tells of the mistakes of senders: it counts

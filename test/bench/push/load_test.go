@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/internal/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
+	"github.com/gpu-collector/gpu-collector/internal/platform/clientidentity"
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )

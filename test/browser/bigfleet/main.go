@@ -19,11 +19,11 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/web"
-	"github.com/gpu-collector/gpu-collector/internal/episode"
-	"github.com/gpu-collector/gpu-collector/internal/fleetapi"
-	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
 const gpusPerNode = 8

@@ -7,10 +7,10 @@ import (
 	"math"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/episode"
-	"github.com/gpu-collector/gpu-collector/internal/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
 // The sick fleet: four stages of a job on nodes with long names, one trouble of each kind.

@@ -7,7 +7,7 @@ package nvml
 import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 )
 
 // gpmMetrics are what GPM is asked for (nvml.h, nvmlGpmMetricId_t).

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 )
 
 // Code is a return code of NVML (nvml.h, nvmlReturn_t). Its names are ours and

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 )
 
 // The errors of Library.Open.

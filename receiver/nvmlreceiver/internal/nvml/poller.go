@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 

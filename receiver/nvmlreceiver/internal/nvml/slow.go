@@ -7,7 +7,7 @@ package nvml
 import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 )
 
 // slowReaders run once a minute. Their readings change with a reset, a repair or an

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 )
 
 // MaxGPUs bounds the GPUs that are remembered. NVML addresses far fewer; only

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetapi
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
+)
+
+const tagFleet = "fleet"
+
+// NodePage is a page of nodes.
+type NodePage struct {
+	Page
+	Nodes []Node `json:"nodes"`
+}
+
+// GPUPage is a page of GPUs.
+type GPUPage struct {
+	Page
+	GPUs []NodeGPU `json:"gpus"`
+}
+
+// NodeGPUs holds the GPUs of a node.
+type NodeGPUs struct {
+	fleetstate.Key
+	Sighting
+	GPUs []GPU `json:"gpus"`
+}
+
+// StragglerList is a ranking, the most suspect node first.
+type StragglerList struct {
+	At         time.Time   `json:"at"`
+	Ranked     int         `json:"ranked" doc:"Nodes with enough known values to be ranked"`
+	Stragglers []Straggler `json:"stragglers" doc:"The most suspect nodes, named as stragglers or not"`
+}
+
+// EpisodePage is a page of episodes.
+type EpisodePage struct {
+	Page
+	Episodes []Episode `json:"episodes"`
+}
+
+// GroupPage is a page of groups.
+type GroupPage struct {
+	Page
+	Groups []Group `json:"groups"`
+}
+
+func (a *API) registerFleet() {
+	get(a, "list-attention", "/api/v1/attention", tagFleet, "Items that need attention, the worst first: what is wrong, why, and what to do", a.listAttention)
+	get(a, "list-nodes", "/api/v1/nodes", tagFleet, "Nodes, by cluster and name", a.listNodes)
+	get(a, "get-node", "/api/v1/nodes/{node}", tagFleet, "A node with its GPUs", a.getNode)
+	get(a, "get-node-gpus", "/api/v1/nodes/{node}/gpus", tagFleet, "The GPUs of a node", a.getNodeGPUs)
+	get(a, "list-gpus", "/api/v1/gpus", tagFleet, "GPUs, by cluster and node", a.listGPUs)
+	get(a, "list-stragglers", "/api/v1/stragglers", tagFleet, "The most suspect nodes, also while none is a straggler", a.listStragglers)
+	get(a, "list-episodes", "/api/v1/episodes", tagFleet, "Episodes, the newest first", a.listEpisodes)
+	get(a, "get-episode", "/api/v1/episodes/{id}", tagFleet, "An episode", a.getEpisode)
+	get(a, "list-groups", "/api/v1/groups", tagFleet, "Peer groups, by cluster and name", a.listGroups)
+	get(a, "get-summary", "/api/v1/stats/summary", tagFleet, "The fleet in numbers", a.getSummary)
+	get(a, "get-health", healthPath, tagFleet, "How the server is", a.getHealth)
+}
+
+type listNodesInput struct {
+	NodeParams
+	PageParams
+	GPUs bool `query:"gpus" doc:"With the GPUs of each node"`
+}
+
+func (a *API) listNodes(_ context.Context, in *listNodesInput) (*NodePage, error) {
+	c := a.converter()
+	f := in.filter()
+	views, total := a.o.Store.List(&f, c.now, in.offset(), in.Limit)
+	out := &NodePage{Page: in.page(len(views), total), Nodes: make([]Node, len(views))}
+	for i, v := range views {
+		out.Nodes[i] = c.node(v, in.GPUs)
+	}
+	return out, nil
+}
+
+// NodeParam names a node.
+type NodeParam struct {
+	Node    string `path:"node" maxLength:"253" doc:"Name of the node"`
+	Cluster string `query:"cluster" maxLength:"253" doc:"Its cluster, where nodes of several clusters have that name"`
+}
+
+// find returns the node that a request names.
+func (a *API) find(in *NodeParam, now time.Time) (fleetstate.View, error) {
+	asked, text := a.o.Store.Clusters(), in.Node
+	if in.Cluster != "" {
+		asked, text = []string{in.Cluster}, text+" in cluster "+in.Cluster
+	}
+	var views []fleetstate.View
+	var clusters []string
+	for _, c := range asked {
+		if v, ok := a.o.Store.Node(fleetstate.Key{Cluster: c, Node: in.Node}, now); ok {
+			views, clusters = append(views, v), append(clusters, c)
+		}
+	}
+	switch len(views) {
+	case 0:
+		return fleetstate.View{}, huma.Error404NotFound("no node " + text + " is known")
+	case 1:
+		return views[0], nil
+	default:
+		return fleetstate.View{}, badParam("query.cluster", "", "nodes of several clusters have this name, %s", choice(clusters))
+	}
+}
+
+func (a *API) getNode(_ context.Context, in *NodeParam) (*Node, error) {
+	c := a.converter()
+	v, err := a.find(in, c.now)
+	if err != nil {
+		return nil, err
+	}
+	n := c.node(v, true)
+	n.Episode = c.openEpisodes(&fleetstate.EpisodeFilter{Clusters: []string{v.Cluster}, Nodes: []string{v.Key.Node}})[v.Key]
+	return &n, nil
+}
+
+func (a *API) getNodeGPUs(_ context.Context, in *NodeParam) (*NodeGPUs, error) {
+	c := a.converter()
+	v, err := a.find(in, c.now)
+	if err != nil {
+		return nil, err
+	}
+	return &NodeGPUs{Key: v.Key, Sighting: c.sighting(v.Seen), GPUs: c.gpuList(v.Node)}, nil
+}
+
+type listGPUsInput struct {
+	Cluster  []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Names    []string `query:"names,explode" maxItems:"1000" doc:"Only of nodes of these names; abc* stands for all names that begin with abc"`
+	Health   []string `query:"health,explode" enum:"unknown,healthy,degraded,unhealthy" doc:"Only GPUs in one of these states"`
+	Job      []string `query:"job,explode" maxItems:"100" doc:"Only GPUs that one of these jobs or pods holds"`
+	MinUsage float64  `query:"min_usage" minimum:"0" maximum:"1" doc:"Least utilisation"`
+	PageParams
+}
+
+func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
+	c := a.converter()
+	out := &GPUPage{GPUs: []NodeGPU{}}
+	f := fleetstate.Filter{Clusters: in.Cluster, Names: in.Names}
+	total := 0
+	a.o.Store.Each(&f, c.now, func(v fleetstate.View) bool {
+		if in.MinUsage > 0 && v.State == gpusemconv.StateMissing {
+			return true
+		}
+		for i := range v.GPUs {
+			g := &v.GPUs[i]
+			if len(in.Health) > 0 && !slices.Contains(in.Health, g.Health.String()) || len(in.Job) > 0 && !v.Runs(in.Job, g.UUID) {
+				continue
+			}
+			if u := g.Live(reading.Utilization); in.MinUsage > 0 && (u == nil || *u < in.MinUsage) {
+				continue
+			}
+			if total >= in.offset() && len(out.GPUs) < in.Limit {
+				out.GPUs = append(out.GPUs, NodeGPU{Key: v.Key, Sighting: c.sighting(v.Seen), GPU: c.gpu(v.Node, i)})
+			}
+			total++
+		}
+		return true
+	})
+	out.Page = in.page(len(out.GPUs), total)
+	return out, nil
+}
+
+type listStragglersInput struct {
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Group   []string `query:"group,explode" maxItems:"100" doc:"Only of these peer groups"`
+	Limit   int      `query:"limit" minimum:"1" maximum:"1000" default:"10" doc:"Length of the list"`
+}
+
+func (a *API) listStragglers(_ context.Context, in *listStragglersInput) (*StragglerList, error) {
+	c := a.converter()
+	f := fleetstate.Filter{Clusters: in.Cluster, Groups: in.Group}
+	views, ranked := a.o.Store.Stragglers(&f, c.now, in.Limit)
+	out := &StragglerList{At: c.now.UTC(), Ranked: ranked, Stragglers: make([]Straggler, len(views))}
+	open := c.openEpisodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster})
+	for i, v := range views {
+		out.Stragglers[i] = Straggler{Place: i + 1, Node: c.node(v, false)}
+		out.Stragglers[i].Episode = open[v.Key]
+	}
+	return out, nil
+}
+
+// openEpisodes returns the open episode of each node: its own, or else one of
+// many nodes that names it.
+func (c *converter) openEpisodes(f *fleetstate.EpisodeFilter) map[fleetstate.Key]*Episode {
+	f.Open = new(true)
+	open := map[fleetstate.Key]*Episode{}
+	own := map[fleetstate.Key]bool{}
+	for _, e := range c.store.Episodes(f) {
+		ep := c.episode(e)
+		if e.Node != "" {
+			k := fleetstate.Key{Cluster: e.Cluster, Node: e.Node}
+			open[k], own[k] = &ep, true
+		}
+		for _, n := range e.Nodes {
+			if k := (fleetstate.Key{Cluster: e.Cluster, Node: n}); !own[k] {
+				open[k] = &ep
+			}
+		}
+	}
+	return open
+}
+
+type listEpisodesInput struct {
+	Cluster []string       `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Node    []string       `query:"node,explode" maxItems:"100" doc:"Only of these nodes"`
+	Open    optional[bool] `query:"open" doc:"Only open ones, or only those that are over"`
+	Since   time.Time      `query:"since" doc:"Without those that ended before"`
+	PageParams
+}
+
+func (a *API) listEpisodes(_ context.Context, in *listEpisodesInput) (*EpisodePage, error) {
+	c := a.converter()
+	list := a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster, Nodes: in.Node, Open: in.Open.pointer(), Since: in.Since})
+	part := slice(list, &in.PageParams)
+	out := &EpisodePage{Page: in.page(len(part), len(list)), Episodes: make([]Episode, len(part))}
+	for i, e := range part {
+		out.Episodes[i] = c.episode(e)
+	}
+	return out, nil
+}
+
+type getEpisodeInput struct {
+	ID      string `path:"id" maxLength:"253" doc:"ID of the episode"`
+	Cluster string `query:"cluster" maxLength:"253" doc:"Its cluster, where episodes of several clusters have that ID"`
+}
+
+func (a *API) getEpisode(_ context.Context, in *getEpisodeInput) (*Episode, error) {
+	c := a.converter()
+	f := fleetstate.EpisodeFilter{IDs: []string{in.ID}}
+	if in.Cluster != "" {
+		f.Clusters = []string{in.Cluster}
+	}
+	var clusters []string
+	list := a.o.Store.Episodes(&f)
+	for _, e := range list {
+		clusters = append(clusters, e.Cluster)
+	}
+	switch len(list) {
+	case 0:
+		return nil, huma.Error404NotFound("no episode " + in.ID + " is known: /api/v1/episodes lists those that are kept")
+	case 1:
+		out := c.episode(list[0])
+		return &out, nil
+	default:
+		return nil, badParam("query.cluster", "", "episodes of several clusters have this ID, %s", choice(clusters))
+	}
+}
+
+type listGroupsInput struct {
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	PageParams
+}
+
+func (a *API) listGroups(_ context.Context, in *listGroupsInput) (*GroupPage, error) {
+	c := a.converter()
+	list := a.o.Store.Groups(in.Cluster...)
+	part := slice(list, &in.PageParams)
+	out := &GroupPage{Page: in.page(len(part), len(list)), Groups: make([]Group, len(part))}
+	for i, g := range part {
+		out.Groups[i] = c.groupView(g)
+	}
+	return out, nil
+}
+
+type getSummaryInput struct {
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+}
+
+func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, error) {
+	c := a.converter()
+	out := &Summary{At: c.now.UTC(), NodesByState: map[string]int{}, GPUsByHealth: map[string]int{}}
+	clusters := map[string]struct{}{}
+	var usage, watts float64
+	var users, powered int
+	oldest := c.now
+	var health [fleetstate.Unhealthy + 1]int
+	a.o.Store.Each(&fleetstate.Filter{Clusters: in.Cluster}, c.now, func(v fleetstate.View) bool {
+		out.Nodes++
+		clusters[v.Cluster] = struct{}{}
+		if v.State == "" {
+			v.State = "unknown"
+		}
+		out.NodesByState[v.State]++
+		if v.Seen.Before(oldest) {
+			oldest = v.Seen
+		}
+		if v.State == gpusemconv.StateMissing {
+			// Its last state says nothing about the fleet.
+			return true
+		}
+		if v.Straggler() {
+			out.Stragglers++
+		}
+		if !math.IsNaN(v.Usage) {
+			usage += v.Usage
+			users++
+		}
+		if !math.IsNaN(v.Watts) {
+			watts += v.Watts
+			powered++
+		}
+		for i := range v.GPUs {
+			g := &v.GPUs[i]
+			if !g.Board() {
+				continue
+			}
+			out.GPUs++
+			health[g.Health]++
+			if g.Lost() {
+				out.GPUsDown++
+			}
+		}
+		return true
+	})
+	for h, n := range health {
+		out.GPUsByHealth[fleetstate.Health(h).String()] = n
+	}
+	if users > 0 {
+		out.Usage = new(usage / float64(users))
+	}
+	if powered > 0 {
+		out.Power = &watts
+	}
+	out.Clusters, out.MaxAge = len(clusters), c.age(oldest)
+	for _, g := range a.o.Store.Groups(in.Cluster...) {
+		if g.Group != "" {
+			out.Groups++
+		}
+	}
+	out.OpenEpisodes = len(a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster, Open: new(true)}))
+	return out, nil
+}
+
+func (a *API) getHealth(context.Context, *struct{}) (*Health, error) {
+	h := a.o.History.Status()
+	out := &Health{
+		Status: "ok", Version: a.o.Version, Started: a.started.UTC(), Now: a.o.Now().UTC(),
+		Nodes: a.o.Store.Nodes(), Streams: a.o.Feed.Watchers(), Dropped: map[string]int64{},
+		History: HistoryHealth{Storage: h.Storage, OK: h.Err == nil, Dropped: h.Dropped, Bytes: h.Bytes, Note: h.Note},
+	}
+	a.o.Store.Dropped(func(d fleetstate.Drop, n int64) { out.Dropped[d.String()] = n })
+	if h.Err != nil {
+		out.Status, out.History.Error = "degraded", h.Err.Error()
+	}
+	if !h.Oldest.IsZero() {
+		out.History.Oldest = new(h.Oldest.UTC())
+	}
+	return out, nil
+}
+
+func slice[T any](list []T, p *PageParams) []T {
+	return list[min(p.offset(), len(list)):min(p.offset()+p.Limit, len(list))]
+}

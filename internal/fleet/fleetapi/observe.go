@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetapi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"reflect"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
+)
+
+// StreamOptions bound the live stream.
+type StreamOptions struct {
+	// WriteTimeout is how long a client may take for one event; then it is cut off.
+	WriteTimeout time.Duration `mapstructure:"write_timeout"`
+	// KeepAlive is the longest silence of the stream.
+	KeepAlive time.Duration `mapstructure:"-"`
+	// NodesPerEvent bounds an event, and with it what a client holds in memory.
+	NodesPerEvent int `mapstructure:"nodes_per_event"`
+	// ReaderShare is the part of the streams that others leave which one reader may
+	// have; 0 is half.
+	ReaderShare float64 `mapstructure:"reader_share"`
+}
+
+// WithDefaults returns the options with a default in place of each 0.
+func (o StreamOptions) WithDefaults() StreamOptions {
+	return StreamOptions{
+		WriteTimeout: cmp.Or(o.WriteTimeout, 10*time.Second), KeepAlive: cmp.Or(o.KeepAlive, 15*time.Second),
+		NodesPerEvent: cmp.Or(o.NodesPerEvent, 250), ReaderShare: cmp.Or(o.ReaderShare, fairshare.Half),
+	}
+}
+
+const observePath = "/api/v1/observe"
+
+// maxOpenEpisodes bounds the event that lists the open episodes.
+const maxOpenEpisodes = 1000
+
+// Events of the stream.
+const (
+	EventSnapshot = "snapshot"
+	EventDiff     = "diff"
+	EventEpisodes = "episodes"
+)
+
+type observeInput struct {
+	NodeParams
+	GPUs bool `query:"gpus" doc:"With the GPUs of each node"`
+}
+
+func (a *API) registerObserve() {
+	events := map[string]any{EventSnapshot: Snapshot{}, EventDiff: Diff{}, EventEpisodes: EpisodeList{}}
+	var one []*huma.Schema
+	for _, name := range []string{EventSnapshot, EventDiff, EventEpisodes} {
+		one = append(one, &huma.Schema{
+			Type: huma.TypeObject, Title: "event " + name, Required: []string{"event", "data"},
+			Properties: map[string]*huma.Schema{
+				"event": {Type: huma.TypeString, Enum: []any{name}},
+				"data":  a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(events[name]), true, name),
+			},
+		})
+	}
+	huma.Register(a.huma, huma.Operation{
+		OperationID: "observe", Method: http.MethodGet, Path: observePath, Tags: []string{tagFleet},
+		Summary: "The selected nodes, live",
+		Description: "Server-sent events. First `snapshot`, in one or more parts until `last`; then `diff` with what changed since. " +
+			"`episodes` lists the open episodes whenever one changed. A client that is slow gets the latest state of what it missed; " +
+			"the server cuts off a client that does not read for too long; the client may come back.",
+		Responses: map[string]*huma.Response{"200": {
+			Description: "OK",
+			Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{
+				Type: huma.TypeArray, Description: "The events, as text after the server-sent events specification",
+				Items: &huma.Schema{OneOf: one},
+			}}},
+		}},
+		Errors: []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusUnprocessableEntity, http.StatusTooManyRequests},
+	}, a.observe)
+}
+
+func (a *API) observe(ctx context.Context, in *observeInput) (*huma.StreamResponse, error) {
+	reader, _ := ctx.Value(readerKey{}).(string)
+	if a.places.Take(reader, 1) == 0 {
+		text := "you have your share of the streams: end one"
+		if a.places.Full() {
+			text = "as many clients as are allowed watch already: come back later"
+		}
+		return nil, retryLater(huma.Error429TooManyRequests(text + ", or ask /api/v1/nodes now and then"))
+	}
+	w := a.o.Feed.Watch(in.filter())
+	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		defer a.places.Give(reader, 1)
+		defer a.unwatch(w)
+		r, writer := humago.Unwrap(ctx)
+		s := &stream{
+			a: a, w: w, gpus: in.GPUs, clusters: in.Cluster,
+			control: http.NewResponseController(writer), writer: writer, gone: r.Context().Done(),
+		}
+		streamHeader(writer.Header())
+		writer.WriteHeader(http.StatusOK)
+		if err := s.run(); err != nil && !errors.Is(err, errGone) {
+			a.cut.Add(1)
+		}
+	}}, nil
+}
+
+func streamHeader(h http.Header) {
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	// nginx would hold events back.
+	h.Set("X-Accel-Buffering", "no")
+}
+
+// unwatch ends a watch, and with the last one what all of them share.
+func (a *API) unwatch(w *fleetstate.Watcher) {
+	if w.Close(); a.o.Feed.Watchers() == 0 {
+		a.shared.Store(nil)
+	}
+}
+
+// errGone means that the client or the server ended the stream.
+var errGone = errors.New("the stream has ended")
+
+// stream is one client's. It holds one event at most: what happens while the
+// client takes it is in the views when it is done.
+type stream struct {
+	a        *API
+	w        *fleetstate.Watcher
+	gpus     bool
+	clusters []string
+	control  *http.ResponseController
+	writer   http.ResponseWriter
+	gone     <-chan struct{}
+	episodes uint64
+}
+
+// maxEventBytes bounds an event of nodes with many GPUs, but for its last node.
+const maxEventBytes = 64 << 10
+
+// parts are the nodes of one event, encoded.
+type parts struct {
+	n                      int
+	changed, seen, removed []byte // with commas between them
+	head                   []byte
+}
+
+// spare are parts that no client uses: between two events it needs none.
+var spare = sync.Pool{New: func() any { return new(parts) }}
+
+func (p *parts) add(list *[]byte, text []byte) {
+	if len(*list) > 0 {
+		*list = append(*list, ',')
+	}
+	*list = append(*list, text...)
+	p.n++
+}
+
+func (p *parts) full(o *StreamOptions) bool {
+	return p.n >= o.NodesPerEvent || len(p.changed)+len(p.seen)+len(p.removed) >= maxEventBytes
+}
+
+func (p *parts) reset() {
+	p.n, p.changed, p.seen, p.removed, p.head = 0, p.changed[:0], p.seen[:0], p.removed[:0], p.head[:0]
+}
+
+func (s *stream) run() error {
+	if err := s.snapshot(); err != nil {
+		return err
+	}
+	s.episodes = s.a.o.Store.EpisodeVersion()
+	if err := s.sendEpisodes(); err != nil {
+		return err
+	}
+	alive := time.NewTimer(s.a.o.Stream.KeepAlive)
+	defer alive.Stop()
+	for {
+		select {
+		case <-s.gone:
+			return errGone
+		case <-s.a.done:
+			return errGone
+		case <-alive.C:
+			if err := s.send([]byte(": alive\n\n")); err != nil {
+				return err
+			}
+		case <-s.w.Next():
+			if err := s.changes(); err != nil {
+				return err
+			}
+		}
+		alive.Reset(s.a.o.Stream.KeepAlive)
+	}
+}
+
+func (s *stream) snapshot() error {
+	p := spare.Get().(*parts)
+	defer spare.Put(p)
+	p.reset()
+	first := true
+	sh, c := s.share()
+	var err error
+	s.w.Full(sh.at, func(v fleetstate.View) bool {
+		if p.full(&s.a.o.Stream) {
+			if err = s.sendSnapshot(p, sh.at, first, false); err != nil {
+				return false
+			}
+			first = false
+			sh, c = s.share()
+		}
+		var text []byte
+		if text, err = sh.node(c, s.form(), &v); err == nil {
+			p.add(&p.changed, text)
+		}
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.sendSnapshot(p, sh.at, first, true)
+}
+
+// share returns what is encoded already, and what encodes the rest alike.
+func (s *stream) share() (*shared, *converter) {
+	sh := s.a.sharing()
+	return sh, &converter{store: s.a.o.Store, now: sh.at}
+}
+
+func (s *stream) form() form {
+	if s.gpus {
+		return formNodeWithGPUs
+	}
+	return formNode
+}
+
+func (s *stream) changes() error {
+	p := spare.Get().(*parts)
+	defer spare.Put(p)
+	p.reset()
+	sh, c := s.share()
+	var err error
+	ok := s.w.Changes(sh.at, func(ch fleetstate.Change) bool {
+		var text []byte
+		list := &p.changed
+		switch ch.Kind {
+		case fleetstate.Changed:
+			text, err = sh.node(c, s.form(), &ch.View)
+		case fleetstate.Seen:
+			list = &p.seen
+			text, err = sh.node(c, formSeen, &ch.View)
+		case fleetstate.Removed:
+			list = &p.removed
+			text, err = json.Marshal(ch.Key)
+		}
+		if err != nil {
+			return false
+		}
+		if p.add(list, text); p.full(&s.a.o.Stream) {
+			err = s.sendDiff(p, sh.at)
+			sh, c = s.share()
+		}
+		return err == nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return s.snapshot()
+	case p.n > 0:
+		if err := s.sendDiff(p, sh.at); err != nil {
+			return err
+		}
+	}
+	if v := s.a.o.Store.EpisodeVersion(); v != s.episodes {
+		s.episodes = v
+		return s.sendEpisodes()
+	}
+	return nil
+}
+
+// The events are put together from parts in the shape of Snapshot and Diff.
+
+func (s *stream) sendSnapshot(p *parts, at time.Time, first, last bool) error {
+	p.head = appendHead(p.head, EventSnapshot, at)
+	p.head = strconv.AppendBool(append(p.head, `,"first":`...), first)
+	p.head = strconv.AppendBool(append(p.head, `,"last":`...), last)
+	err := s.send(p.head, []byte(`,"nodes":[`), p.changed, []byte("]}\n\n"))
+	p.reset()
+	return err
+}
+
+func (s *stream) sendDiff(p *parts, at time.Time) error {
+	p.head = appendHead(p.head, EventDiff, at)
+	pieces := [][]byte{p.head}
+	for _, list := range []struct {
+		name string
+		text []byte
+	}{{`,"changed":[`, p.changed}, {`,"seen":[`, p.seen}, {`,"removed":[`, p.removed}} {
+		if len(list.text) > 0 {
+			pieces = append(pieces, []byte(list.name), list.text, []byte("]"))
+		}
+	}
+	err := s.send(append(pieces, []byte("}\n\n"))...)
+	p.reset()
+	return err
+}
+
+// appendHead begins an event and its object.
+func appendHead(b []byte, event string, at time.Time) []byte {
+	b = append(append(append(b, "event: "...), event...), "\ndata: {\"at\":\""...)
+	return append(at.UTC().AppendFormat(b, time.RFC3339Nano), '"')
+}
+
+func (s *stream) sendEpisodes() error {
+	sh, c := s.share()
+	encode := func() ([]byte, error) {
+		list := s.a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: s.clusters, Open: new(true)})
+		out := EpisodeList{At: sh.at.UTC(), Episodes: []Episode{}}
+		for _, e := range list[:min(len(list), maxOpenEpisodes)] {
+			out.Episodes = append(out.Episodes, c.episode(e))
+		}
+		return json.Marshal(out)
+	}
+	var text []byte
+	var err error
+	if len(s.clusters) == 0 {
+		text, err = sh.openEpisodes(s.episodes, encode)
+	} else {
+		text, err = encode()
+	}
+	if err != nil {
+		return err
+	}
+	return s.send([]byte("event: "+EventEpisodes+"\ndata: "), text, []byte("\n\n"))
+}
+
+// send writes an event. Each has a time of its own: the server's would end the
+// stream.
+func (s *stream) send(pieces ...[]byte) error {
+	select {
+	case <-s.gone:
+		return errGone
+	case <-s.a.done:
+		return errGone
+	default:
+	}
+	if err := s.control.SetWriteDeadline(time.Now().Add(s.a.o.Stream.WriteTimeout)); err != nil {
+		return err
+	}
+	for _, text := range pieces {
+		if _, err := s.writer.Write(text); err != nil {
+			return s.ended(err)
+		}
+	}
+	if err := s.control.Flush(); err != nil {
+		return s.ended(err)
+	}
+	return nil
+}
+
+// ended returns err for a client that was too slow, errGone for a lost client.
+func (s *stream) ended(err error) error {
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return err
+	}
+	return errGone
+}

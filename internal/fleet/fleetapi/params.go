@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetapi
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
+)
+
+// optional tells a parameter that is not there from its zero value.
+type optional[T any] struct {
+	Value T
+	Set   bool
+}
+
+// Schema implements huma.SchemaProvider.
+func (o optional[T]) Schema(r huma.Registry) *huma.Schema {
+	return huma.SchemaFromType(r, reflect.TypeOf(o.Value))
+}
+
+// Receiver implements huma.ParamWrapper.
+func (o *optional[T]) Receiver() reflect.Value { return reflect.ValueOf(o).Elem().Field(0) }
+
+// OnParamSet implements huma.ParamReactor.
+func (o *optional[T]) OnParamSet(set bool, _ any) { o.Set = set }
+
+func (o *optional[T]) pointer() *T {
+	if !o.Set {
+		return nil
+	}
+	return &o.Value
+}
+
+// PageParams select a page.
+type PageParams struct {
+	Page  int `query:"page" minimum:"1" maximum:"1000000" default:"1" doc:"Number of the page, from 1"`
+	Limit int `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Most items on a page"`
+}
+
+func (p *PageParams) offset() int { return (p.Page - 1) * p.Limit }
+
+func (p *PageParams) page(n, total int) Page {
+	return Page{Page: p.Page, Limit: p.Limit, Total: total, More: p.offset()+n < total}
+}
+
+// NodeParams select nodes.
+type NodeParams struct {
+	Cluster   []string       `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Names     []string       `query:"names,explode" maxItems:"1000" doc:"Only nodes of these names; abc* stands for all names that begin with abc"`
+	Group     []string       `query:"group,explode" maxItems:"100" doc:"Only of these peer groups"`
+	State     []string       `query:"state,explode" enum:"active,idle,calibrating,missing" doc:"Only nodes in one of these states"`
+	Health    []string       `query:"health,explode" enum:"unknown,healthy,degraded,unhealthy" doc:"Only nodes whose worst GPU is in one of these states"`
+	Straggler optional[bool] `query:"straggler" doc:"Only stragglers, or only others. A missing node is none, whatever it was"`
+	Job       []string       `query:"job,explode" maxItems:"100" doc:"Only nodes that run one of these jobs or pods"`
+	MinUsage  float64        `query:"min_usage" minimum:"0" maximum:"1" doc:"Least mean utilisation of the node's GPUs"`
+}
+
+func (p *NodeParams) filter() fleetstate.Filter {
+	return fleetstate.Filter{
+		Clusters: p.Cluster, Names: p.Names, Groups: p.Group, States: p.State, Health: p.Health,
+		Straggler: p.Straggler.pointer(), Jobs: p.Job, MinUsage: p.MinUsage,
+	}
+}
+
+// knownParams refuses query parameters that the operation does not have, which
+// are misspelt more often than not, and numbers that are none: the bounds of a
+// schema let NaN pass, and JSON has no way to say what was wrong about Inf.
+//
+// It also takes other names of parameters (see aliases), reads times, and refuses unknown
+// clusters. It splits lists itself: the library has no way to write a comma in a value.
+func (a *API) knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
+	return func(ctx huma.Context, next func(huma.Context)) {
+		var names []string
+		var errs []error
+		lists := url.Values{}
+		u := ctx.URL()
+		// Query would leave out what cannot be read, and so select more.
+		query, err := url.ParseQuery(u.RawQuery)
+		if err != nil {
+			errs = append(errs, &huma.ErrorDetail{Location: "query", Value: u.RawQuery, Message: err.Error() + ": parameters are joined by &, and other bytes written as % and two hexadecimal digits"})
+		}
+		for _, p := range ctx.Operation().Parameters {
+			if p.In == "query" {
+				names = append(names, p.Name)
+			}
+		}
+		before := query.Encode()
+		sent, wrong := rename(query, names)
+		errs = append(append(errs, wrong...), times(query, names, sent, a.o.Now())...)
+		changed := query.Encode() != before
+		for _, p := range ctx.Operation().Parameters {
+			if p.In != "query" {
+				continue
+			}
+			if p.Schema.Type == huma.TypeArray && len(query[p.Name]) == 1 {
+				lists[p.Name] = splitList(query.Get(p.Name))
+			}
+			if p.Schema.Type == huma.TypeNumber {
+				if text := query.Get(p.Name); !number(text) {
+					errs = append(errs, &huma.ErrorDetail{Location: "query." + p.Name, Value: text, Message: "must be a finite number"})
+				}
+			}
+		}
+		for name, values := range query {
+			switch {
+			case !slices.Contains(names, name):
+				errs = append(errs, &huma.ErrorDetail{Location: "query." + name, Message: "no such parameter, " + choice(names)})
+			case len(values) > 1:
+				errs = append(errs, &huma.ErrorDetail{Location: "query." + name, Message: "given " + strconv.Itoa(len(values)) + " times, give it once, several values joined by commas"})
+			}
+		}
+		if len(errs) > 0 {
+			slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+			_ = huma.WriteErr(api, ctx, http.StatusUnprocessableEntity, "validation failed", errs...)
+			return
+		}
+		clusters, isList := lists["cluster"]
+		if !isList {
+			clusters = query["cluster"]
+		}
+		clusters = slices.DeleteFunc(slices.Clone(clusters), func(c string) bool { return c == "" })
+		if err := a.unknownCluster(ctx, clusters); err != nil {
+			_ = huma.WriteErr(api, ctx, http.StatusNotFound, err.Error())
+			return
+		}
+		if len(lists) > 0 || changed {
+			scalars := maps.Clone(query)
+			maps.Copy(query, lists)
+			u.RawQuery = query.Encode()
+			ctx = &ownContext{ctx, u, scalars}
+		}
+		next(ctx)
+	}
+}
+
+// ownContext has the parameters by their own names, and the values of a list as so many
+// parameters, which is how the library reads lists that are tagged `explode`.
+type ownContext struct {
+	innerContext
+	url   url.URL
+	query url.Values // lists are not split here
+}
+
+type innerContext = huma.Context
+
+// URL implements huma.Context.
+func (c *ownContext) URL() url.URL { return c.url }
+
+// Query implements huma.Context.
+func (c *ownContext) Query(name string) string { return c.query.Get(name) }
+
+// Unwrap leads the adapter to its own context.
+func (c *ownContext) Unwrap() huma.Context { return c.innerContext }
+
+// splitList splits a list at its commas. `\,` is a comma of a value and `\\` a
+// backslash.
+func splitList(text string) []string {
+	var list []string
+	var value strings.Builder
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\' && i+1 < len(text) && (text[i+1] == ',' || text[i+1] == '\\'):
+			i++
+			value.WriteByte(text[i])
+		case c == ',':
+			list = append(list, value.String())
+			value.Reset()
+		default:
+			value.WriteByte(c)
+		}
+	}
+	return append(list, value.String())
+}
+
+// number is false for an infinite number and NaN only. The schema refuses a text
+// that is no number.
+func number(text string) bool {
+	v, err := strconv.ParseFloat(text, 64)
+	return !math.IsNaN(v) && !math.IsInf(v, 0) || errors.Is(err, strconv.ErrSyntax)
+}
+
+func choice(names []string) string {
+	if len(names) == 0 {
+		return "this operation has none"
+	}
+	return "must be one of " + strings.Join(names, ", ")
+}
+
+// badParam is an error about one parameter.
+func badParam(location string, value any, format string, args ...any) error {
+	return huma.Error422UnprocessableEntity("validation failed", &huma.ErrorDetail{
+		Location: location, Value: value, Message: fmt.Sprintf(format, args...),
+	})
+}

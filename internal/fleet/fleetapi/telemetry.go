@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetapi
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
+)
+
+const tagHistory = "history"
+
+// defaultRange is how far a question without a start looks back.
+const defaultRange = time.Hour
+
+// Sample is a point of the past.
+type Sample struct {
+	At         time.Time         `json:"at"`
+	Cluster    string            `json:"cluster"`
+	Host       string            `json:"host,omitempty"`
+	GPU        string            `json:"gpu,omitempty"`
+	Metric     string            `json:"metric"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	Value      float64           `json:"value"`
+}
+
+// SamplePage is a page of samples, the newest first.
+type SamplePage struct {
+	Page
+	Start   time.Time `json:"since"`
+	End     time.Time `json:"until"`
+	Samples []Sample  `json:"samples"`
+}
+
+// HostPage is a page of nodes.
+type HostPage struct {
+	Page
+	Hosts []fleethistory.Recorded `json:"hosts"`
+}
+
+// RecordedGPUPage is a page of GPUs.
+type RecordedGPUPage struct {
+	Page
+	GPUs []fleethistory.Recorded `json:"gpus"`
+}
+
+// Aggregation are the figures of a metric and one set of its attributes, by what
+// it is grouped by.
+type Aggregation struct {
+	fleethistory.Aggregation
+	Attributes map[string]string `json:"attributes,omitempty" doc:"Of the samples: those of other attributes are another row"`
+}
+
+// AggregationList holds the figures of a time.
+type AggregationList struct {
+	Start        time.Time     `json:"since"`
+	End          time.Time     `json:"until"`
+	GroupBy      string        `json:"group_by"`
+	Aggregations []Aggregation `json:"aggregations"`
+}
+
+func (a *API) registerTelemetry() {
+	get(a, "list-telemetry", "/api/v1/telemetry", tagHistory, "Samples of the past, the newest first", a.listTelemetry)
+	get(a, "list-telemetry-hosts", "/api/v1/telemetry/hosts", tagHistory, "Nodes with history", a.listTelemetryHosts)
+	get(a, "list-telemetry-gpus", "/api/v1/telemetry/hosts/{host}/gpus", tagHistory, "GPUs of a node with history", a.listTelemetryGPUs)
+	get(a, "get-node-past", pastPath, tagHistory, "A node's score and signals in the past, beside its peers'", a.getNodePast)
+	get(a, "list-aggregations", "/api/v1/telemetry/aggregations", tagHistory, "Figures over samples of the past", a.listAggregations)
+}
+
+// TimeParams select a time.
+type TimeParams struct {
+	Since time.Time `query:"since" doc:"From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until"`
+	Until time.Time `query:"until" doc:"Until then, RFC 3339 or so long ago; by default now"`
+}
+
+// span fills in the time of a question.
+func (a *API) span(q *fleethistory.Query, t *TimeParams) error {
+	q.Start, q.End = t.Since.UTC(), t.Until.UTC()
+	if t.Until.IsZero() {
+		q.End = a.o.Now().UTC()
+	}
+	if t.Since.IsZero() {
+		q.Start = q.End.Add(-defaultRange)
+	}
+	if q.Start.After(q.End) {
+		return badParam("query.since", t.Since.Format(time.RFC3339), "must not be after `until`, %s", q.End.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// past fills in the time and the page of a question about clusters, and asks it.
+func past[T any](a *API, q *fleethistory.Query, t *TimeParams, p *PageParams, ask func() ([]T, int, error)) ([]T, Page, error) {
+	if err := a.span(q, t); err != nil {
+		return nil, Page{}, err
+	}
+	q.Offset, q.Limit = p.offset(), p.Limit
+	list, total, err := ask()
+	if err != nil {
+		return nil, Page{}, historyError(err)
+	}
+	if err := a.someCluster(q.Clusters, len(list)); err != nil {
+		return nil, Page{}, err
+	}
+	page := p.page(len(list), total)
+	if total < 0 {
+		page.More = len(list) == p.Limit
+	}
+	return list, page, nil
+}
+
+type listTelemetryInput struct {
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Host    []string `query:"host,explode" maxItems:"100" doc:"Only of these nodes"`
+	GPU     []string `query:"gpu,explode" maxItems:"1000" doc:"Only of these GPUs, by UUID"`
+	Metric  []string `query:"metric,explode" maxItems:"100" doc:"Only of these metrics"`
+	TimeParams
+	PageParams
+}
+
+func (a *API) listTelemetry(ctx context.Context, in *listTelemetryInput) (*SamplePage, error) {
+	q := fleethistory.Query{Clusters: in.Cluster, Hosts: in.Host, GPUs: in.GPU, Metrics: in.Metric}
+	list, page, err := past(a, &q, &in.TimeParams, &in.PageParams, func() ([]fleethistory.Sample, int, error) { return a.o.History.Telemetry(ctx, &q) })
+	if err != nil {
+		return nil, err
+	}
+	out := &SamplePage{Page: page, Start: q.Start, End: q.End, Samples: make([]Sample, len(list))}
+	for i, s := range list {
+		out.Samples[i] = Sample{
+			At: time.UnixMilli(s.At).UTC(), Cluster: s.Cluster, Host: s.Node, GPU: s.GPU,
+			Metric: s.Metric, Attributes: fleethistory.SplitAttributes(s.Attributes), Value: s.Value,
+		}
+	}
+	return out, nil
+}
+
+// recorded returns a page of what has history, by name.
+func (a *API) recorded(ctx context.Context, q *fleethistory.Query, t *TimeParams, p *PageParams, gpus bool) ([]fleethistory.Recorded, Page, error) {
+	list, page, err := past(a, q, t, p, func() ([]fleethistory.Recorded, int, error) { return a.o.History.Recorded(ctx, q, gpus) })
+	return append([]fleethistory.Recorded{}, list...), page, err
+}
+
+type listTelemetryHostsInput struct {
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	TimeParams
+	PageParams
+}
+
+func (a *API) listTelemetryHosts(ctx context.Context, in *listTelemetryHostsInput) (*HostPage, error) {
+	q := fleethistory.Query{Clusters: in.Cluster}
+	list, page, err := a.recorded(ctx, &q, &in.TimeParams, &in.PageParams, false)
+	if err != nil {
+		return nil, err
+	}
+	return &HostPage{Page: page, Hosts: list}, nil
+}
+
+type listTelemetryGPUsInput struct {
+	Host    string   `path:"host" maxLength:"253" doc:"Name of the node"`
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	TimeParams
+	PageParams
+}
+
+func (a *API) listTelemetryGPUs(ctx context.Context, in *listTelemetryGPUsInput) (*RecordedGPUPage, error) {
+	q := fleethistory.Query{Clusters: in.Cluster, Hosts: []string{in.Host}}
+	list, page, err := a.recorded(ctx, &q, &in.TimeParams, &in.PageParams, true)
+	if err != nil {
+		return nil, err
+	}
+	return &RecordedGPUPage{Page: page, GPUs: list}, nil
+}
+
+type listAggregationsInput struct {
+	GroupBy string   `query:"group_by" enum:"cluster,host,gpu,metric" default:"host" doc:"The key of a row, besides the metric and its attributes"`
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Host    []string `query:"host,explode" maxItems:"100" doc:"Only of these nodes"`
+	GPU     []string `query:"gpu,explode" maxItems:"1000" doc:"Only of these GPUs, by UUID"`
+	Metric  []string `query:"metric,explode" maxItems:"100" doc:"Only of these metrics; by default all whose name does not end with .info, which are always 1"`
+	TimeParams
+}
+
+func (a *API) listAggregations(ctx context.Context, in *listAggregationsInput) (*AggregationList, error) {
+	q := fleethistory.AggregationQuery{
+		Query:   fleethistory.Query{Clusters: in.Cluster, Hosts: in.Host, GPUs: in.GPU, Metrics: in.Metric},
+		GroupBy: fleethistory.GroupBy(in.GroupBy),
+	}
+	if err := a.span(&q.Query, &in.TimeParams); err != nil {
+		return nil, err
+	}
+	out := &AggregationList{Start: q.Start, End: q.End, GroupBy: in.GroupBy, Aggregations: []Aggregation{}}
+	list, err := a.o.History.Aggregations(ctx, &q)
+	if err != nil {
+		return nil, historyError(err)
+	}
+	if err := a.someCluster(in.Cluster, len(list)); err != nil {
+		return nil, err
+	}
+	for _, g := range list {
+		g.Min, g.Max, g.Mean, g.Sum = finite(g.Min), finite(g.Max), finite(g.Mean), finite(g.Sum)
+		out.Aggregations = append(out.Aggregations, Aggregation{g, fleethistory.SplitAttributes(g.Attributes)})
+	}
+	return out, nil
+}
+
+// finite makes a figure sayable in JSON: samples of any metric may have a sum that is not.
+// Whatever else is told is within the ranges of the catalogue.
+func finite(v float64) float64 {
+	if math.IsNaN(v) {
+		return 0
+	}
+	return min(max(v, -math.MaxFloat64), math.MaxFloat64)
+}
+
+// maxRange is longer than anybody keeps history, and short enough to be
+// counted back from now.
+const maxRange = 10 * 365 * 24 * time.Hour
+
+// parseRange also takes days, which time.ParseDuration does not know.
+func parseRange(s string) (time.Duration, error) {
+	text := s
+	days, inDays := strings.CutSuffix(s, "d")
+	if inDays {
+		text = days + "h"
+	}
+	d, err := time.ParseDuration(text)
+	if err == nil && inDays {
+		if d > maxRange/24 {
+			d = maxRange
+		}
+		d *= 24
+	}
+	if err != nil || d <= 0 || d > maxRange {
+		return 0, errors.New("must be a duration of at most 3650d, such as 30m, 24h or 7d")
+	}
+	return d, nil
+}
+
+// historyError turns errors of the history into answers. That there is no
+// history is no fault of the server's.
+func historyError(err error) error {
+	switch {
+	case errors.Is(err, fleethistory.ErrOff):
+		return huma.Error404NotFound(err.Error())
+	case errors.Is(err, fleethistory.ErrTooMuch):
+		return huma.Error422UnprocessableEntity(err.Error())
+	case errors.Is(err, context.DeadlineExceeded):
+		return huma.Error503ServiceUnavailable("the question took too long: ask for a shorter time or for less")
+	default:
+		return retryLater(huma.Error503ServiceUnavailable(err.Error()))
+	}
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fleethistory is what the fleet view asks of a store of past
+// telemetry. The stores are packages below it.
+package fleethistory // import "github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+	"unsafe"
+)
+
+// Sample is one point of a series. Node may be empty for figures of a cluster,
+// GPU for figures of a node.
+type Sample struct {
+	Cluster, Node, GPU string
+	Metric             string
+	// Attributes are those of the point besides the ones above, as
+	// JoinAttributes puts them together.
+	Attributes string
+	At         int64 // Unix milliseconds
+	Value      float64
+}
+
+// Bounds of what a series is called, in bytes. OpenTelemetry bounds the name of
+// an instrument at 255 characters
+// (https://opentelemetry.io/docs/specs/otel/metrics/api/#instrument-name-syntax);
+// the product's own attributes are some 100 bytes long.
+const (
+	maxName       = 255
+	maxAttributes = 1024
+)
+
+// size is how many bytes a sample takes at most. Samples of a report share some
+// of their texts, which counts for each of them here.
+func (s *Sample) size() int64 {
+	return int64(unsafe.Sizeof(*s)) + int64(len(s.Cluster)+len(s.Node)+len(s.GPU)+len(s.Metric)+len(s.Attributes))
+}
+
+// storable reports whether a sample is called something that a storage keeps.
+// To SQLite's functions a text with a NUL ends there.
+func (s *Sample) storable() bool {
+	if s.Metric == "" || len(s.Attributes) > maxAttributes {
+		return false
+	}
+	for _, name := range [...]string{s.Cluster, s.Node, s.GPU, s.Metric} {
+		if len(name) > maxName || strings.IndexByte(name, 0) >= 0 {
+			return false
+		}
+	}
+	return strings.IndexByte(s.Attributes, 0) < 0
+}
+
+// Episode is a record of an episode as the fleet view wrote it; the history
+// knows only what it is called and when it changed.
+type Episode struct {
+	Cluster string
+	ID      string
+	Updated int64 // Unix milliseconds
+	Record  []byte
+}
+
+// Query selects samples.
+type Query struct {
+	Clusters []string
+	// Hosts, GPUs and Metrics select all where they are empty.
+	Hosts, GPUs, Metrics []string
+	// Start and End bound the time, both included.
+	Start, End time.Time
+	// Offset and Limit select a page, the newest samples first.
+	Offset, Limit int
+}
+
+// StepQuery asks for the latest sample of each series at the end of each step of time.
+type StepQuery struct {
+	// Query selects the series and the time. Its Limit bounds the answer, more samples are
+	// ErrTooMuch, and its Offset is not looked at.
+	Query
+	// Attributes are pairs, as Pair makes them, that a series must all have.
+	Attributes []string
+	// Step is the length of a step, whole milliseconds. The last one ends at End.
+	Step time.Duration
+}
+
+// Ends returns the end of the step that a time, at most End, is in, both Unix milliseconds.
+func (q *StepQuery) Ends(at int64) int64 {
+	end := q.End.UnixMilli()
+	return end - (end-at)/q.Step.Milliseconds()*q.Step.Milliseconds()
+}
+
+// Back is how old a sample at the end of a step may be. What did not change is told anew
+// each few minutes only; who asks for days is not kept waiting for all that was told.
+func (q *StepQuery) Back() time.Duration { return min(max(q.Step, 5*time.Minute), 30*time.Minute) }
+
+// Recorded is a node, or a GPU of one, with the time of its history.
+type Recorded struct {
+	Cluster string    `json:"cluster"`
+	Host    string    `json:"host"`
+	GPU     string    `json:"gpu,omitempty" doc:"Absent of a node"`
+	First   time.Time `json:"first"`
+	Last    time.Time `json:"last"`
+	Samples int64     `json:"samples"`
+}
+
+// GroupBy is what an aggregation makes one row of.
+type GroupBy string
+
+// Each groups samples by one more key, besides metric and attributes.
+const (
+	ByCluster GroupBy = "cluster"
+	ByHost    GroupBy = "host"
+	ByGPU     GroupBy = "gpu"
+	ByMetric  GroupBy = "metric"
+)
+
+// AggregationQuery asks for figures over the samples that Query selects.
+type AggregationQuery struct {
+	Query
+	GroupBy GroupBy
+}
+
+// Aggregation are the figures of one group, metric and set of attributes: of
+// the temperatures of GPU and memory there is no mean. Metrics whose name ends
+// with `.info` are always 1; they are only looked at where they are named.
+type Aggregation struct {
+	// The first three are empty beyond what is grouped by.
+	Cluster    string  `json:"cluster,omitempty"`
+	Host       string  `json:"host,omitempty"`
+	GPU        string  `json:"gpu,omitempty"`
+	Metric     string  `json:"metric"`
+	Attributes string  `json:"-"` // as of Sample
+	Count      int64   `json:"count"`
+	Min        float64 `json:"min"`
+	Max        float64 `json:"max"`
+	Mean       float64 `json:"mean"`
+	Sum        float64 `json:"sum"`
+}
+
+// Status says how the history is.
+type Status struct {
+	// Storage is none, sqlite or prometheus.
+	Storage string
+	// Err is why it cannot be written or read now, nil while it can.
+	Err error
+	// Note is something that an operator should know though all is well, such
+	// as that a damaged file was put aside.
+	Note string
+	// Dropped counts samples that were not kept, since the start.
+	Dropped int64
+	// Refused counts samples with a name or attributes that are too long, with
+	// a NUL, or without a name.
+	Refused int64
+	// Oldest is the time of the oldest sample, zero when unknown.
+	Oldest time.Time
+	// Bytes is the size of what is stored, 0 when unknown.
+	Bytes int64
+}
+
+// History stores samples and answers questions about them. Its methods may be
+// called from any goroutine.
+type History interface {
+	// Enabled reports whether Write keeps anything, so that nobody prepares
+	// samples for nothing.
+	Enabled() bool
+	// Write takes samples to be stored. It never waits: what there is no room
+	// for is dropped and counted. The slice is the caller's again afterwards.
+	Write(batch []Sample)
+	// WriteEpisode takes the latest record of an episode, in the place of the one
+	// before. It does not wait either.
+	WriteEpisode(Episode)
+	// Episodes returns the records of the episodes that were updated last, at
+	// most limit, the newest first.
+	Episodes(ctx context.Context, limit int) ([]Episode, error)
+	// Telemetry returns a page of samples and how many are selected in all, -1
+	// where that is not known.
+	Telemetry(ctx context.Context, q *Query) (page []Sample, total int, err error)
+	// Steps returns the latest sample of each series at the end of each step, the oldest
+	// first. At is the end of the step.
+	Steps(ctx context.Context, q *StepQuery) ([]Sample, error)
+	// Recorded returns a page of the nodes that have history, by name, or of
+	// their GPUs. It looks at Clusters, Hosts, Start, End, Offset and Limit alone.
+	Recorded(ctx context.Context, q *Query, gpus bool) (page []Recorded, total int, err error)
+	// Aggregations returns figures by group.
+	Aggregations(ctx context.Context, q *AggregationQuery) ([]Aggregation, error)
+	// Status says how the history is.
+	Status() Status
+}
+
+// Errors of the questions. Others are the server's fault or a timeout.
+var (
+	// ErrOff is returned by every question when there is no history.
+	ErrOff = errors.New("no history is kept: set `history::storage` of the fleet_view extension")
+	// ErrUnavailable is returned when the store cannot be read now.
+	ErrUnavailable = errors.New("the history cannot be read now")
+	// ErrTooMuch is returned by a question about more samples than are looked
+	// through for one answer.
+	ErrTooMuch = errors.New("the question is about too many samples: ask for a shorter time, or for fewer hosts, gpus or metrics")
+)
+
+// None keeps nothing.
+type None struct{}
+
+var _ History = None{}
+
+// Enabled implements History.
+func (None) Enabled() bool { return false }
+
+// Write implements History.
+func (None) Write([]Sample) {}
+
+// WriteEpisode implements History.
+func (None) WriteEpisode(Episode) {}
+
+// Episodes implements History.
+func (None) Episodes(context.Context, int) ([]Episode, error) { return nil, nil }
+
+// Telemetry implements History.
+func (None) Telemetry(context.Context, *Query) ([]Sample, int, error) { return nil, 0, ErrOff }
+
+// Steps implements History.
+func (None) Steps(context.Context, *StepQuery) ([]Sample, error) { return nil, ErrOff }
+
+// Recorded implements History.
+func (None) Recorded(context.Context, *Query, bool) ([]Recorded, int, error) { return nil, 0, ErrOff }
+
+// Aggregations implements History.
+func (None) Aggregations(context.Context, *AggregationQuery) ([]Aggregation, error) {
+	return nil, ErrOff
+}
+
+// Status implements History.
+func (None) Status() Status { return Status{Storage: "none"} }

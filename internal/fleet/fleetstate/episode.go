@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fleetstate
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
+	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
+)
+
+// sameSubject reports whether both records are about the same thing, which no
+// episode changes. A node's peer group may change meanwhile, and whom a job waits for.
+func sameSubject(e, other *episode.Episode) bool {
+	if e.Subject != other.Subject {
+		return false
+	}
+	switch e.Subject {
+	case episode.SubjectGroup:
+		return e.Group == other.Group && e.Node == other.Node
+	case episode.SubjectJob:
+		return e.Group == other.Group
+	default:
+		return e.Node == other.Node && e.CommunicatorID == other.CommunicatorID
+	}
+}
+
+type episodes struct {
+	version atomic.Uint64
+	mu      sync.RWMutex
+	all     map[episode.Key]kept
+	// ended are the keys of those that are over by account, the oldest first.
+	ended map[string][]episode.Key
+	// openRoom and pastRoom count kibibytes by account.
+	openRoom, pastRoom *fairshare.Ledger[string]
+	// subjects are the open episodes whose subject has one at a time.
+	subjects map[subject]episode.Key
+	// doubted is since when the views contradict what is open.
+	doubted map[episode.Key]time.Time
+	// keep has what is to be kept beyond the process.
+	keep func(*episode.Episode)
+}
+
+// kept is an episode and the account that pays for it.
+type kept struct {
+	*episode.Episode // never changed in place
+	account          string
+	size             int // KiB
+}
+
+// kibibytes is the memory of an episode, in whole KiB.
+func kibibytes(e *episode.Episode) int {
+	const fixed = 768 // the struct, its numbers, and its places in the maps
+	n := fixed + len(e.ID) + len(e.Cluster) + len(e.Group) + len(e.Node) + len(e.Signal) + len(e.Part) +
+		len(e.Cause) + len(e.Reason) + len(e.Action) + len(e.GPU) + len(e.Text) + len(e.Culprit.GPU) + len(e.Job) + len(e.Communicator) + len(e.CommunicatorID)
+	for _, name := range e.Nodes {
+		n += 16 + len(name)
+	}
+	for _, h := range e.Holders {
+		n += 72 + len(h.Job) + len(h.Pod) + len(h.Namespace) + len(h.Container)
+	}
+	for i := range e.Evidence {
+		ev := &e.Evidence[i]
+		n += 80 + len(ev.Fact) + len(ev.GPU) + len(ev.Unit)
+	}
+	return (n + 1023) / 1024
+}
+
+// account returns who pays for an episode: its cluster, or, for a subject that has
+// never reported, the account of all invented subjects.
+func (s *Store) account(ep *episode.Episode) string {
+	if ep.Node == "" && s.nodes.Held(ep.Cluster) > 0 || ep.Node != "" && s.find(Key{ep.Cluster, ep.Node}) != nil {
+		return ep.Cluster
+	}
+	return ""
+}
+
+// subject is what has one open episode at most.
+type subject struct {
+	kind          episode.Subject
+	cluster, name string
+}
+
+// subject returns false for an episode of many nodes that has others of its
+// kind beside it.
+func subjectOf(e *episode.Episode) (subject, bool) {
+	switch {
+	case e.Subject == episode.SubjectGroup || e.Subject == episode.SubjectJob:
+		return subject{e.Subject, e.Cluster, e.Group}, true
+	case e.Node != "":
+		return subject{e.Subject, e.Cluster, e.Node}, true
+	default:
+		return subject{}, false
+	}
+}
+
+func (e *episodes) init(limit int, share float64) {
+	e.all, e.ended = map[episode.Key]kept{}, map[string][]episode.Key{}
+	e.openRoom, e.pastRoom = fairshare.New[string](limit, share), fairshare.New[string](limit, share)
+	e.subjects, e.doubted, e.keep = map[subject]episode.Key{}, map[episode.Key]time.Time{}, func(*episode.Episode) {}
+}
+
+// KeepEpisodes has f called with each record that is taken, as it is kept. It
+// is set before the first one.
+func (s *Store) KeepEpisodes(f func(*episode.Episode)) { s.episodes.keep = f }
+
+// RestoreEpisodes takes the episodes of the past, the newest first. One that was
+// open ends with its last record; if it goes on, its next record opens it again.
+func (s *Store) RestoreEpisodes(list []*episode.Episode) {
+	e := &s.episodes
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, ep := range slices.Backward(list) {
+		if ep.Open() {
+			ep = untoldEnd(ep, ep.Updated, episode.CauseRestart)
+		}
+		e.end(ep, ep.Cluster)
+	}
+}
+
+// PutEpisode takes the latest record of an episode: an ended one moves to the
+// past, where the oldest makes room for it. One that comes again, or late,
+// changes nothing, and neither does one with the ID of another subject's. The store keeps
+// what ep points at, and says whether it is shown.
+func (s *Store) PutEpisode(ep *episode.Episode) bool {
+	if ep.ID == "" || len(ep.ID) > MaxName || len(ep.Node) > MaxName || len(ep.Cluster) > MaxName || len(ep.Group) > MaxName {
+		s.drop(DropText)
+		return false
+	}
+	if ep.SinceBefore {
+		// It was slow from its first value on, and that is when the node was first heard of.
+		from := *ep
+		for _, name := range append(ep.Nodes[:len(ep.Nodes):len(ep.Nodes)], ep.Node) {
+			if n := s.find(Key{ep.Cluster, name}); n != nil && n.born < from.Since.UnixMilli() {
+				from.Since = time.UnixMilli(n.born)
+			}
+		}
+		ep = &from
+	}
+	changed, figures := s.putEpisode(ep)
+	if !figures { // which a record brings to the history
+		for _, c := range changed {
+			s.episodes.keep(c)
+		}
+	}
+	return len(changed) > 0
+}
+
+// putEpisode returns the episodes that changed, and whether it was by their figures alone.
+func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, figures bool) {
+	account := s.account(ep)
+	e := &s.episodes
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	key := ep.Key()
+	was := e.all[key]
+	old := was.Episode
+	over := old != nil && !old.Open()
+	if old != nil && !sameSubject(ep, old) {
+		s.drop(DropForeignEpisode)
+		return nil, false
+	}
+	if over {
+		// Only an end that was not told is open to news.
+		if !old.Untold || ep.Open() && !ep.Updated.After(old.Ended) {
+			return nil, false
+		}
+	}
+	if old != nil {
+		ep = after(ep, old)
+	}
+	if !ep.Open() {
+		e.end(ep, account)
+		return []*episode.Episode{ep}, false
+	}
+	if old != nil && !over && old.Updated.After(ep.Updated) {
+		return nil, false
+	}
+	what, single := subjectOf(ep)
+	var former *episode.Episode // of the subject
+	if single && e.subjects[what] != key {
+		former = e.all[e.subjects[what]].Episode
+	}
+	if former != nil && former.Updated.After(ep.Updated) {
+		// It comes late, and was over when the other began.
+		ep = untoldEnd(ep, former.Since, episode.CauseSuperseded)
+		e.end(ep, account)
+		return []*episode.Episode{ep}, false
+	}
+	changed = []*episode.Episode{ep}
+	if former != nil {
+		former = untoldEnd(former, ep.Updated, episode.CauseSuperseded)
+		e.end(former, account)
+		changed = append(changed, former)
+	}
+	// An episode that goes on keeps its room, whatever others took meanwhile.
+	k, more := kept{ep, account, kibibytes(ep)}, kibibytes(ep)
+	goes := old != nil && !over
+	if goes {
+		k.account, more = was.account, k.size-was.size
+	}
+	if !take(e.openRoom, k.account, more) {
+		s.drop(DropMaxEpisodes)
+		return changed[1:], false
+	}
+	if over {
+		e.forget(key)
+	}
+	e.all[key] = k
+	figures = goes && former == nil && old.Phase == ep.Phase && old.Severity == ep.Severity && old.NodeCount == ep.NodeCount
+	if single {
+		e.subjects[what] = key
+	}
+	e.version.Add(1)
+	return changed, figures
+}
+
+// after returns the episode with what only an earlier record of it says.
+func after(e, old *episode.Episode) *episode.Episode {
+	next := *e
+	if old.Since.Before(e.Since) {
+		// A record that does not say since when has its own time there.
+		next.Since, next.SinceBefore = old.Since, old.SinceBefore
+	}
+	if len(e.Holders) == 0 {
+		next.Holders = old.Holders
+	}
+	if !e.Open() && len(e.Evidence) == 0 {
+		// The end says only that it is over; the rest is known from before.
+		next.Evidence = old.Evidence
+		next.Reason, next.Action, next.GPU = cmp.Or(e.Reason, old.Reason), cmp.Or(e.Action, old.Action), cmp.Or(e.GPU, old.GPU)
+		next.Culprit = cmp.Or(e.Culprit, old.Culprit)
+		next.Observation = e.Observation || old.Observation
+	}
+	return &next
+}
+
+// untoldEnd returns the episode with an end that nobody reported.
+func untoldEnd(e *episode.Episode, at time.Time, cause string) *episode.Episode {
+	ended := *e
+	ended.Ended, ended.Cause, ended.Untold = at, cause, true
+	if at.Before(e.Since) {
+		ended.Ended = e.Since
+	}
+	return &ended
+}
+
+// end moves an episode to the past, where the account's oldest make room for it, or
+// those of the account that holds most. mu is held.
+func (e *episodes) end(ep *episode.Episode, account string) {
+	key := ep.Key()
+	e.forget(key)
+	delete(e.doubted, key)
+	if what, single := subjectOf(ep); single && e.subjects[what] == key {
+		delete(e.subjects, what)
+	}
+	e.version.Add(1)
+	size := kibibytes(ep)
+	for !take(e.pastRoom, account, size) {
+		from := account
+		if len(e.ended[account]) == 0 {
+			for other := range e.ended {
+				if from == account || e.pastRoom.Held(other) > e.pastRoom.Held(from) {
+					from = other
+				}
+			}
+		}
+		if len(e.ended[from]) == 0 {
+			return // larger than all the room there is
+		}
+		e.forget(e.ended[from][0])
+	}
+	e.all[key] = kept{ep, account, size}
+	e.ended[account] = append(e.ended[account], key)
+}
+
+// take takes all of n places or none; it gives back a negative n.
+func take(room *fairshare.Ledger[string], account string, n int) bool {
+	if n > 0 {
+		return room.TakeAll(account, n)
+	}
+	room.Give(account, -n)
+	return true
+}
+
+// forget gives the room of an episode back.
+func (e *episodes) forget(key episode.Key) {
+	k, ok := e.all[key]
+	if !ok {
+		return
+	}
+	delete(e.all, key)
+	if k.Open() {
+		e.openRoom.Give(k.account, k.size)
+		return
+	}
+	e.pastRoom.Give(k.account, k.size)
+	list := e.ended[k.account]
+	if list[0] == key {
+		list = list[1:]
+	} else {
+		list = slices.DeleteFunc(list, func(other episode.Key) bool { return other == key })
+	}
+	if e.ended[k.account] = list; len(list) == 0 {
+		delete(e.ended, k.account)
+	}
+}
+
+// EpisodeVersion changes whenever an episode does.
+func (s *Store) EpisodeVersion() uint64 { return s.episodes.version.Load() }
+
+// EpisodeFilter selects episodes. The zero filter selects all.
+type EpisodeFilter struct {
+	Clusters, Nodes, IDs []string
+	Open                 *bool
+	// Since leaves out what ended before.
+	Since time.Time
+}
+
+func (f *EpisodeFilter) match(ep *episode.Episode) bool {
+	named := func(n string) bool { return slices.Contains(f.Nodes, n) }
+	return (f.Open == nil || *f.Open == ep.Open()) &&
+		(len(f.Clusters) == 0 || slices.Contains(f.Clusters, ep.Cluster)) &&
+		(len(f.IDs) == 0 || slices.Contains(f.IDs, ep.ID)) &&
+		(len(f.Nodes) == 0 || named(ep.Node) || slices.ContainsFunc(ep.Nodes, named)) &&
+		(ep.Open() || f.Since.IsZero() || !ep.Ended.Before(f.Since))
+}
+
+// Episodes returns the selected episodes, the newest first.
+func (s *Store) Episodes(f *EpisodeFilter) []*episode.Episode {
+	e := &s.episodes
+	e.mu.RLock()
+	var list []*episode.Episode
+	for _, k := range e.all {
+		if f.match(k.Episode) {
+			list = append(list, k.Episode)
+		}
+	}
+	e.mu.RUnlock()
+	slices.SortFunc(list, func(a, b *episode.Episode) int { return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.ID, b.ID)) })
+	return list
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podresources asks the kubelet which containers it gave which GPU to.
+package podresources // import "github.com/gpu-collector/gpu-collector/internal/gpu/podresources"
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// DefaultSocket is where the kubelet serves the API (KEP-606).
+const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
+
+// maxMessageBytes is the largest answer, as the kubelet's own clients have it.
+const maxMessageBytes = 16 << 20
+
+// Config is what a Client needs.
+type Config struct {
+	// Socket is the path of the kubelet's socket.
+	Socket string
+	// Resources are the prefixes of the resource names that are GPUs.
+	Resources []string
+	// TTL is how long an answer, or the lack of one, is good.
+	TTL time.Duration
+	// Deadline bounds a call.
+	Deadline time.Duration
+	// Now is time.Now where it is nil.
+	Now func() time.Time
+
+	_ struct{}
+}
+
+// Container names a container of a pod. The API has no UID of the pod.
+type Container struct {
+	Pod, Namespace, Name string
+}
+
+// Allocation says that the container holds the device.
+type Allocation struct {
+	Device Device
+	Container
+}
+
+// Client asks the kubelet, at most once in a TTL.
+type Client struct {
+	cfg Config
+
+	mu       sync.Mutex
+	asked    time.Time
+	answered time.Time // with an answer
+	answer   []Allocation
+	err      error
+}
+
+// KeepFor is how long the last answer stands where the kubelet gives no other. It alone changes
+// who holds what, and its pods survive its restart, which takes about a minute.
+const KeepFor = 5 * time.Minute
+
+// New returns a client that has not connected yet.
+func New(cfg Config) *Client {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Client{cfg: cfg}
+}
+
+// Allocations returns which containers hold which GPU, of the last answer that
+// is not older than the TTL, asking for a new one otherwise. It returns within
+// the deadline. With an error come the allocations of the last answer, for KeepFor.
+// fresh tells that the kubelet was asked by this call.
+func (c *Client) Allocations(ctx context.Context) (answer []Allocation, fresh bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.cfg.Now()
+	if !c.asked.IsZero() && now.Sub(c.asked) < c.cfg.TTL {
+		return c.answer, false, c.err
+	}
+	c.asked = now
+	answer, err = c.list(ctx)
+	if c.err = err; err == nil {
+		c.answer, c.answered = answer, now
+	} else if now.Sub(c.answered) >= KeepFor {
+		c.answer = nil
+	}
+	return c.answer, true, err
+}
+
+// list asks over a connection of its own: a connection to a socket of the node costs
+// little. A gRPC client that keeps a connection logs a warning at each attempt to
+// connect again, on a node without a kubelet for ever.
+func (c *Client) list(ctx context.Context) ([]Allocation, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
+	defer cancel()
+	raw, err := new(net.Dialer).DialContext(ctx, "unix", c.cfg.Socket)
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach the kubelet at %q: %w", c.cfg.Socket, err)
+	}
+	defer func() { _ = raw.Close() }()
+	conn, err := grpc.NewClient("passthrough:///kubelet",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(once(raw)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)))
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the socket %q: %w", c.cfg.Socket, err)
+	}
+	defer func() { _ = conn.Close() }()
+	response, err := podresourcesapi.NewPodResourcesListerClient(conn).List(ctx, &podresourcesapi.ListPodResourcesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list pod resources at %q: %w", c.cfg.Socket, err)
+	}
+	return allocations(response, c.cfg.Resources), nil
+}
+
+var errUsed = errors.New("the connection is used")
+
+// once dials to a connection that there is, the first time.
+func once(conn net.Conn) func(context.Context, string) (net.Conn, error) {
+	var used atomic.Bool
+	return func(context.Context, string) (net.Conn, error) {
+		if used.Swap(true) {
+			return nil, errUsed
+		}
+		return conn, nil
+	}
+}
+
+// allocations turns an answer into a list without what is no GPU.
+func allocations(response *podresourcesapi.ListPodResourcesResponse, resources []string) (all []Allocation) {
+	for _, pod := range response.GetPodResources() {
+		for _, container := range pod.GetContainers() {
+			var ids []string
+			for _, devices := range container.GetDevices() {
+				if isGPU(devices.GetResourceName(), resources) {
+					ids = append(ids, devices.GetDeviceIds()...)
+				}
+			}
+			for _, dynamic := range container.GetDynamicResources() {
+				for _, claim := range dynamic.GetClaimResources() {
+					// The CDI name tells best, as a driver may name its devices as it likes.
+					before := len(ids)
+					for _, cdi := range claim.GetCdiDevices() {
+						if name := cdi.GetName(); isNVIDIA(name) {
+							ids = append(ids, name)
+						}
+					}
+					if len(ids) == before && isGPU(claim.GetDriverName(), resources) {
+						ids = append(ids, claim.GetDeviceName())
+					}
+				}
+			}
+			for _, id := range ids {
+				if device, ok := ParseDevice(id); ok {
+					all = append(all, Allocation{device, Container{pod.GetName(), pod.GetNamespace(), container.GetName()}})
+				}
+			}
+		}
+	}
+	return all
+}
+
+func isGPU(resource string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(resource, prefix) })
+}
+
+// Device is a device id of the kubelet's, taken apart.
+type Device struct {
+	// UUID is the GPU's or the MIG slice's UUID, empty where the id has none.
+	UUID string
+	// Minor is the minor number of the GPU, of an id without a UUID, else -1.
+	Minor int
+	// GPUInstance is the id of the MIG GPU instance on that GPU, else -1.
+	GPUInstance int
+	// Shared tells that the id is one of several for the same device.
+	Shared bool
+}
+
+// ParseDevice takes a device id apart. It knows
+//   - GPU-UUID and MIG-UUID of NVIDIA's device plugin, also old MIG UUIDs with
+//     slashes (MIG-GPU-UUID/1/0), and `UUID::3` of its time-slicing and MPS,
+//   - nvidia0, nvidia0/gi1, nvidia0/vgpu1 and nvidia0/gi1/vgpu1 of GKE's,
+//   - CDI names such as k8s.gpu.nvidia.com/device=gpu-0, nvidia.com/gpu=GPU-UUID,
+//     and the device names of NVIDIA's DRA driver, gpu-0 and gpu-0-mig-9-4-4,
+//
+// and says false to everything else.
+func ParseDevice(id string) (Device, bool) {
+	if _, name, ok := strings.Cut(id, "="); ok {
+		if !isNVIDIA(id) {
+			return Device{}, false
+		}
+		id = name
+	}
+	id, _, shared := strings.Cut(id, "::")
+	d := Device{Minor: -1, GPUInstance: -1, Shared: shared}
+	if i := strings.LastIndex(id, "GPU-"); i >= 0 && !strings.HasPrefix(id, "MIG-") {
+		// A claim's UID goes before the device's name in CDI names of DRA.
+		id = id[i:]
+	}
+	switch {
+	case strings.HasPrefix(id, "GPU-"), strings.HasPrefix(id, "MIG-"):
+		d.UUID = id
+		return d, printable(id)
+	case strings.HasPrefix(id, "nvidia"):
+		return d.gke(strings.TrimPrefix(id, "nvidia"))
+	default:
+		return d.dra(id)
+	}
+}
+
+// isNVIDIA reports whether a CDI name, vendor/class=device, is of a vendor of
+// NVIDIA's: nvidia.com, or k8s.gpu.nvidia.com of its DRA driver. Another's gpu-0
+// is not NVML's.
+func isNVIDIA(cdi string) bool {
+	vendor, _, ok := strings.Cut(cdi, "/")
+	return ok && (vendor == "nvidia.com" || strings.HasSuffix(vendor, ".nvidia.com"))
+}
+
+// gke takes apart what follows `nvidia`.
+func (d Device) gke(id string) (Device, bool) {
+	parts := strings.Split(id, "/")
+	if len(parts) > 3 {
+		return Device{}, false
+	}
+	var ok bool
+	if d.Minor, ok = number(parts[0]); !ok {
+		return Device{}, false
+	}
+	for _, part := range parts[1:] {
+		if gi, found := strings.CutPrefix(part, "gi"); found && d.GPUInstance < 0 && !d.Shared {
+			if d.GPUInstance, ok = number(gi); !ok {
+				return Device{}, false
+			}
+			continue
+		}
+		vgpu, found := strings.CutPrefix(part, "vgpu")
+		if _, ok = number(vgpu); !found || !ok || d.Shared {
+			return Device{}, false
+		}
+		d.Shared = true
+	}
+	return d, true
+}
+
+// dra takes apart gpu-0 and gpu-0-mig-PROFILE-START-SIZE, also after a claim's
+// UID and a dash. Which slice the latter is, the name does not say; it is
+// reported on the GPU.
+func (d Device) dra(id string) (Device, bool) {
+	i := strings.LastIndex(id, "gpu-")
+	if i < 0 || i > 0 && id[i-1] != '-' {
+		return Device{}, false
+	}
+	minor, rest, mig := strings.Cut(id[i+len("gpu-"):], "-")
+	if mig && !strings.HasPrefix(rest, "mig-") {
+		return Device{}, false
+	}
+	var ok bool
+	d.Minor, ok = number(minor)
+	d.Shared = d.Shared || mig
+	if !ok {
+		return Device{}, false
+	}
+	return d, true
+}
+
+// number is a small number in decimal digits.
+func number(text string) (int, bool) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return int(n), err == nil
+}
+
+func printable(id string) bool {
+	for i := range len(id) {
+		if id[i] <= ' ' || id[i] > '~' {
+			return false
+		}
+	}
+	return len(id) > len("GPU-")
+}

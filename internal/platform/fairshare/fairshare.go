@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fairshare divides a bounded number of places among an unknown number of
+// owners. An owner may hold no more than a share of the places that the others do
+// not hold. It needs no configuration per owner and no history. An owner without a place
+// is refused only when no place is left.
+//
+// With a share of a half an owner holds no more than is still free. That is the
+// dynamic threshold of Choudhury and Hahne (Dynamic queue length thresholds for
+// shared-memory packet switches, IEEE/ACM Transactions on Networking 6, 1998)
+// with their alpha of 1: a lone owner gets half, k that all want more get
+// 1/(k+1) each, and however greedy k of them are, 2^-k is free for the next.
+//
+// A ledger that lends gives an owner all that is free, and holds it to its share only
+// while somebody else wants a place. An owner wants from when it was refused below its
+// share, or Want was called, until a minute after its last try.
+package fairshare // import "github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
+
+import (
+	"maps"
+	"math"
+	"sync"
+	"time"
+)
+
+// Half is the share that is the rule.
+const Half = 0.5
+
+const (
+	// wantFor is how long an owner wants after its last try. Nodes push every 10 s by
+	// default, and come back from a refusal within a minute.
+	wantFor = time.Minute
+	// maxWanting bounds the owners that are known to want. So many bind everybody.
+	maxWanting = 1024
+)
+
+// Limit is how many of so many places an owner may hold while the others hold
+// some; share is in (0,1].
+func Limit(share float64, places, others int) int {
+	return int(math.Ceil(share * float64(places-others)))
+}
+
+// Ledger counts what each owner holds of a number of places. It is safe for
+// concurrent use, and remembers only owners that hold or want something.
+type Ledger[K comparable] struct {
+	share  float64
+	places int
+	now    func() time.Time // nil where the share always binds
+
+	mu    sync.Mutex
+	taken int
+	held  map[K]int
+	// wants is until when an owner wants.
+	wants map[K]time.Time
+	swept time.Time
+}
+
+// New returns a ledger of so many places; a share of 0 stands for 1, which
+// bounds nobody but by what is left.
+func New[K comparable](places int, share float64) *Ledger[K] {
+	if share <= 0 || share > 1 {
+		share = 1
+	}
+	return &Ledger[K]{share: share, places: places, held: map[K]int{}}
+}
+
+// NewLending returns a ledger whose share binds only while somebody else wants a place.
+// It is for places that come back soon, or that a sweep takes back by Excess: who comes
+// late gets nothing before that.
+func NewLending[K comparable](places int, share float64, now func() time.Time) *Ledger[K] {
+	l := New[K](places, share)
+	l.now, l.wants = now, map[K]time.Time{}
+	return l
+}
+
+// Take gives an owner up to so many more places and returns how many.
+func (l *Ledger[K]) Take(owner K, want int) int {
+	if want <= 0 {
+		return 0
+	}
+	return l.take(owner, want, 1)
+}
+
+// TakeAll gives an owner all of so many more places, or none.
+func (l *Ledger[K]) TakeAll(owner K, want int) bool {
+	// Nothing fits, also for one that holds too many.
+	return want == 0 || l.take(owner, want, want) == want
+}
+
+// take gives up to want places, and none where there are fewer than least.
+func (l *Ledger[K]) take(owner K, want, least int) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(want, l.room(owner))
+	if _, wants := l.wants[owner]; wants || n < least && l.now != nil && l.low(owner) {
+		l.want(owner)
+	}
+	if n < least {
+		return 0
+	}
+	l.held[owner] += n
+	l.taken += n
+	return n
+}
+
+// Want says for an owner of a ledger that lends that it will want places, whether or not
+// it is refused.
+func (l *Ledger[K]) Want(owner K) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.want(owner)
+}
+
+func (l *Ledger[K]) want(owner K) {
+	if _, wants := l.wants[owner]; wants || len(l.wants) < maxWanting {
+		l.wants[owner] = l.now().Add(wantFor)
+	}
+}
+
+// low reports whether an owner holds less than each of two get that both want more.
+func (l *Ledger[K]) low(owner K) bool {
+	return float64(l.held[owner])*(1+l.share) < l.share*float64(l.places)
+}
+
+// bound reports whether an owner is held to its share.
+func (l *Ledger[K]) bound(owner K) bool {
+	if l.now == nil {
+		return true
+	}
+	if len(l.wants) == 0 {
+		return false
+	}
+	if now := l.now(); now.Sub(l.swept) >= time.Second { // not at each of many tries
+		l.swept = now
+		maps.DeleteFunc(l.wants, func(_ K, until time.Time) bool { return !now.Before(until) })
+	}
+	others := len(l.wants)
+	if _, own := l.wants[owner]; own {
+		others--
+	}
+	return others > 0
+}
+
+// Room is how many more places an owner may hold now; at or below 0 there is none.
+func (l *Ledger[K]) Room(owner K) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.room(owner)
+}
+
+func (l *Ledger[K]) room(owner K) int {
+	if l.bound(owner) {
+		return -l.over(owner)
+	}
+	return l.places - l.taken
+}
+
+// over is how many places an owner holds beyond its share, negative below it.
+func (l *Ledger[K]) over(owner K) int {
+	held := l.held[owner]
+	return held - Limit(l.share, l.places, l.taken-held)
+}
+
+// Excess is how many places that were lent an owner holds beyond its share while somebody
+// else wants some, and 0 otherwise.
+func (l *Ledger[K]) Excess(owner K) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil || !l.bound(owner) {
+		return 0
+	}
+	return max(l.over(owner), 0)
+}
+
+// Hold gives an owner places that it had before the ledger was, whether or not
+// they are within its share.
+func (l *Ledger[K]) Hold(owner K, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held[owner] += n
+	l.taken += n
+}
+
+// Pass hands a place that one owner holds to another, whose share is not asked.
+func (l *Ledger[K]) Pass(from, to K) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held[to]++
+	if l.held[from]--; l.held[from] <= 0 {
+		delete(l.held, from)
+	}
+}
+
+// Give takes back places that the owner holds.
+func (l *Ledger[K]) Give(owner K, n int) {
+	if n == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.taken -= n
+	if l.held[owner] -= n; l.held[owner] <= 0 {
+		delete(l.held, owner)
+	}
+}
+
+// Most is the share of an owner beside whom nobody holds a place.
+func (l *Ledger[K]) Most() int { return Limit(l.share, l.places, 0) }
+
+// Full reports whether no place is left for anybody.
+func (l *Ledger[K]) Full() bool { return l.Taken() >= l.places }
+
+// Taken is how many places are taken.
+func (l *Ledger[K]) Taken() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.taken
+}
+
+// Held is how many places an owner holds.
+func (l *Ledger[K]) Held(owner K) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held[owner]
+}
