@@ -128,7 +128,7 @@ test-integration: $(BINARIES) ## The real binaries over real OTLP, as far as it 
 
 .PHONY: test-chart
 test-chart: $(BINARIES) ## The Helm chart: its unit tests, schemas, rules, and its configurations with the binaries
-	PATH="$$(scripts/tool.sh --path helm kubeconform helm-unittest):$$PATH" bash -c "helm-unittest helm/gpu-collector && $(GOTEST) -count=1 -short ./test/chart/..."
+	PATH="$$(scripts/tool.sh --path helm kubeconform helm-unittest):$$PATH" bash -c "helm-unittest helm/gpu-collector && $(INTEGRATION) -short ./test/chart/..."
 
 .PHONY: test-page
 test-page: ## The modules of the web page, in Node
@@ -162,7 +162,7 @@ proof-fleetview: $(BINARIES)
 	$(INTEGRATION_MORE) ./test/fleetview/...
 proof-browser: test-browser
 proof-chart: $(BINARIES) # With Prometheus' own check of the rules
-	PATH="$$(scripts/tool.sh --path helm kubeconform helm-unittest):$$(scripts/prometheus.sh):$$PATH" $(GOTEST) -count=1 ./test/chart/...
+	PATH="$$(scripts/tool.sh --path helm kubeconform helm-unittest):$$(scripts/prometheus.sh):$$PATH" $(INTEGRATION) ./test/chart/...
 proof-ocb: test-ocb
 proof-stores: test-stores
 proof-nocgo: # Only a build without cgo shows a receiver that says why it is silent
@@ -213,7 +213,7 @@ SHORT ?=
 CHAOS_SEED ?= 0
 .PHONY: chaos
 chaos: bin/gpu-collector ## Real tiers under faults: kills, links, backends, certificates, upgrades (6 to 12 minutes; SHORT=1 for 2 to 3); CHAOS_SEED=n repeats
-	go test -count=1 -v -parallel 5 -timeout 90m ./test/chaos -seed $(CHAOS_SEED) $(if $(SHORT),-short)
+	GPU_COLLECTOR_BIN=$(CURDIR)/bin go test -count=1 -v -parallel 5 -timeout 90m ./test/chaos -seed $(CHAOS_SEED) $(if $(SHORT),-short)
 
 .PHONY: lint
 # The linter needs paths, also those that Go's cache has: a cache of this clone, and no -trimpath.
@@ -235,7 +235,7 @@ vulncheck: ## Known weaknesses of dependencies that the code reaches (GOVULNDB=f
 
 .PHONY: check-generated
 check-generated: generate ## Fail when generated files are not what generate writes
-	@git diff --exit-code -- '*components.go' '*generated_*' '*documentation.md' '*README.md' '*/internal/metadata/*' '*/internal/metadatatest/*' '*config.schema.yaml' pkg/fleetclient/openapi.json docs/configuration.md docs/coming-from-dcgm-exporter.md helm/gpu-collector/files \
+	@git diff --exit-code -- '*components.go' '*generated_*' '*documentation.md' '*README.md' '*/internal/metadata/*' '*/internal/metadatatest/*' '*config.schema.yaml' pkg/fleetclient/openapi.json docs/configuration.md docs/metrics.md docs/reasons.md docs/coming-from-dcgm-exporter.md helm/gpu-collector/files \
 		|| { echo "generated files differ: run make generate and commit"; exit 1; }
 	@untracked=$$(git ls-files -o --exclude-standard -- '*components.go' '*generated_*' helm/gpu-collector/files); \
 		[ -z "$$untracked" ] || { echo "generated files are not committed: $$untracked"; exit 1; }
@@ -272,7 +272,7 @@ eval: ## What detection and its reasons get right in simulated fleets and real r
 
 .PHONY: hostile
 hostile: bin/gpu-collector bin/gpu-collector-agent ## What broken and malicious senders can do to a gateway, a shard and their other tenants (6 minutes)
-	@mkdir -p .cache && set -o pipefail && GPU_COLLECTOR_BINARY=bin/gpu-collector GPU_COLLECTOR_AGENT_BINARY=bin/gpu-collector-agent go test -count=1 -timeout 60m $(if $(RUN),-run '$(RUN)') -v ./test/hostile | tee .cache/hostile.log | grep -E '^(figure|---|FAIL|ok|panic)|^ +--- FAIL' || { cat .cache/hostile.log >&2; exit 1; }
+	@mkdir -p .cache && set -o pipefail && GPU_COLLECTOR_BIN=$(CURDIR)/bin go test -count=1 -timeout 60m $(if $(RUN),-run '$(RUN)') -v ./test/hostile | tee .cache/hostile.log | grep -E '^(figure|---|FAIL|ok|panic)|^ +--- FAIL' || { cat .cache/hostile.log >&2; exit 1; }
 
 FUZZTIME ?= 60s
 .PHONY: fuzz

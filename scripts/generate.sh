@@ -33,8 +33,11 @@ for metadata in $(git ls-files -co --exclude-standard '*/metadata.yaml' | grep -
 	sed -i 's|^\[gpu-collector\]: *$|[gpu-collector]: https://github.com/gpu-collector/gpu-collector|' "$(dirname "$metadata")/README.md"
 done
 
-# The document comes from the Go types, without a server.
-go run ./tools/openapi pkg/fleetclient/openapi.json
+# Before what imports the receiver: it writes code of the receiver too.
+go run ./tools/metricdoc
+
+# The documents come from the code: the API's, and tables of docs/ and of the chart.
+go run ./tools/docs
 (cd pkg/fleetclient && "$oapi_codegen" -config codegen.yaml openapi.json)
 
 # A chart cannot read what lies outside of its directory.
@@ -44,7 +47,3 @@ mkdir -p "$chart"/{configs,grafana,prometheus}
 cp configs/{agent,gateway,shard,kafka-shard,kafka-root}.yaml configs/overlays/{dcgm-names,nccl,remote-write}.yaml configs/kubernetes/cluster.yaml "$chart/configs/"
 cp dashboards/grafana/*.json "$chart/grafana/"
 cp dashboards/prometheus/{alerts,rules}.yaml "$chart/prometheus/"
-go run ./tools/valuesdoc
-
-go run ./tools/configdoc docs/configuration.md
-go run ./tools/dcgmdoc docs/coming-from-dcgm-exporter.md

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Says at once all that this machine lacks for `make run` or `make test`, each with what
+# Prints at once all that is missing on this machine for `make run` or `make test`, each with what
 # brings it, and fails then. Usage: scripts/needs.sh run|test
 set -uo pipefail
 cd "${0%/*}/.."
 
 missing=()
-lacks() { missing+=("  $1: $2"); }
+need() { missing+=("  $1: $2"); }
 packages() { echo "apt install $1 (Debian, Ubuntu), dnf install ${2:-$1} (Fedora)"; }
 have() { command -v "$1" >/dev/null; }
 at_least() { # VERSION MAJOR.MINOR
@@ -17,27 +17,27 @@ at_least() { # VERSION MAJOR.MINOR
 }
 
 for tool in git make; do
-	have $tool || lacks $tool "$(packages $tool)"
+	have $tool || need $tool "$(packages $tool)"
 done
 
 while read -r word version _; do [ "$word" != go ] || wanted=$version; done <go.mod
 # The version that would build this module: Go may fetch it by itself.
 found=$(go env GOVERSION 2>&1) && at_least "$found" "$wanted" ||
-	lacks "Go $wanted or later (here: ${found##*: })" "https://go.dev/dl/"
+	need "Go $wanted or later (here: ${found##*: })" "https://go.dev/dl/"
 
 # Without a C compiler Go builds the demo without C.
 if have gcc || [ "$1" = test ]; then
-	gcc -fsyntax-only -x c - <<<'#include <stdlib.h>' 2>/dev/null || lacks "gcc, with the headers of the C library" "$(packages 'gcc libc6-dev' gcc)"
+	gcc -fsyntax-only -x c - <<<'#include <stdlib.h>' 2>/dev/null || need "gcc, with the headers of the C library" "$(packages 'gcc libc6-dev' gcc)"
 fi
 
 if [ "$1" = test ]; then
 	found=$(node --version 2>&1) && at_least "$found" 18.0 ||
-		lacks "Node 18 or later (here: ${found##*: })" "$(packages nodejs), or https://nodejs.org/en/download"
+		need "Node 18 or later (here: ${found##*: })" "$(packages nodejs), or https://nodejs.org/en/download"
 	python=${PYTHON:-python3}
 	# scripts/python.sh makes an environment, or as root installs Debian's packages.
 	"$python" -c 'import sys, mypy, pytest, setuptools, wheel; assert sys.version_info >= (3, 9)' 2>/dev/null ||
 		{ [ -z "${PYTHON:-}" ] && { "$python" -c 'import sys, ensurepip, venv; assert sys.version_info >= (3, 9)' 2>/dev/null || { [ $UID = 0 ] && have apt-get; }; }; } ||
-		lacks "Python 3.9 or later with venv and pip" "$(packages 'python3-venv' python3)"
+		need "Python 3.9 or later with venv and pip" "$(packages 'python3-venv' python3)"
 fi
 
 [ ${#missing[@]} = 0 ] && exit

@@ -24,7 +24,7 @@ func script(t *testing.T, programs map[string]string, more string, args ...strin
 	return string(out), err
 }
 
-// TestNeeds: all that is missing or too old is told at once.
+// TestNeeds: all that is missing or too old is printed at once.
 func TestNeeds(t *testing.T) {
 	out, err := script(t, map[string]string{"make": "", "go": "echo go1.19.8", "gcc": "exit 1", "node": "echo v12.22.9"}, "", "./needs.sh", "test")
 	require.Error(t, err)

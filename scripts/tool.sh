@@ -10,7 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/gpu-collector
-# What a tool is built with must not depend on who asks.
+# A tool must not depend on the caller's flags.
 export GOFLAGS=-trimpath GOWORK=off
 
 # pinned DIRECTORY PACKAGE [TAGS]: the version is the one of a module in tools/.

@@ -59,8 +59,8 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	fs.DurationVar(&o.fleet.Pause, "pause", 2*time.Minute, "how long a node rests between two jobs on average")
 	load := fs.String("load", "training", "training, inference or idle")
 	fs.Func("fault", "`kind:node[:gpu][@from[-until]][=severity]`, as in thermal_throttle:12:3@5m=0.8, or slow_node:30% for a share of the nodes; may be given several times", func(text string) error {
-		on, fault, err := fleetsim.ParseFault(text)
-		o.fleet.Faults = append(o.fleet.Faults, fleetpush.Fault{Target: on, Fault: fault})
+		fault, err := fleetsim.ParseFault(text)
+		o.fleet.Faults = append(o.fleet.Faults, fault)
 		return err
 	})
 	fs.Uint64Var(&o.fleet.Seed, "seed", 1, "the same seed gives the same readings")

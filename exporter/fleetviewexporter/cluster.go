@@ -4,6 +4,7 @@ package fleetviewexporter
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -15,49 +16,42 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
-// groupReader takes a point into a group's view.
-type groupReader func(u *fleetstate.GroupUpdate, p *metricreading.Point)
-
-// groupSignal takes a number of one of a group's signals: what its nodes are
-// compared with.
-func groupSignal(set func(*fleetstate.GroupUpdate, nodesignal.Signal, float64)) groupReader {
-	return func(u *fleetstate.GroupUpdate, p *metricreading.Point) {
-		s, err := nodesignal.Parse(p.Texts[0])
-		if err != nil {
-			return
+// showGroup takes a point into a group's view: its numbers, and those of its signals.
+func showGroup(u *fleetstate.GroupUpdate, p *metricreading.Point) {
+	var set func(nodesignal.Signal, float64)
+	switch p.Field {
+	case reading.GroupNodes:
+		u.SetNodes(p.Texts[0], p.Value)
+	case reading.GroupUnjudged:
+		u.SetUnjudged(p.Texts[0], p.Value)
+	case reading.SignalMedian:
+		set = u.SetMedian
+	case reading.SignalScale:
+		set = u.SetScale
+	case reading.SignalThreshold:
+		set = u.SetThreshold
+	default:
+		if slices.Contains(fleetstate.GroupNumbers[:], p.Field) {
+			u.Set(p.Field, p.Value)
 		}
-		set(u, s, p.Value)
+	}
+	if set != nil {
+		if s, err := nodesignal.Parse(p.Texts[0]); err == nil {
+			set(s, p.Value)
+		}
 	}
 }
 
-var groupReaders = func() (list [reading.NumFields]groupReader) {
-	for _, f := range fleetstate.GroupNumbers {
-		list[f] = func(u *fleetstate.GroupUpdate, p *metricreading.Point) { u.Set(f, p.Value) }
-	}
-	for f, read := range ownGroupReaders {
-		list[f] = read
-	}
-	return list
-}()
-
-var ownGroupReaders = map[reading.Field]groupReader{
-	reading.GroupNodes:      func(u *fleetstate.GroupUpdate, p *metricreading.Point) { u.SetNodes(p.Texts[0], p.Value) },
-	reading.GroupUnjudged:   func(u *fleetstate.GroupUpdate, p *metricreading.Point) { u.SetUnjudged(p.Texts[0], p.Value) },
-	reading.SignalMedian:    groupSignal((*fleetstate.GroupUpdate).SetMedian),
-	reading.SignalScale:     groupSignal((*fleetstate.GroupUpdate).SetScale),
-	reading.SignalThreshold: groupSignal((*fleetstate.GroupUpdate).SetThreshold),
-}
-
-// cluster takes a resource without a node: what the gateway says of a
-// cluster's groups. Thus it says that they are still there.
+// cluster takes a resource without a node: the gateway's report of a cluster's groups, which
+// keeps their views from expiring.
 func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, s *scratch) {
 	s.hasGPU = func(string) bool { return false }
 	take := func(p *metricreading.Point) {
 		if p.Field == reading.NodeRank {
 			e.rank(p, s.of.Cluster, s.now)
-		} else if read := groupReaders[p.Field]; read != nil {
+		} else {
 			key := fleetstate.GroupKey{Cluster: s.of.Cluster, Group: attribute(p, gpusemconv.AttrPeerGroup)}
-			e.state.UpdateGroup(key, s.now, func(u *fleetstate.GroupUpdate) { read(u, p) })
+			e.state.UpdateGroup(key, s.now, func(u *fleetstate.GroupUpdate) { showGroup(u, p) })
 		}
 	}
 	for _, sm := range rm.ScopeMetrics().All() {
@@ -71,7 +65,7 @@ func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, s *scratch) {
 	}
 }
 
-// rank takes a node's place among the most suspect ones of its cluster.
+// rank takes a node's rank among the most suspect ones of its cluster.
 func (e *fleetExporter) rank(p *metricreading.Point, cluster string, now time.Time) {
 	u, ok := e.state.BeginKnown(fleetstate.Key{Cluster: cluster, Node: p.Texts[0]}, now)
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 
 	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 )
 
 // Config of the exporter.
@@ -29,6 +29,6 @@ func createDefaultConfig() component.Config {
 func (c *Config) Validate() error {
 	return errors.Join(
 		mistake.If(c.Extension == (component.ID{}), "`extension` is empty, must name a fleet_view extension"),
-		mistake.If(!wire.ValidName(c.DefaultCluster),
-			"`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, wire.MaxNameLength))
+		mistake.If(!pushheaders.ValidName(c.DefaultCluster),
+			"`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, pushheaders.MaxNameLength))
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/platform/hostextension"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
@@ -60,11 +60,10 @@ func (e *fleetExporter) start(_ context.Context, host component.Host) error {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
-// pushMetrics takes what each resource says of its node, or of its cluster. The
-// store counts what it has no room for. That is never an error, as sending it again
-// would not help.
+// pushMetrics takes each resource into the view of its node, or of its cluster's groups. The
+// store counts refusals, which are no errors: a retry would not help.
 func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) error {
-	caller := wire.CallerFromContext(ctx).Cluster
+	caller := pushheaders.CallerFromContext(ctx).Cluster
 	s := scratches.Get().(*scratch)
 	s.now, s.records = e.now(), e.history.Enabled()
 	for _, rm := range md.ResourceMetrics().All() {
@@ -102,13 +101,13 @@ func (e *fleetExporter) pushLogs(_ context.Context, ld plog.Logs) error {
 	return nil
 }
 
-// sender is who a resource is.
+// sender is the identity of a resource.
 type sender struct {
 	fleetstate.Key
 	fleetstate.Facts
 }
 
-// readSender reads who a resource is, and what it says of its node.
+// readSender reads the identity of a resource and the facts of its node.
 func readSender(attrs pcommon.Map, caller, defaultCluster string) sender {
 	var id sender
 	var names identity.Names

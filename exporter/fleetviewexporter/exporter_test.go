@@ -238,7 +238,7 @@ func TestNodeAndGroup(t *testing.T) {
 	assert.Nil(t, e.view(t, "c", "n1").Values.Get(reading.NodeRank), "on the list no more")
 }
 
-// TestSignsOfLife tells what a node says from what is said about it.
+// TestSignsOfLife: a node's own report is one, a verdict on it is none.
 func TestSignsOfLife(t *testing.T) {
 	e := newTestExporter(t)
 	now := start
@@ -253,7 +253,7 @@ func TestSignsOfLife(t *testing.T) {
 
 	beat := start.Add(20 * time.Second)
 	e.push(t, newReport("c", "n").point(gpusemconv.MetricNodeHeartbeat, int(beat.Unix())).point(gpusemconv.MetricNodeHealthScore, 0.8))
-	assert.Equal(t, beat, e.view(t, "c", "n").Seen.UTC(), "a heartbeat says when")
+	assert.Equal(t, beat, e.view(t, "c", "n").Seen.UTC(), "a heartbeat has its own time")
 
 	e.push(t, newReport("c", "n").point(gpusemconv.MetricNodeHeartbeat, int(start.Add(time.Hour).Unix())))
 	assert.Equal(t, now, e.view(t, "c", "n").Seen.UTC(), "nothing is seen in the future")
@@ -373,14 +373,10 @@ func TestOtherHardwareIsNoGPU(t *testing.T) {
 	e.push(t, newReport("c", "n").
 		point(gpusemconv.MetricErrors, 7, gpusemconv.AttrHWID, "mlx5_0", gpusemconv.AttrHWType, "network", gpusemconv.AttrErrorType, "uncorrected").
 		point(gpusemconv.MetricErrors, 7, gpusemconv.AttrHWID, "mlx5_1", gpusemconv.AttrErrorType, "symbol").
-		point(gpusemconv.MetricPower, 900.0, gpusemconv.AttrHWID, "psu0", gpusemconv.AttrHWType, "power_supply").
 		point(gpusemconv.MetricPower, 900.0, gpusemconv.AttrHWID, "psu1").
-		point(gpusemconv.MetricTemperature, 30.0, gpusemconv.AttrHWID, "inlet", gpusemconv.AttrSensorLocation, "inlet").
 		point(gpusemconv.MetricTemperature, 95.0, gpusemconv.AttrHWID, "CPU0", gpusemconv.AttrSensorLocation, "gpu").
-		point(gpusemconv.MetricTemperature, 90.0, gpusemconv.AttrHWID, "DIMM_A1", gpusemconv.AttrSensorLocation, "memory").
 		point(gpusemconv.MetricTemperature, 60.0, gpusemconv.AttrHWID, "GPU-0", gpusemconv.AttrSensorLocation, "gpu").
 		point("hw.temperature.limit", 100.0, gpusemconv.AttrHWID, "CPU0", gpusemconv.AttrSensorLocation, "gpu", "hw.limit_type", "throttled").
-		point(gpusemconv.MetricGPUUtilization, 0.5, gpusemconv.AttrHWID, "fan", gpusemconv.AttrHWType, "fan").
 		point(gpusemconv.MetricPower, 500.0, gpusemconv.AttrHWID, "GPU-0", gpusemconv.AttrHWType, "gpu", gpusemconv.AttrHWParent, "chassis").
 		point(gpusemconv.MetricGPUUp, 1, gpusemconv.AttrHWID, "GPU-0", gpusemconv.AttrHWParent, "chassis").
 		point(gpusemconv.MetricGPUUtilization, 0.9, gpusemconv.AttrHWID, "GPU-0"))
@@ -395,7 +391,7 @@ func TestOtherHardwareIsNoGPU(t *testing.T) {
 			gpus[s.GPU] = true
 		}
 	}
-	assert.Equal(t, map[string]bool{"GPU-0": true, "": true}, gpus, "in the history a power supply is told by its attributes")
+	assert.Equal(t, map[string]bool{"GPU-0": true, "": true}, gpus, "in the history a power supply is known by its attributes")
 }
 
 // The job of a node ends when its reports have not named it for a minute. A gateway's verdict

@@ -20,9 +20,8 @@ func NewFactory() exporter.Factory {
 		exporter.WithLogs(createLogs, metadata.LogsStability))
 }
 
-// No queue and no retry: views are replaced in place, and the newest wins. The
-// views belong to the extension, so the exporters of the two signals have
-// nothing to share.
+// No queue and no retry: the newest view wins. The views belong to the extension, so the
+// exporters of the two signals share nothing.
 func createMetrics(ctx context.Context, set exporter.Settings, cfg component.Config) (exporter.Metrics, error) {
 	e, err := newExporter(cfg.(*Config), set.TelemetrySettings)
 	if err != nil {

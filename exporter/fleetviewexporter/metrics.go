@@ -17,117 +17,108 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
-// fieldReader takes a point into a node's view. Its value is NaN where the
-// series has ended, and where the value cannot be true.
-type fieldReader func(u *fleetstate.Update, p *metricreading.Point)
-
-// on reports whether the flag of one value of an attribute is set.
-func on(p *metricreading.Point) bool { return p.Value >= 1 }
-
-// gpu finds the point's GPU. A series that has ended makes no new GPU, nor does a
-// point that may be of other hardware.
-func gpu(u *fleetstate.Update, p *metricreading.Point) int {
-	if math.IsNaN(p.Value) || p.Vague {
-		return u.KnownGPU(p.ID)
+// shown is the subject of each field in the views, Other for all other fields.
+var shown = func() (list [reading.NumFields]reading.Subject) {
+	for f := range list {
+		list[f] = reading.Other
 	}
-	return u.GPU(p.ID)
-}
-
-func nodeNumber(f reading.Field) fieldReader {
-	return func(u *fleetstate.Update, p *metricreading.Point) { u.Set(f, p.Value) }
-}
-
-// verdict reads what the gateway says of a node as one of its group.
-func verdict(f reading.Field) fieldReader {
-	return func(u *fleetstate.Update, p *metricreading.Point) {
-		group := attribute(p, gpusemconv.AttrPeerGroup)
-		if math.IsNaN(p.Value) && group != u.Group() {
-			// The node has moved, and this is the verdict from where it was.
-			return
-		}
-		u.SetGroup(group)
-		u.Set(f, p.Value)
+	for _, f := range append(fleetstate.NodeNumbers[:], reading.NodeSignal, reading.NodeState, reading.AgentMode) {
+		list[f] = reading.Node
 	}
-}
-
-// ofGPU reads a point of a GPU that has a place in the view.
-func ofGPU(read func(u *fleetstate.Update, i int, p *metricreading.Point)) fieldReader {
-	return func(u *fleetstate.Update, p *metricreading.Point) {
-		if i := gpu(u, p); i >= 0 {
-			read(u, i, p)
-		}
+	for _, f := range append(fleetstate.GPUNumbers[:], reading.Info, reading.HealthState, reading.HealthReason, reading.Allocation, reading.RecoveryAction, reading.Xid,
+		reading.PowerBrake, reading.HWThermal, reading.SWThermal, reading.HWSlowdown, reading.PowerCap, reading.OtherThrottle,
+		reading.PowerBrakeTime, reading.HWThermalTime, reading.SWThermalTime) {
+		list[f] = reading.GPU
 	}
-}
-
-func gpuNumber(f reading.Field) fieldReader {
-	return ofGPU(func(u *fleetstate.Update, i int, p *metricreading.Point) { u.SetGPU(i, f, p.Value) })
-}
-
-// gpuState reads metrics with a flag for each value of an attribute.
-func gpuState(set func(u *fleetstate.Update, i int, name string, on bool)) fieldReader {
-	return ofGPU(func(u *fleetstate.Update, i int, p *metricreading.Point) { set(u, i, p.Texts[0], on(p)) })
-}
-
-var throttle = gpuState((*fleetstate.Update).SetThrottle)
-
-func throttleTime(reason string) fieldReader {
-	return ofGPU(func(u *fleetstate.Update, i int, p *metricreading.Point) { u.SetThrottleTime(i, reason, p.Value) })
-}
-
-// fieldReaders are the fields of the catalogue that the views show: numbers, and
-// those that are read in a way of their own.
-var fieldReaders = func() (list [reading.NumFields]fieldReader) {
-	for _, f := range fleetstate.NodeNumbers {
-		list[f] = nodeNumber(f)
-	}
-	for _, f := range fleetstate.GPUNumbers {
-		list[f] = gpuNumber(f)
-	}
-	for _, f := range [...]reading.Field{
-		reading.NodeStraggler, reading.NodeSuspicion, reading.NodeUnjudged, reading.NodeUnjudgedUntil,
-		reading.RankShare, reading.RankShareMedian, reading.RankRate, reading.RankRateMedian,
-	} {
-		list[f] = verdict(f)
-	}
-	for f, read := range ownReaders {
-		list[f] = read
-	}
+	list[reading.NetworkBandwidth], list[reading.NetworkErrors] = reading.Network, reading.Network
 	return list
 }()
 
-var ownReaders = map[reading.Field]fieldReader{
-	reading.NodeSignal: func(u *fleetstate.Update, p *metricreading.Point) {
+// show takes a point into a node's view. Its value is NaN where the series has ended, or the
+// value was refused.
+func show(u *fleetstate.Update, p *metricreading.Point) {
+	switch shown[p.Field] {
+	case reading.Node:
+		showNode(u, p)
+	case reading.GPU:
+		// The end of a series makes no new GPU, nor does a point that may be of other hardware.
+		var i int
+		if math.IsNaN(p.Value) || p.Vague {
+			i = u.KnownGPU(p.ID)
+		} else {
+			i = u.GPU(p.ID)
+		}
+		if i >= 0 {
+			showGPU(u, i, p)
+		}
+	case reading.Network:
+		if p.Field == reading.NetworkBandwidth {
+			u.SetBandwidth(p.ID, p.Value)
+		} else {
+			kind := [2]string{p.Texts[0], attribute(p, gpusemconv.AttrNetworkIODirection)}
+			u.SetErrors(p.ID, maphash.Comparable(seed, kind)|1, p.Value)
+		}
+	}
+}
+
+func showNode(u *fleetstate.Update, p *metricreading.Point) {
+	switch on := p.Value >= 1; p.Field {
+	case reading.NodeStraggler, reading.NodeSuspicion, reading.NodeUnjudged, reading.NodeUnjudgedUntil,
+		reading.RankShare, reading.RankShareMedian, reading.RankRate, reading.RankRateMedian:
+		// A gateway's verdict on the node in its group. When the node has moved, the end of the
+		// former group's verdict ends no other.
+		if group := attribute(p, gpusemconv.AttrPeerGroup); !math.IsNaN(p.Value) || group == u.Group() {
+			u.SetGroup(group)
+			u.Set(p.Field, p.Value)
+		}
+	case reading.NodeRank: // a cluster's resource has it, see rank
+	case reading.NodeSignal:
 		if s, err := nodesignal.Parse(p.Texts[0]); err == nil {
 			u.SetSignal(s, p.Value)
 		}
-	},
-	reading.NodeState: func(u *fleetstate.Update, p *metricreading.Point) { u.SetState(p.Texts[0], on(p)) },
-	reading.AgentMode: func(u *fleetstate.Update, p *metricreading.Point) { u.SetMode(p.Texts[0], on(p)) },
+	case reading.NodeState:
+		u.SetState(p.Texts[0], on)
+	case reading.AgentMode:
+		u.SetMode(p.Texts[0], on)
+	default:
+		u.Set(p.Field, p.Value)
+	}
+}
 
-	reading.NodeRank: nil, // it is said of a cluster, see rank
-
-	reading.Info: ofGPU(readInfo),
-	reading.Up:   ofGPU(readUp),
-	reading.HealthState: gpuState(func(u *fleetstate.Update, i int, name string, on bool) {
-		if h, ok := fleetstate.ParseHealth(name); ok {
+func showGPU(u *fleetstate.Update, i int, p *metricreading.Point) {
+	switch on := p.Value >= 1; p.Field {
+	case reading.Info:
+		showInfo(u, i, p)
+	case reading.Up:
+		u.SetUp(i, p.Value, p.Texts[0])
+		if p.Parent != "" {
+			u.SetParent(i, p.Parent)
+		}
+	case reading.HealthState:
+		if h, ok := fleetstate.ParseHealth(p.Texts[0]); ok {
 			u.SetHealth(i, h, on)
 		}
-	}),
-	reading.HealthReason: ofGPU(func(u *fleetstate.Update, i int, p *metricreading.Point) {
-		u.SetReason(i, fleetstate.HealthReason{Reason: p.Texts[0], Action: attribute(p, gpusemconv.AttrAction)}, on(p))
-	}),
-	reading.Allocation:     ofGPU(func(u *fleetstate.Update, i int, p *metricreading.Point) { u.SetHolder(i, p.Holder(), on(p)) }),
-	reading.RecoveryAction: gpuState((*fleetstate.Update).SetAction),
-	reading.PowerBrake:     throttle, reading.HWThermal: throttle, reading.SWThermal: throttle,
-	reading.HWSlowdown: throttle, reading.PowerCap: throttle, reading.OtherThrottle: throttle,
-	reading.PowerBrakeTime: throttleTime("power_brake"), reading.HWThermalTime: throttleTime("hw_thermal"), reading.SWThermalTime: throttleTime("sw_thermal"),
-	reading.Xid: readXid,
-
-	reading.NetworkBandwidth: func(u *fleetstate.Update, p *metricreading.Point) { u.SetBandwidth(p.ID, p.Value) },
-	reading.NetworkErrors: func(u *fleetstate.Update, p *metricreading.Point) {
-		kind := [2]string{p.Texts[0], attribute(p, gpusemconv.AttrNetworkIODirection)}
-		u.SetErrors(p.ID, maphash.Comparable(seed, kind)|1, p.Value)
-	},
+	case reading.HealthReason:
+		u.SetReason(i, fleetstate.HealthReason{Reason: p.Texts[0], Action: attribute(p, gpusemconv.AttrAction)}, on)
+	case reading.Allocation:
+		u.SetHolder(i, p.Holder(), on)
+	case reading.RecoveryAction:
+		u.SetAction(i, p.Texts[0], on)
+	case reading.PowerBrake, reading.HWThermal, reading.SWThermal, reading.HWSlowdown, reading.PowerCap, reading.OtherThrottle:
+		u.SetThrottle(i, p.Texts[0], on)
+	case reading.PowerBrakeTime:
+		u.SetThrottleTime(i, "power_brake", p.Value)
+	case reading.HWThermalTime:
+		u.SetThrottleTime(i, "hw_thermal", p.Value)
+	case reading.SWThermalTime:
+		u.SetThrottleTime(i, "sw_thermal", p.Value)
+	case reading.Xid:
+		if code, ok := p.Xid(); ok && code == int(int32(code)) {
+			u.SetXid(i, fleetstate.Xid{Code: code, Class: attribute(p, gpusemconv.AttrXIDClass), Count: p.Value})
+		}
+	default:
+		u.SetGPU(i, p.Field, p.Value)
+	}
 }
 
 var seed = maphash.MakeSeed()
@@ -146,9 +137,9 @@ func attribute(p *metricreading.Point, name string) string {
 	return ""
 }
 
-func readInfo(u *fleetstate.Update, i int, p *metricreading.Point) {
+func showInfo(u *fleetstate.Update, i int, p *metricreading.Point) {
 	if math.IsNaN(p.Value) {
-		// Facts of a GPU outlive the series that said them: they are its own.
+		// Facts of a GPU outlive their series.
 		return
 	}
 	in := fleetstate.Info{Index: -1}
@@ -172,30 +163,13 @@ func readInfo(u *fleetstate.Update, i int, p *metricreading.Point) {
 	u.SetParent(i, p.Parent)
 }
 
-func readUp(u *fleetstate.Update, i int, p *metricreading.Point) {
-	u.SetUp(i, p.Value, p.Texts[0])
-	if p.Parent != "" {
-		u.SetParent(i, p.Parent)
-	}
-}
-
-func readXid(u *fleetstate.Update, p *metricreading.Point) {
-	code, ok := p.Xid()
-	if !ok || code < math.MinInt32 || code > math.MaxInt32 {
-		return
-	}
-	if i := gpu(u, p); i >= 0 {
-		u.SetXid(i, fleetstate.Xid{Code: code, Class: attribute(p, gpusemconv.AttrXIDClass), Count: p.Value})
-	}
-}
-
 var heartbeat, _ = reading.Of(reading.Heartbeat)
 
-// lives reports whether the metric is a sign of life of the node now. A verdict of a
-// gateway is none, and a heartbeat has its own time.
+// lives reports whether the metric is a sign of life of the node now. A gateway's verdict is
+// none, and a heartbeat has its own time.
 func lives(m *reading.Metric) bool { return m == nil || m != heartbeat && !m.Gateway }
 
-// node takes a resource into its node's view, if that has room for it.
+// node takes a resource into its node's view, if there is room.
 func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, facts fleetstate.Facts) {
 	u, ok := e.state.Begin(s.of, s.now)
 	var seen time.Time
@@ -208,8 +182,8 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, facts fleet
 				if at := time.UnixMilli(int64(p.Value * 1000)); p.Value > 0 && at.After(seen) {
 					seen = at
 				}
-			} else if read := fieldReaders[p.Field]; read != nil {
-				read(&u, p)
+			} else {
+				show(&u, p)
 			}
 		}
 	}
@@ -240,7 +214,7 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, facts fleet
 	if alive || !seen.IsZero() { // a verdict may be of a job that is over
 		u.SetFacts(facts)
 	}
-	// A heartbeat says when; without one, what the node itself says is one.
+	// Without a heartbeat the node's own metrics are a sign of life.
 	if seen.IsZero() && alive {
 		seen = s.now
 	}

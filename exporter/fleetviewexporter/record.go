@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
-// scratch is what reading a push takes; it is used again.
+// scratch is the memory for reading a push; it is used again.
 type scratch struct {
 	from  metricreading.Resource
 	point metricreading.Point
@@ -74,9 +74,8 @@ func (s *scratch) record(metric string) {
 	})
 }
 
-// describe splits a point's attributes into the GPU and the rest. That a
-// report says the GPU's type with each point is no news. A vague point is of a GPU where
-// the view has that one.
+// describe splits a point's attributes into the GPU and the rest, without the GPU's type. A
+// vague point is of a GPU where the view has that one.
 func (s *scratch) describe(p *metricreading.Point) (gpu, rest string) {
 	other := p.Subject == reading.Other || p.Subject == reading.Network || p.Vague && !s.hasGPU(p.ID)
 	var pairs []string

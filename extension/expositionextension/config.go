@@ -47,7 +47,7 @@ type Config struct {
 	HTTP configoptional.Optional[confighttp.ServerConfig] `mapstructure:"http"`
 	// AllowedHosts are the names under which a server without `auth` is scraped.
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
-	// MetricExpiration is the silence of a node after which its series are not served.
+	// MetricExpiration is the time without a report after which its series are not served.
 	MetricExpiration time.Duration `mapstructure:"metric_expiration"`
 	// ResourceAttributes are those of a node that each of its series has as labels,
 	// besides `k8s.cluster.name`. The others are labels of `gpu_node_info` alone. All

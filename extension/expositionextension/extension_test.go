@@ -287,7 +287,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// slow is a reader that takes nothing until it is told to.
+// slow is a reader that takes nothing until it is released.
 type slow struct {
 	*httptest.ResponseRecorder
 	began, read chan struct{}
@@ -299,8 +299,8 @@ func (s *slow) Write(p []byte) (int, error) {
 	return s.ResponseRecorder.Write(p)
 }
 
-// Slow readers hold all places, and pushes of the very nodes go on. Whoever got no turn
-// is told so, and counted.
+// Slow readers hold all slots, and pushes of the very nodes go on. A reader without a slot
+// is refused, and counted.
 func TestSlowReaders(t *testing.T) {
 	e := newTestExtension(t)
 	engine := open(t, e)
@@ -353,7 +353,7 @@ func TestNobodyTakesAPartForTheWhole(t *testing.T) {
 	engine := open(t, e)
 	push(t, engine, "a", "n", 1)
 	h := serve(t, e)
-	for range 2 * e.cfg.MaxScrapes { // and its place is free again
+	for range 2 * e.cfg.MaxScrapes { // and its slot is free again
 		assert.PanicsWithValue(t, http.ErrAbortHandler, func() {
 			h.ServeHTTP(gone{httptest.NewRecorder()}, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/metrics", http.NoBody))
 		})
@@ -367,7 +367,7 @@ func TestOwnFigures(t *testing.T) {
 		md := pmetric.NewMetrics()
 		rm := md.ResourceMetrics().AppendEmpty()
 		rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, fmt.Sprintf("c%03d", c))
-		for i := range 2 + c%2 { // an odd cluster has more to hide
+		for i := range 2 + c%2 { // every second cluster has more to hide
 			m := rm.ScopeMetrics().AppendEmpty().Metrics().AppendEmpty()
 			m.SetName(fmt.Sprint("gpu.exposition.mine.", i))
 			m.SetEmptyGauge().DataPoints().AppendEmpty().SetIntValue(1)

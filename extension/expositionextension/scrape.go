@@ -64,13 +64,13 @@ func (e *exposition) serve(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = e.appendOwn(w, format, x, figures(done, time.Since(began)))
 	}
-	if err != nil { // mostly one who went away
+	if err != nil { // mostly a reader that is gone
 		e.set.Logger.Debug("a scrape was not read to its end", zap.Error(err), zap.Int64("bytes", done.Bytes))
-		panic(http.ErrAbortHandler) // so that nobody takes a part for the whole
+		panic(http.ErrAbortHandler) // so that no reader takes a part for the whole
 	}
 }
 
-// inTurn answers a scrape once there is a place, or refuses it. An idle reader keeps a place
+// inTurn answers a scrape once there is a slot, or refuses it. An idle reader keeps a slot
 // until the server's `write_timeout`.
 func (e *exposition) inTurn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,7 +107,7 @@ func (e *exposition) part(query url.Values) (*lastvalue.Exposition, error) {
 	return x, nil
 }
 
-// negotiate chooses a format, without the protobuf that not everybody can do, and without what
+// negotiate chooses a format, without the protobuf that not every reader can decode, and without what
 // is not acceptable: the library takes that for the last choice.
 func negotiate(header http.Header) expfmt.Format {
 	accepted := slices.DeleteFunc(strings.Split(strings.ToLower(strings.Join(header.Values("Accept"), ",")), ","), func(kind string) bool {

@@ -21,7 +21,7 @@ import (
 )
 
 // memoryLimiter is the one type of processor that may come before diff where pushes are
-// compared: it changes nothing and waits for nobody.
+// compared: it changes nothing and waits for nothing.
 const memoryLimiter = "memory_limiter"
 
 // table is that of the diff processor that names the extension.
@@ -84,7 +84,7 @@ func sweep(ctx context.Context, engine *otlp.Engine, ttl time.Duration) {
 	}
 }
 
-// NotifyConfig implements extensioncapabilities.ConfigWatcher: only the configuration says
+// NotifyConfig implements extensioncapabilities.ConfigWatcher: only the configuration has
 // which processors follow a receiver.
 func (e *exposition) NotifyConfig(_ context.Context, conf *confmap.Conf) error {
 	var service struct {

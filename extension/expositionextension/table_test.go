@@ -16,7 +16,7 @@ import (
 )
 
 // TestFollows: a receiver compares pushes with the table of the one diff that gets all of
-// them. Everything else is an error that says what would be right.
+// them. Everything else is an error that names what would be right.
 func TestFollows(t *testing.T) {
 	type names = []any
 	type pipelines = map[string]any

@@ -20,9 +20,8 @@ import (
 // themselves.
 const basicAuth = "basicauth"
 
-// withoutAuth takes the authenticator out of a server's settings. The server would
-// ask it about the page too, but a browser sends no token for a page. The API asks
-// it about all that tells of the fleet.
+// withoutAuth moves the authenticator from a server's settings to the API, which asks it for
+// the fleet's data. The server would also ask it for the page, for which a browser sends no token.
 func withoutAuth(ctx context.Context, server confighttp.ServerConfig, host component.Host) (confighttp.ServerConfig, *fleetapi.Auth, error) {
 	if !server.Auth.HasValue() {
 		return server, nil, nil
@@ -40,8 +39,7 @@ func withoutAuth(ctx context.Context, server confighttp.ServerConfig, host compo
 	return server, auth, nil
 }
 
-// reader names who makes a request by what the authenticator found: the user or the
-// subject.
+// reader names the client of a request: the authenticator's user or subject.
 func reader(ctx context.Context) string {
 	if auth := client.FromContext(ctx).Auth; auth != nil {
 		for _, attribute := range []string{"username", "subject"} {

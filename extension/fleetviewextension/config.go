@@ -62,10 +62,9 @@ func createDefaultConfig() component.Config {
 func (c *Config) state() fleetstate.Config {
 	s := c.Config
 	bytes := c.viewBytes()
-	// Up to an eighth each is for open episodes, others, and groups. Episodes are counted
-	// in KiB.
-	s.MaxEpisodes, s.MaxGroups = min(s.MaxEpisodes, int(bytes/8>>10)), min(s.MaxGroups, int(bytes/8/fleetstate.GroupBytes))
-	s.MaxBytes = bytes - int64(2*max(s.MaxEpisodes, 0)<<10+max(s.MaxGroups, 0)*fleetstate.GroupBytes)
+	// Up to an eighth each is for open episodes and for others, which are counted in KiB.
+	s.MaxEpisodes = min(s.MaxEpisodes, int(bytes/8>>10))
+	s.MaxBytes = bytes - int64(2*max(s.MaxEpisodes, 0)<<10)
 	return s
 }
 

@@ -24,7 +24,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/platform/gauge"
 	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/platform/webguard"
 )
 
 var (
@@ -32,8 +31,8 @@ var (
 	_ fleetstate.Sink     = (*fleetViewExtension)(nil)
 )
 
-// expireInterval is how often silent nodes are looked for. They are kept for hours, or
-// for a minute where room is short.
+// expireInterval is how often the store expires nodes, which stay for hours, or for a minute
+// where room is short.
 const expireInterval = 10 * time.Second
 
 type fleetViewExtension struct {
@@ -64,15 +63,15 @@ func newExtension(set extension.Settings, cfg *Config) (*fleetViewExtension, err
 		stop: make(chan struct{}),
 	}
 	e.history = e.newHistory()
-	state.OnShort(e.tellShort)
+	state.OnShort(e.logShortage)
 	return e, nil
 }
 
-// tellShort says once an hour that a cluster has no room left.
-func (e *fleetViewExtension) tellShort(cluster string, d fleetstate.Drop) {
-	if name, tell := e.short.Note(cluster, time.Now()); tell {
-		e.set.Logger.Warn("The fleet view drops what is new of a cluster: the cluster holds all that it may of the key.",
-			zap.String("cluster", name), zap.Stringer("key", d))
+// logShortage logs once an hour that a cluster has no room left.
+func (e *fleetViewExtension) logShortage(cluster string) {
+	if name, due := e.short.Note(cluster, time.Now()); due {
+		e.set.Logger.Warn("The fleet view drops what is new of a cluster: the cluster holds all that it may of `max_bytes`.",
+			zap.String("cluster", name))
 	}
 }
 
@@ -88,36 +87,30 @@ func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) err
 	if err != nil {
 		return err
 	}
-	server, err := serverguard.Listen(ctx, e.set.TelemetrySettings, "fleet_view", "http", &cfg, serverguard.Readers())
-	if err != nil {
-		return err
-	}
 	if err := e.startHistory(ctx, host); err != nil {
-		return errors.Join(err, server.Shutdown(ctx))
+		return err
 	}
 	e.api = fleetapi.New(fleetapi.Options{
 		Store: e.state, Feed: e.feed, History: e.history, Version: e.set.BuildInfo.Version, Pages: web.Handler(), Auth: auth,
 		Stream: e.cfg.Stream.StreamOptions, Clients: e.cfg.Stream.MaxClients,
 		Reader: reader,
 	})
-	handler := http.Handler(e.api)
-	if auth == nil {
-		handler = webguard.Hosts(handler, append([]string{e.cfg.HTTP.NetAddr.Endpoint}, e.cfg.AllowedHosts...)...)
+	allowed := e.cfg.AllowedHosts
+	if auth != nil {
+		allowed = []string{"*"}
 	}
 	// Not before: it may be called at once, and reads what is set above.
 	if err := e.observe(); err != nil {
-		return errors.Join(err, server.Shutdown(ctx))
-	}
-	if err := server.ServeReaders(ctx, host, handler); err != nil {
 		return err
 	}
-	e.server = server
+	if e.server, err = serverguard.StartReaders(ctx, host, e.set.TelemetrySettings, "fleet_view", "http", &cfg, allowed, e.api); err != nil {
+		return err
+	}
 	e.tasks.Go(e.run)
-	e.set.Logger.Info("fleet view listens", zap.Stringer("endpoint", server.Addr()))
 	return nil
 }
 
-// run looks for changes for those who watch, and for nodes to forget.
+// run makes frames for the watchers and expires nodes.
 func (e *fleetViewExtension) run() {
 	changes, expire := time.NewTicker(e.cfg.Stream.Interval), time.NewTicker(expireInterval)
 	defer changes.Stop()
@@ -130,13 +123,13 @@ func (e *fleetViewExtension) run() {
 			e.feed.Advance(now)
 		case now := <-expire.C:
 			if n := e.state.Expire(now); n > 0 {
-				e.set.Logger.Info("nodes forgotten, silent for `node_expiry`", zap.Int("nodes", n))
+				e.set.Logger.Info("nodes forgotten, missing for `node_expiry`, or to make room", zap.Int("nodes", n))
 			}
 		}
 	}
 }
 
-// observe says how much is kept and what was not taken.
+// observe registers the metrics of the store, the history and the stream.
 func (e *fleetViewExtension) observe() error {
 	return errors.Join(
 		e.telemetry.RegisterExtensionFleetViewHistoryOkCallback(func(_ context.Context, o metric.Int64Observer) error {
@@ -155,14 +148,14 @@ func (e *fleetViewExtension) observe() error {
 		e.telemetry.RegisterExtensionFleetViewStreamCutsCallback(gauge.Of(e.api.Cut)),
 		e.telemetry.RegisterExtensionFleetViewDroppedCallback(func(_ context.Context, o metric.Int64Observer) error {
 			status := e.history.Status()
-			tell := func(reason string, n int64) { o.Observe(n, metric.WithAttributes(attribute.String("reason", reason))) }
+			report := func(reason string, n int64) { o.Observe(n, metric.WithAttributes(attribute.String("reason", reason))) }
 			if status.Dropped > 0 {
-				tell("history", status.Dropped)
+				report("history", status.Dropped)
 			}
 			if status.Refused > 0 {
-				tell("history_text", status.Refused)
+				report("history_text", status.Refused)
 			}
-			e.state.Dropped(func(d fleetstate.Drop, n int64) { tell(d.String(), n) })
+			e.state.Dropped(func(d fleetstate.Drop, n int64) { report(d.String(), n) })
 			return nil
 		}),
 	)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -51,22 +52,25 @@ func TestServesWhatIsWritten(t *testing.T) {
 	addr := loopback.FreeAddr(t)
 	e, tel := newTestExtension(t, func(c *Config) {
 		c.HTTP.NetAddr.Endpoint = addr
-		c.MaxNodes = 1
+		c.MaxBytes = minBytes
 		c.Stream.Interval = minInterval
 	})
 	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
-	u, ok := e.State().Begin(fleetstate.Key{Cluster: "c", Node: "n"}, time.Now())
-	require.True(t, ok)
-	u.Commit(time.Now())
-	_, ok = e.State().Begin(fleetstate.Key{Cluster: "c", Node: "m"}, time.Now())
-	require.False(t, ok)
+	nodes := 0
+	for ; ; nodes++ {
+		u, ok := e.State().Begin(fleetstate.Key{Cluster: "c", Node: strconv.Itoa(nodes)}, time.Now())
+		if !ok {
+			break
+		}
+		u.Commit(time.Now())
+	}
 
 	resp, err := http.Get("http://" + addr + "/api/v1/nodes")
 	require.NoError(t, err)
 	var page fleetapi.NodePage
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&page))
 	require.NoError(t, resp.Body.Close())
-	require.Len(t, page.Nodes, 1)
+	require.Equal(t, nodes, page.Total)
 
 	for _, path := range []string{"/", "/docs/"} {
 		resp, err = http.Get("http://" + addr + path)
@@ -83,7 +87,7 @@ func TestServesWhatIsWritten(t *testing.T) {
 	assert.Equal(t, "event: snapshot", string(buf))
 
 	metadatatest.AssertEqualExtensionFleetViewHistoryOk(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, metricdatatest.IgnoreTimestamp())
-	metadatatest.AssertEqualExtensionFleetViewNodes(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, metricdatatest.IgnoreTimestamp())
+	metadatatest.AssertEqualExtensionFleetViewNodes(t, tel, []metricdata.DataPoint[int64]{{Value: int64(nodes)}}, metricdatatest.IgnoreTimestamp())
 	metadatatest.AssertEqualExtensionFleetViewStreamClients(t, tel, []metricdata.DataPoint[int64]{{Value: 1}}, metricdatatest.IgnoreTimestamp())
 	metadatatest.AssertEqualExtensionFleetViewStreamCuts(t, tel, []metricdata.DataPoint[int64]{{Value: 0}}, metricdatatest.IgnoreTimestamp())
 	got, err := tel.GetMetric("otelcol_extension_fleet_view_dropped")
@@ -91,7 +95,7 @@ func TestServesWhatIsWritten(t *testing.T) {
 	for _, p := range got.Data.(metricdata.Sum[int64]).DataPoints {
 		reason, _ := p.Attributes.Value("reason")
 		want := int64(0)
-		if reason.AsString() == "max_nodes" {
+		if reason.AsString() == "max_bytes" {
 			want = 1
 		}
 		assert.Equal(t, want, p.Value, reason.AsString())
@@ -136,7 +140,7 @@ func TestConfig(t *testing.T) {
 	require.NoError(t, xconfmap.Validate(all))
 	want := createDefaultConfig().(*Config)
 	want.HTTP.NetAddr.Endpoint = "0.0.0.0:8000"
-	want.MaxNodes, want.MaxGPUsPerNode, want.MaxGroups, want.MaxEpisodes, want.MaxBytes = 10, 8, 3, 4, 2_000_000
+	want.MaxGPUsPerNode, want.MaxEpisodes, want.MaxBytes = 8, 4, 2_000_000
 	want.ClusterShare = 0.8
 	want.MissingAfter, want.NodeExpiry, want.GPUExpiry = 30*time.Second, time.Hour, 5*time.Minute
 	want.Stream.MaxClients, want.Stream.ReaderShare, want.Stream.Interval = 7, 0.3, 2*time.Second
@@ -153,7 +157,7 @@ func TestConfig(t *testing.T) {
 
 	err = xconfmap.Validate(load("fleet_view/mistakes"))
 	for _, key := range []string{
-		"max_nodes", "max_gpus_per_node", "max_groups", "cluster_share", "max_episodes", "max_bytes", "missing_after", "node_expiry", "gpu_expiry",
+		"max_gpus_per_node", "cluster_share", "max_episodes", "max_bytes", "missing_after", "node_expiry", "gpu_expiry",
 		"stream::max_clients", "stream::interval", "stream::write_timeout", "stream::nodes_per_event",
 	} {
 		require.ErrorContains(t, err, "`"+key+"` is ")
@@ -169,9 +173,9 @@ func TestConfig(t *testing.T) {
 	require.ErrorContains(t, xconfmap.Validate(load("fleet_view/expiry")), "must not be less than `missing_after`, 2h0m0s")
 }
 
-// TestSilentGPUOutlivesResyncs: the default outlasts the longest silence of the
-// shipped tiers about a GPU that is lost or idle.
-func TestSilentGPUOutlivesResyncs(t *testing.T) {
+// TestUnchangedGPUOutlivesResyncs: the default outlasts two resyncs of the shipped tiers, between
+// which a lost or idle GPU has no points.
+func TestUnchangedGPUOutlivesResyncs(t *testing.T) {
 	conf, err := confmaptest.LoadConf(filepath.Join("..", "..", "configs", "shard.yaml"))
 	require.NoError(t, err)
 	resync, err := time.ParseDuration(conf.Get("processors::diff::resync_interval").(string))

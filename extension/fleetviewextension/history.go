@@ -38,7 +38,7 @@ const (
 // maxQueueMiB is a TiB, more than any collector has.
 const maxQueueMiB = 1 << 20
 
-// HistoryConfig says where the past is kept.
+// HistoryConfig is the storage of the past.
 type HistoryConfig struct {
 	// Storage is sqlite, prometheus or none.
 	Storage    string           `mapstructure:"storage"`
@@ -156,8 +156,8 @@ func (c *SQLiteConfig) queueBytes() int64 {
 	return cmp.Or(c.QueueMiB<<20, memorybudget.Percent(historyPercent))
 }
 
-// newHistory returns the history, and past where it writes. The server of
-// Prometheus is known only once the extensions are.
+// newHistory returns the history, and sets past where it writes. A Prometheus server is known
+// only once the host has its extensions.
 func (e *fleetViewExtension) newHistory() fleethistory.History {
 	if e.cfg.History.Storage != storageSQLite {
 		return fleethistory.None{}
@@ -186,12 +186,12 @@ func (e *fleetViewExtension) newHistory() fleethistory.History {
 	return h
 }
 
-// historyID is the episode's name in the history, where clusters may share IDs
-// too. A file of before has bare IDs: the views take the later of both records.
+// historyID is the episode's ID in the history, where clusters may share IDs. An older file has
+// bare IDs: the views take the later of both records.
 func historyID(ep *episode.Episode) string { return strconv.Quote(ep.Cluster) + " " + ep.ID }
 
-// startHistory begins to write, and reads back the episodes. That neither works
-// is no reason not to start: the API says so.
+// startHistory starts the writer and restores the episodes. A file that cannot be read or
+// written does not stop the start: the API reports it.
 func (e *fleetViewExtension) startHistory(ctx context.Context, host component.Host) error {
 	if e.cfg.History.Storage == storagePrometheus {
 		c := &e.cfg.History.Prometheus

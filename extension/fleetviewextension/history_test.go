@@ -19,91 +19,45 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
-func ask[T any](t *testing.T, addr, path string) (answer T) {
-	t.Helper()
-	resp, err := http.Get("http://" + addr + "/api/v1" + path)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, resp.Body.Close()) }()
-	require.Equal(t, http.StatusOK, resp.StatusCode)
-	require.NoError(t, json.NewDecoder(resp.Body).Decode(&answer))
-	return answer
-}
-
-// TestPastOutlivesTheProcess also shows what becomes of an episode that was open.
+// TestPastOutlivesTheProcess: episodes of two clusters, that may share IDs.
 func TestPastOutlivesTheProcess(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "fleet_view.db")
-	now := time.Now().UTC().Truncate(time.Millisecond)
-	run := func(f func(*fleetViewExtension, string)) {
-		addr := loopback.FreeAddr(t)
-		e, _ := newTestExtension(t, func(c *Config) {
-			c.HTTP.NetAddr.Endpoint, c.History.SQLite.Path, c.MaxEpisodes = addr, path, 4
-			c.ClusterShare = 1
-		})
+	path, now := filepath.Join(t.TempDir(), "fleet_view.db"), time.Now().UTC().Truncate(time.Millisecond)
+	run := func(f func(*fleetViewExtension)) {
+		e, _ := newTestExtension(t, func(c *Config) { c.History.SQLite.Path = path })
 		require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
-		f(e, addr)
-		http.DefaultClient.CloseIdleConnections()
+		f(e)
 		require.NoError(t, e.Shutdown(t.Context()))
 	}
-	episode := func(id string, since, ended time.Time) *episode.Episode {
-		ep := &episode.Episode{ID: id, Subject: "node", Cluster: "c", Node: "n", Since: since, Updated: since, Ended: ended, Reason: "thermal " + id}
-		if !ended.IsZero() {
-			ep.Updated = ended
-		}
-		return ep
+	put := func(e *fleetViewExtension, cluster string, updated, ended time.Time) {
+		require.True(t, e.State().PutEpisode(&episode.Episode{
+			ID: "e", Subject: episode.SubjectNode, Cluster: cluster, Node: "n", Since: now, Updated: updated, Ended: ended, Reason: "thermal in " + cluster,
+		}))
 	}
-	run(func(e *fleetViewExtension, _ string) {
+	run(func(e *fleetViewExtension) {
 		e.History().Write([]fleethistory.Sample{{Cluster: "c", Node: "n", GPU: "g", Metric: "hw.power", At: now.UnixMilli(), Value: 300}})
-		for i, id := range []string{"a", "b", "open", "goes-on"} {
-			at := now.Add(time.Duration(i-10) * time.Minute)
-			require.True(t, e.State().PutEpisode(episode(id, at, time.Time{})))
-			if id < "c" {
-				ended := episode(id, at, at.Add(30*time.Minute))
-				ended.Reason = "" // known from before
-				require.True(t, e.State().PutEpisode(ended))
-			}
-			if id == "b" {
-				other := episode(id, at, at.Add(32*time.Minute))
-				other.Cluster, other.Reason = "other", "of another cluster"
-				require.True(t, e.State().PutEpisode(other))
-			}
-		}
+		put(e, "open", now, time.Time{})
+		put(e, "over", now, time.Time{})
+		put(e, "over", now.Add(time.Second), now.Add(time.Second))
 	})
-	run(func(e *fleetViewExtension, addr string) {
-		samples := ask[fleetapi.SamplePage](t, addr, "/telemetry?host=n")
-		require.Len(t, samples.Samples, 1)
-		assert.InDelta(t, 300, samples.Samples[0].Value, 0)
-		health := ask[fleetapi.Health](t, addr, "/health")
-		assert.True(t, health.History.OK)
-		assert.Positive(t, health.History.Bytes)
-
-		page := ask[fleetapi.EpisodePage](t, addr, "/episodes")
-		require.Len(t, page.Episodes, 4, "`max_episodes`, the newest")
-		require.True(t, e.State().PutEpisode(episode("goes-on", now, time.Time{})))
-		page = ask[fleetapi.EpisodePage](t, addr, "/episodes?open=true")
-		require.Len(t, page.Episodes, 1)
-		assert.Equal(t, "goes-on", page.Episodes[0].ID)
-		assert.Equal(t, now.Add(-7*time.Minute), page.Episodes[0].Since, "since before the restart")
-		page = ask[fleetapi.EpisodePage](t, addr, "/episodes?cluster=other")
-		require.Len(t, page.Episodes, 1)
-		assert.Equal(t, "of another cluster", page.Episodes[0].Reason)
-		page = ask[fleetapi.EpisodePage](t, addr, "/episodes?open=false&cluster=c")
-		require.Len(t, page.Episodes, 2)
-		assert.Equal(t, "b", page.Episodes[0].ID)
-		assert.Equal(t, "a", page.Episodes[1].ID)
-		for _, ep := range page.Episodes {
-			assert.Equal(t, "thermal "+ep.ID, ep.Reason)
-			if ep.ID == "b" {
-				assert.Equal(t, now.Add(21*time.Minute), ep.Ended)
-			}
+	run(func(e *fleetViewExtension) {
+		samples, _, err := e.History().Telemetry(t.Context(), &fleethistory.Query{Start: now, End: now, Limit: 10})
+		require.NoError(t, err)
+		require.Len(t, samples, 1)
+		for cluster, ended := range map[string]time.Time{"over": now.Add(time.Second), "open": now} {
+			list := e.State().Episodes(&fleetstate.EpisodeFilter{Clusters: []string{cluster}})
+			require.Len(t, list, 1, cluster)
+			assert.Equal(t, "thermal in "+cluster, list[0].Reason)
+			assert.Equal(t, ended, list[0].Ended)
 		}
 	})
 }
 
-// TestHistoryThatCannotBeWritten: the views are served, the API says what is wrong.
+// TestHistoryThatCannotBeWritten: the views are served, and the API reports the error.
 func TestHistoryThatCannotBeWritten(t *testing.T) {
 	blocked := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(blocked, nil, 0o600))
@@ -114,7 +68,11 @@ func TestHistoryThatCannotBeWritten(t *testing.T) {
 	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
 	e.History().Write([]fleethistory.Sample{{Node: "n", Metric: "m", At: time.Now().UnixMilli()}, {Node: "n", At: time.Now().UnixMilli()}})
 	require.Eventually(t, func() bool { return e.History().Status().Err != nil }, time.Minute, time.Millisecond)
-	health := ask[fleetapi.Health](t, addr, "/health")
+	resp, err := http.Get("http://" + addr + "/api/v1/health")
+	require.NoError(t, err)
+	var health fleetapi.Health
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&health))
+	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, "degraded", health.Status)
 	metadatatest.AssertEqualExtensionFleetViewHistoryOk(t, tel, []metricdata.DataPoint[int64]{{Value: 0}}, metricdatatest.IgnoreTimestamp())
 	got, err := tel.GetMetric("otelcol_extension_fleet_view_dropped")
@@ -127,9 +85,8 @@ func TestHistoryThatCannotBeWritten(t *testing.T) {
 	assert.Equal(t, int64(1), drops["history_text"], "a sample without a name")
 	assert.Zero(t, drops["history"], "the other one waits")
 	assert.Contains(t, health.History.Error, "`history::sqlite::path` "+blocked)
-	assert.Empty(t, ask[fleetapi.NodePage](t, addr, "/nodes").Nodes)
 	http.DefaultClient.CloseIdleConnections()
-	require.Error(t, e.Shutdown(t.Context()), "what waited is lost, and that is said")
+	require.Error(t, e.Shutdown(t.Context()), "the waiting samples are lost")
 	assert.EqualValues(t, 1, e.History().Status().Dropped)
 }
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/platform/webguard"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 )
 
 const thresholdPath, thresholdsPath = "/api/v1/threshold", "/api/v1/thresholds"
@@ -59,12 +59,12 @@ func (e *thresholdExtension) serveAPI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := r.URL.Query()
-	var caller wire.Caller
+	var caller pushheaders.Caller
 	var invalid bool
 	id, err := e.cfg.Of(r.Context())
-	if err == nil { // else it is nobody's
+	if err == nil { // else it has no cluster
 		claimed, _ := e.Claim(threshold.HTTP, r.Header.Values, r.URL.RawQuery)
-		caller, invalid = id.Caller(cmp.Or(query.Get("cluster"), claimed)) // pollers of Ingero's say cluster_id
+		caller, invalid = id.Caller(cmp.Or(query.Get("cluster"), claimed)) // Ingero's pollers send cluster_id
 	}
 	switch {
 	case invalid:

@@ -21,16 +21,16 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
 // maxReconnectDelay bounds the pause between two attempts to connect: a gateway
-// that is back has to hear of its nodes with their next push. gRPC doubles the
+// that is back has to get the nodes' next pushes. gRPC doubles the
 // pause up to two minutes by default, and configgrpc has no key for it.
 const maxReconnectDelay = 5 * time.Second
 
-// forgottenAfter is the silence after which the next hop may take series for ended: a table
+// forgottenAfter is the time without an answer after which the next hop may take series for ended: a table
 // holds a quiet series back after half of its `ttl`, 5 minutes by default.
 const forgottenAfter = 4 * time.Minute
 
@@ -64,13 +64,13 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err == nil {
 		header = resp.Header
 	}
-	t.ext.hear(r.Context(), threshold.HTTP, r.URL.Host, claim, header.Values, err == nil && answered(resp))
+	t.ext.readResponse(r.Context(), threshold.HTTP, r.URL.Host, claim, header.Values, err == nil && answered(resp))
 	return resp, err
 }
 
-// answered tells a gateway's refusal from a proxy that speaks for an absent
-// gateway: the gateway says its epoch, or when to come back (RFC 9110, 10.2.3);
-// one of an older version or of Ingero's says at most its threshold.
+// answered distinguishes a gateway's refusal from the answer of a proxy before an absent
+// gateway. The gateway sends its epoch, or when to come back (RFC 9110, 10.2.3); one of an
+// older version or of Ingero's sends at most its threshold.
 func answered(resp *http.Response) bool {
 	for _, name := range []string{"Retry-After", gpusemconv.HeaderEpoch, gpusemconv.HeaderThreshold, gpusemconv.HeaderParams} {
 		if resp.Header.Get(name) != "" {
@@ -122,13 +122,13 @@ func (e *thresholdExtension) intercept(
 	code := status.Code(err)
 	unanswered := len(md) == 0 && len(status.Convert(err).Details()) == 0 &&
 		(code == codes.Unavailable || code == codes.DeadlineExceeded || code == codes.Canceled)
-	e.hear(ctx, threshold.GRPC, cc.Target(), claim, md.Get, !unanswered)
+	e.readResponse(ctx, threshold.GRPC, cc.Target(), claim, md.Get, !unanswered)
 	return err
 }
 
 // ask returns the claim of this push: for the nodes of this agent, or else for the
 // clients that asked here. Groups beyond one request's bound take turns.
-func (e *thresholdExtension) ask() *wire.Claim {
+func (e *thresholdExtension) ask() *pushheaders.Claim {
 	claim := *e.claim.Load()
 	if claim.Node == "" && len(claim.Groups) == 0 {
 		if below := e.asks.Next(e.now()); below.Cluster != "" {
@@ -136,18 +136,17 @@ func (e *thresholdExtension) ask() *wire.Claim {
 		}
 		claim.Tier = e.isServer.Load()
 	}
-	if windows := (len(claim.Groups) + wire.MaxGroups - 1) / wire.MaxGroups; windows > 1 {
-		from := int(e.rotation.Add(1)-1) % windows * wire.MaxGroups
-		claim.Groups = claim.Groups[from:min(from+wire.MaxGroups, len(claim.Groups))]
+	if windows := (len(claim.Groups) + pushheaders.MaxGroups - 1) / pushheaders.MaxGroups; windows > 1 {
+		from := int(e.rotation.Add(1)-1) % windows * pushheaders.MaxGroups
+		claim.Groups = claim.Groups[from:min(from+pushheaders.MaxGroups, len(claim.Groups))]
 	}
 	return &claim
 }
 
-// hear takes the headers of the answer to a push that asked with a claim. It says once that
-// the gateway does not answer, and that it does again: what a transport says of that is in its own words, and in
-// each push.
-func (e *thresholdExtension) hear(
-	ctx context.Context, transport threshold.Transport, target string, claim *wire.Claim, values func(string) []string, answered bool,
+// readResponse takes the headers of the answer to a push that asked with a claim. It logs
+// once that the gateway does not answer, and once that it answers again.
+func (e *thresholdExtension) readResponse(
+	ctx context.Context, transport threshold.Transport, target string, claim *pushheaders.Claim, values func(string) []string, answered bool,
 ) {
 	outcome := "unanswered"
 	if answered {
@@ -171,11 +170,11 @@ func (e *thresholdExtension) hear(
 
 // read keeps the valid values of an answer. It reports an invalid value, which does
 // not take the valid values with it.
-func (e *thresholdExtension) read(claim *wire.Claim, values func(string) []string) (outcome string, err error) {
+func (e *thresholdExtension) read(claim *pushheaders.Claim, values func(string) []string) (outcome string, err error) {
 	now := e.now()
-	var told []threshold.Value
+	var reported []threshold.Value
 	if h := values(gpusemconv.HeaderParams); len(h) > 0 {
-		told, err = threshold.ParseAnswer(h, values(gpusemconv.HeaderVerdict), claim.Node)
+		reported, err = threshold.ParseAnswer(h, values(gpusemconv.HeaderVerdict), claim.Node)
 	}
 	if h := values(gpusemconv.HeaderThreshold); len(h) > 0 {
 		v, invalid := threshold.ParsePlain(h[0], first(values(gpusemconv.HeaderQuorumMet)))
@@ -185,14 +184,14 @@ func (e *thresholdExtension) read(claim *wire.Claim, values func(string) []strin
 			if last, ok := e.inbox.Get(claim.Cluster, ""); ok && last.Threshold == v.Threshold && last.QuorumMet == v.QuorumMet {
 				v.Version = last.Version
 			}
-			told = append(told, v)
+			reported = append(reported, v)
 		}
 	}
 	outcome = "absent"
-	for _, v := range told {
+	for _, v := range reported {
 		if e.inbox.Put(claim.Cluster, v, now) {
 			outcome = "new"
-			e.asks.Hear(claim.Cluster)
+			e.asks.Answered(claim.Cluster)
 		} else if outcome == "absent" {
 			outcome = "unchanged"
 		}
@@ -200,9 +199,9 @@ func (e *thresholdExtension) read(claim *wire.Claim, values func(string) []strin
 	return outcome, err
 }
 
-// readState finds out from an answer whether the next hop lacks state, and
-// hands on whose.
-func (e *thresholdExtension) readState(ctx context.Context, claim *wire.Claim, values func(string) []string) (err error) {
+// readState finds out from an answer whether the next hop lost state, and
+// requests a resync.
+func (e *thresholdExtension) readState(ctx context.Context, claim *pushheaders.Claim, values func(string) []string) (err error) {
 	if claim.Standing {
 		var standing *threshold.Standing
 		standing, err = threshold.ParseStanding(values(gpusemconv.HeaderStanding))
@@ -228,8 +227,8 @@ func (e *thresholdExtension) readState(ctx context.Context, claim *wire.Claim, v
 func (e *thresholdExtension) resync(ctx context.Context, r resync.Request) {
 	e.telemetry.ExtensionStragglerThresholdResyncs.Add(ctx, 1)
 	e.Subscribers.Publish(r)
-	// Who keeps no state here, as the tiers below do, has to send all again. Of one node
-	// the state is in this process.
+	// The tiers below, whose state is not here, have to send all again. The state of one
+	// node is in this process.
 	if r.Node == "" && e.isServer.Load() {
 		e.renewEpoch()
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/platform/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 )
 
 // Config of the extension. One instance can be server and client middleware
@@ -25,9 +25,9 @@ type Config struct {
 	// Cluster that the client side names in its pushes when no straggler
 	// processor in agent mode names one.
 	Cluster string `mapstructure:"cluster"`
-	// Rule is whom clients may ask for; what it says replaces whatever they claim.
+	// Rule is what clients may ask for; it replaces what they claim.
 	clientidentity.Rule `mapstructure:",squash"`
-	// Compatibility lists further protocols that the server side speaks: ingero.
+	// Compatibility lists further protocols of the server side: ingero.
 	Compatibility []string `mapstructure:"compatibility"`
 	// ConsistentHash spreads the client side's gRPC pushes over the addresses
 	// behind the exporter's endpoint by a request header: node, cluster or none.
@@ -38,8 +38,8 @@ type Config struct {
 	// API is a server of its own for the GET requests. Without it they are
 	// answered on the port of each OTLP/HTTP receiver that uses the extension.
 	API configoptional.Optional[confighttp.ServerConfig] `mapstructure:"api"`
-	// AllowedHosts are the names under which people reach the GET requests where
-	// nobody is asked who they are.
+	// AllowedHosts are the names under which people reach the GET requests without
+	// authentication.
 	AllowedHosts []string `mapstructure:"allowed_hosts"`
 
 	_ struct{}
@@ -69,8 +69,8 @@ func (c *Config) Validate() error {
 	_, hashes := hashHeaders[c.ConsistentHash]
 	unknown := slices.DeleteFunc(slices.Clone(c.Compatibility), func(name string) bool { return name == ingero })
 	return errors.Join(
-		mistake.If(c.Cluster != "" && !wire.ValidName(c.Cluster),
-			"`cluster` is %q, must be 1 to %d printable ASCII characters", c.Cluster, wire.MaxNameLength),
+		mistake.If(c.Cluster != "" && !pushheaders.ValidName(c.Cluster),
+			"`cluster` is %q, must be 1 to %d printable ASCII characters", c.Cluster, pushheaders.MaxNameLength),
 		mistake.If(c.ReceivedTTL <= 0 || c.ReceivedTTL > threshold.MaxTTL,
 			"`received_ttl` is %s, must be in (0s,%s]", c.ReceivedTTL, threshold.MaxTTL),
 		mistake.If(!hashes, "`consistent_hash` is %q, must be one of none, node, cluster", c.ConsistentHash),
@@ -80,5 +80,5 @@ func (c *Config) Validate() error {
 // ingero is the one other protocol.
 const ingero = "ingero"
 
-// ingero reports whether the headers and the API of Ingero Fleet are spoken too.
+// ingero reports whether the headers and the API of Ingero Fleet are served too.
 func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, ingero) }

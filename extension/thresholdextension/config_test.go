@@ -31,7 +31,7 @@ func TestLoadConfig(t *testing.T) {
 	assert.Equal(t, "127.0.0.1:8085", all.API.Get().NetAddr.Endpoint, "the default bind is loopback")
 }
 
-func TestValidateSaysAllMistakesAtOnce(t *testing.T) {
+func TestValidateReportsAllMistakesAtOnce(t *testing.T) {
 	cfg := createDefaultConfig().(*Config)
 	cfg.Cluster = strings.Repeat("x", 300)
 	cfg.ReceivedTTL = 0

@@ -19,8 +19,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 )
 
 var _ interface {
@@ -32,7 +32,7 @@ var _ interface {
 	extensionmiddleware.GRPCClient
 	threshold.Publisher
 	threshold.Source
-	threshold.Teller
+	threshold.StandingSource
 	threshold.Server
 	resync.Source
 } = (*thresholdExtension)(nil)
@@ -49,21 +49,21 @@ type thresholdExtension struct {
 
 	// Client side: the answers, and the claim of the pushes.
 	inbox     threshold.Inbox
-	claim     atomic.Pointer[wire.Claim]
+	claim     atomic.Pointer[pushheaders.Claim]
 	rotation  atomic.Uint32
 	reachable atomic.Bool
 	// answeredAt is the Unix time of the last answer with an epoch.
 	answeredAt atomic.Int64
 	last       atomic.Pointer[threshold.Standing]
 	warned     rate.Sometimes
-	unreached  atomic.Bool // and said so
+	unreached  atomic.Bool // and logged
 	ready      chan struct{}
 
 	// A middle tier is both: it asks above for what was asked of it.
 	isClient, isServer atomic.Bool
-	asks               wire.Asks
+	asks               pushheaders.Asks
 
-	// Client side: what the next hop lost, and who is to know.
+	// Client side: what the next hop lost, and its subscribers.
 	epochs resync.Epochs
 	resync.Subscribers
 
@@ -80,7 +80,7 @@ func newExtension(set extension.Settings, cfg *Config) (*thresholdExtension, err
 		warned: rate.Sometimes{Interval: time.Minute},
 	}
 	e.renewEpoch()
-	e.SetClaim(wire.Claim{Cluster: cfg.Cluster})
+	e.SetClaim(pushheaders.Claim{Cluster: cfg.Cluster})
 	return e, nil
 }
 
@@ -114,10 +114,10 @@ func (e *thresholdExtension) Shutdown(ctx context.Context) error {
 func (e *thresholdExtension) Publish(snap *threshold.Snapshot) { e.published.Publish(snap) }
 
 // SetClaim implements threshold.Source. The configured cluster stands in for
-// a claim without one, and a node without a wire form has no name.
-func (e *thresholdExtension) SetClaim(c wire.Claim) {
+// a claim without one, and a node that no header can carry has no name.
+func (e *thresholdExtension) SetClaim(c pushheaders.Claim) {
 	c.Cluster = cmp.Or(c.Cluster, e.cfg.Cluster)
-	if !wire.ValidName(c.Node) {
+	if !pushheaders.ValidName(c.Node) {
 		c.Node = ""
 	}
 	e.claim.Store(&c)
@@ -129,14 +129,14 @@ func (e *thresholdExtension) Received(cluster, group string) (threshold.Received
 	return e.inbox.Get(cluster, group)
 }
 
-// renewEpoch says below that what was pushed so far is to be sent again. Two lives never
+// renewEpoch requests from the tiers below what they pushed so far. Two lives never
 // share an epoch.
 func (e *thresholdExtension) renewEpoch() {
 	epoch := rand.Text()
 	e.epoch.Store(&epoch)
 }
 
-// Standing implements threshold.Teller.
+// Standing implements threshold.StandingSource.
 func (e *thresholdExtension) Standing() *threshold.Standing { return e.last.Load() }
 
 // Reachable implements threshold.Source.

@@ -41,8 +41,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
@@ -90,11 +91,12 @@ type gateway struct {
 	pmetricotlp.UnimplementedGRPCServer
 	err    error
 	next   func() error // pushes on before the answer, unless nil
-	caller wire.Caller
+	body   string       // over HTTP
+	caller pushheaders.Caller
 }
 
 func (g *gateway) Export(ctx context.Context, _ pmetricotlp.ExportRequest) (pmetricotlp.ExportResponse, error) {
-	g.caller = wire.CallerFromContext(ctx)
+	g.caller = pushheaders.CallerFromContext(ctx)
 	if g.next != nil {
 		g.err = g.next()
 	}
@@ -106,7 +108,9 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	w.WriteHeader(http.StatusOK)
+	if g.body != "" {
+		_, _ = io.WriteString(w, g.body) // without a status of its own, or nothing at all
+	}
 }
 
 func handlerOf(t *testing.T, e *thresholdExtension, g http.Handler) http.Handler {
@@ -117,12 +121,8 @@ func handlerOf(t *testing.T, e *thresholdExtension, g http.Handler) http.Handler
 	return h
 }
 
-func serveHTTP(t *testing.T, e *thresholdExtension, g http.Handler, before ...func(http.Handler) http.Handler) string {
-	h := handlerOf(t, e, g)
-	for _, around := range before {
-		h = around(h)
-	}
-	srv := httptest.NewServer(h)
+func serveHTTP(t *testing.T, e *thresholdExtension, g http.Handler) string {
+	srv := httptest.NewServer(handlerOf(t, e, g))
 	t.Cleanup(srv.Close)
 	return srv.URL
 }
@@ -170,7 +170,7 @@ func do(t *testing.T, method, url string, headers ...string) (*http.Response, st
 	return resp, string(body)
 }
 
-// TestNoPushBeforeThePipelinesAreReady: whoever pushes to its own process dials when it listens.
+// TestNoPushBeforeThePipelinesAreReady: a push to the own process waits until that listens.
 func TestNoPushBeforeThePipelinesAreReady(t *testing.T) {
 	e, err := newExtension(extension.Settings{TelemetrySettings: componenttest.NewNopTelemetrySettings()}, createDefaultConfig().(*Config))
 	require.NoError(t, err)
@@ -184,9 +184,9 @@ func TestNoPushBeforeThePipelinesAreReady(t *testing.T) {
 	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	assert.Equal(t, codes.DeadlineExceeded, push(soon))
-	assert.Equal(t, connectivity.Idle, cc.GetState(), "nobody has dialled")
+	assert.Equal(t, connectivity.Idle, cc.GetState(), "no connection yet")
 	require.NoError(t, e.Ready())
-	assert.Equal(t, codes.Unavailable, push(t.Context()), "nobody listens there")
+	assert.Equal(t, codes.Unavailable, push(t.Context()), "no server listens there")
 }
 
 // pusher returns a push through the extension's client side.
@@ -233,7 +233,7 @@ func TestThresholdCrossesTheWire(t *testing.T) {
 			push := pusher(t, node, transport, serve(t, server, g, transport))
 			assert.False(t, node.Reachable())
 
-			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1", Groups: []string{"AR/stage-0", "unknown"}})
+			node.SetClaim(pushheaders.Claim{Cluster: "prod", Node: "n1", Groups: []string{"AR/stage-0", "unknown"}})
 			knows := func(want map[string]float64, why string) {
 				got := map[string]float64{}
 				for _, group := range []string{"", "AR/stage-0", "AR/stage-1", "unknown"} {
@@ -244,9 +244,9 @@ func TestThresholdCrossesTheWire(t *testing.T) {
 				assert.Equal(t, want, got, why)
 			}
 			require.NoError(t, push())
-			knows(map[string]float64{}, "nothing is said before something is known")
+			knows(map[string]float64{}, "no answer before something is known")
 			assert.True(t, node.Reachable())
-			assert.Equal(t, wire.Caller{Cluster: "prod"}, g.caller)
+			assert.Equal(t, pushheaders.Caller{Cluster: "prod"}, g.caller)
 
 			publish(t, server, "prod", 0.9,
 				threshold.Value{Group: "AR/stage-0", Threshold: 0.8, Ref: 0.0520833333},
@@ -274,7 +274,7 @@ func TestThresholdCrossesTheWire(t *testing.T) {
 // TestTheVerdictReachesItsNode from the gateway, or through a tier in between, while its
 // tick is the newest and lives.
 func TestTheVerdictReachesItsNode(t *testing.T) {
-	said := threshold.Verdict{Node: "n", Since: time.Unix(1789999990, 0).UTC(), Loss: 0.12, Signal: nodesignal.Throughput}
+	sent := threshold.Verdict{Node: "n", Since: time.Unix(1789999990, 0).UTC(), Loss: 0.12, Signal: nodesignal.Throughput}
 	group := func(stragglers ...threshold.Verdict) threshold.Value {
 		return threshold.Value{Group: "g", Threshold: 0.8, All: true, Verdicts: threshold.NewVerdicts("g", 1, stragglers)}
 	}
@@ -292,8 +292,8 @@ func TestTheVerdictReachesItsNode(t *testing.T) {
 				}
 				node, _ := newTestExtension(t, nil)
 				push := pusher(t, node, transport, above)
-				ask := func(name string) (verdict threshold.Verdict, straggler, told bool) {
-					node.SetClaim(wire.Claim{Cluster: "prod", Node: name, Groups: []string{"g"}})
+				ask := func(name string) (verdict threshold.Verdict, straggler, reported bool) {
+					node.SetClaim(pushheaders.Claim{Cluster: "prod", Node: name, Groups: []string{"g"}})
 					for range 2 {
 						require.NoError(t, push())
 						require.NoError(t, up())
@@ -307,28 +307,28 @@ func TestTheVerdictReachesItsNode(t *testing.T) {
 					assert.True(t, r.Fresh(time.Now()) && !r.Fresh(time.Now().Add(time.Minute)))
 					return r.Of(name)
 				}
-				publish(t, top, "prod", 0.9, group(threshold.Verdict{Node: "worse", Loss: 0.5}, said))
+				publish(t, top, "prod", 0.9, group(threshold.Verdict{Node: "worse", Loss: 0.5}, sent))
 				verdict, straggler, _ := ask("n")
 				assert.True(t, straggler)
-				assert.Equal(t, said, verdict)
-				callers := [2]wire.Caller{{}, {Cluster: "prod"}} // a tier in between is of no cluster
+				assert.Equal(t, sent, verdict)
+				callers := [2]pushheaders.Caller{{}, {Cluster: "prod"}} // a tier in between is of no cluster
 				assert.Equal(t, callers[tiers], between.caller)
 				assert.Equal(t, callers[1-tiers], last.caller)
-				_, straggler, told := ask("m")
-				assert.True(t, !straggler && told, "in good standing")
+				_, straggler, reported := ask("m")
+				assert.True(t, !straggler && reported, "in good standing")
 
 				publish(t, top, "prod", 0.9, group())
-				_, straggler, told = ask("n")
-				assert.True(t, !straggler && told, "the newer tick lists it no more")
+				_, straggler, reported = ask("n")
+				assert.True(t, !straggler && reported, "the newer tick lists it no more")
 				publish(t, top, "prod", 0.9, threshold.Value{Group: "g", Threshold: 0.8})
-				_, straggler, told = ask("n")
-				assert.False(t, straggler || told, "this gateway gives no verdicts")
+				_, straggler, reported = ask("n")
+				assert.False(t, straggler || reported, "this gateway gives no verdicts")
 			})
 		}
 	}
 }
 
-// TestAWaitIsAnAnswer: who asks a sender to come back is there, also without headers.
+// TestAWaitIsAnAnswer: a server that sends a retry time is there, also without headers.
 func TestAWaitIsAnAnswer(t *testing.T) {
 	wait, err := status.New(codes.Unavailable, "late").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
 	require.NoError(t, err)
@@ -357,7 +357,7 @@ func TestGatewayAway(t *testing.T) {
 	}
 }
 
-func TestProxyThatSpeaksForAnAbsentGateway(t *testing.T) {
+func TestProxyBeforeAnAbsentGateway(t *testing.T) {
 	for code, want := range map[int]bool{200: true, 400: true, 429: true, 500: false, 502: false, 503: false, 504: false} {
 		resp := &http.Response{StatusCode: code, Header: http.Header{}}
 		assert.Equal(t, want, answered(resp), code)
@@ -367,23 +367,33 @@ func TestProxyThatSpeaksForAnAbsentGateway(t *testing.T) {
 }
 
 func TestHostileAnswers(t *testing.T) {
-	e, tel := newTestExtension(t, func(c *Config) { c.Cluster = "prod" })
-	answer := http.Header{}
-	for _, bad := range []string{"NaN", "7", "-1", strings.Repeat("9", 9000)} {
-		answer.Set("gpu-straggler-threshold", bad)
-		answer.Set("gpu-straggler-quorum-met", "true")
-		e.hear(t.Context(), threshold.HTTP, "gateway", &wire.Claim{Cluster: "prod"}, answer.Values, true)
+	e, tel := newTestExtension(t, nil)
+	var reported requests
+	defer e.Subscribe(reported.add)()
+	readResponse := func(pairs ...string) {
+		answer := http.Header{}
+		for pair := range slices.Chunk(pairs, 2) {
+			answer.Set(pair[0], pair[1])
+		}
+		e.readResponse(t.Context(), threshold.HTTP, "gateway", &pushheaders.Claim{Cluster: "prod", Node: "n1"}, answer.Values, true)
 	}
-	answer.Set("gpu-straggler-threshold", "0.5")
-	answer.Set("gpu-straggler-quorum-met", "yes")
-	answer.Set("gpu-straggler-params", `"ok";v=1;q;t="0.5";m="1";s="0";k="2";n=5;ttl=50, "bad";v=1`)
-	e.hear(t.Context(), threshold.HTTP, "gateway", &wire.Claim{Cluster: "prod"}, answer.Values, true)
+	for _, bad := range []string{"NaN", "7", "-1", strings.Repeat("9", 9000)} {
+		readResponse("gpu-straggler-threshold", bad, "gpu-straggler-quorum-met", "true")
+	}
+	readResponse("gpu-straggler-threshold", "0.5", "gpu-straggler-quorum-met", "yes",
+		"gpu-straggler-params", `"ok";v=1;q;t="0.5";m="1";s="0";k="2";n=5;ttl=50, "bad";v=1`)
 	_, ok := e.Received("prod", "")
 	assert.False(t, ok)
 	_, ok = e.Received("prod", "ok")
 	assert.True(t, ok, "the valid member still counts")
+	readResponse("gpu-state-epoch", "A")
+	readResponse("gpu-state-epoch", strings.Repeat("x", 65))
+	readResponse("gpu-state-epoch", "")
+	assert.Empty(t, reported.take())
+	readResponse("gpu-state-epoch", "B")
+	assert.Equal(t, []resync.Request{{Cluster: "prod", Node: "n1"}}, reported.take(), "a valid one still counts")
 	metadatatest.AssertEqualExtensionStragglerThresholdResponses(t, tel, []metricdata.DataPoint[int64]{
-		{Attributes: outcomeSet("http", "invalid"), Value: 5},
+		{Attributes: outcomeSet("http", "invalid"), Value: 7}, {Attributes: outcomeSet("http", "absent"), Value: 2},
 	}, metricdatatest.IgnoreTimestamp())
 }
 
@@ -424,27 +434,29 @@ func TestOnlyMetricsPushesAreAnswered(t *testing.T) {
 func TestAnyPathIsAnswered(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
 	publish(t, e, "prod", 0.9)
-	url := serveHTTP(t, e, &gateway{})
-	for method, want := range map[string]string{http.MethodPost: "0.9", http.MethodGet: ""} {
-		resp, _ := do(t, method, url+"/push", "gpu-cluster", "prod")
-		assert.Equal(t, want, resp.Header.Get("gpu-straggler-threshold"), method)
+	for _, body := range []string{"", "x"} {
+		url := serveHTTP(t, e, &gateway{body: body})
+		for method, want := range map[string]string{http.MethodPost: "0.9", http.MethodGet: ""} {
+			resp, _ := do(t, method, url+"/push", "gpu-cluster", "prod")
+			assert.Equal(t, want, resp.Header.Get("gpu-straggler-threshold"), method)
+		}
 	}
 }
 
 func TestAGatewayKeepsNoAsks(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
 	answerTo(t.Context(), e, "anything", `"g"`)
-	assert.Equal(t, wire.Claim{}, e.asks.Next(time.Now()), "only a middle tier asks on")
+	assert.Equal(t, pushheaders.Claim{}, e.asks.Next(time.Now()), "only a middle tier asks on")
 }
 
 func TestManyGroupsAreAskedForInTurn(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
 	groups := slices.Collect(strings.SplitSeq("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMN", ""))
-	e.SetClaim(wire.Claim{Cluster: "prod", Groups: groups})
+	e.SetClaim(pushheaders.Claim{Cluster: "prod", Groups: groups})
 	var asked []string
 	for range 3 {
 		some := e.ask().Groups
-		assert.LessOrEqual(t, len(some), wire.MaxGroups)
+		assert.LessOrEqual(t, len(some), pushheaders.MaxGroups)
 		asked = append(asked, some...)
 	}
 	assert.ElementsMatch(t, groups, asked)
@@ -502,14 +514,14 @@ func (a authData) GetAttribute(name string) any { return a[name] }
 func (a authData) GetAttributeNames() []string { return nil }
 
 // answerTo is what a push that claims a cluster, and asks for groups, is answered.
-func answerTo(ctx context.Context, e *thresholdExtension, cluster string, groups ...string) (wire.Caller, []wire.Header) {
+func answerTo(ctx context.Context, e *thresholdExtension, cluster string, groups ...string) (pushheaders.Caller, []pushheaders.Header) {
 	header := http.Header{"Gpu-Cluster": {cluster}, "Gpu-Group": groups}
 	below, answer := e.push(ctx, threshold.HTTP, header.Values, "")
-	return wire.CallerFromContext(below), answer()
+	return pushheaders.CallerFromContext(below), answer()
 }
 
-// TestOnesOwnIsAnswered: an impostor that only claims a cluster's or a node's name is not
-// told how that stands.
+// TestOnesOwnIsAnswered: an impostor that only claims a cluster's or a node's name does
+// not get its standing.
 func TestOnesOwnIsAnswered(t *testing.T) {
 	e, _ := newTestExtension(t, func(c *Config) { c.ClusterAuthAttribute, c.NodeAuthAttribute = "username", "username" })
 	publish(t, e, "victim", 0.9)
@@ -517,14 +529,14 @@ func TestOnesOwnIsAnswered(t *testing.T) {
 		return client.NewContext(t.Context(), client.Info{Auth: authData{"username": user}})
 	}
 	for user, want := range map[string]struct {
-		caller wire.Caller
-		told   bool
+		caller   pushheaders.Caller
+		reported bool
 	}{
-		"victim/n7": {wire.Caller{Cluster: "victim", Authenticated: true}, true},
-		"mine/n7":   {wire.Caller{Cluster: "mine", Authenticated: true}, false},
-		"*/*":       {wire.Caller{Cluster: "victim"}, true}, // a tier of all clusters asks for the one it names
-		"nobody":    {wire.Caller{}, false},
-		"":          {wire.Caller{}, false},
+		"victim/n7": {pushheaders.Caller{Cluster: "victim", Authenticated: true}, true},
+		"mine/n7":   {pushheaders.Caller{Cluster: "mine", Authenticated: true}, false},
+		"*/*":       {pushheaders.Caller{Cluster: "victim"}, true}, // a tier of all clusters asks for the one it names
+		"nobody":    {pushheaders.Caller{}, false},
+		"":          {pushheaders.Caller{}, false},
 	} {
 		ctx := as(user)
 		if user == "" {
@@ -532,16 +544,16 @@ func TestOnesOwnIsAnswered(t *testing.T) {
 		}
 		caller, headers := answerTo(ctx, e, "victim")
 		assert.Equal(t, want.caller, caller, user)
-		assert.Equal(t, want.told, len(headers) > 1, "%s: more than the epoch", user)
+		assert.Equal(t, want.reported, len(headers) > 1, "%s: more than the epoch", user)
 		rec := httptest.NewRecorder()
 		e.apiHandler(http.NotFoundHandler()).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/api/v1/thresholds", http.NoBody).WithContext(ctx))
-		assert.Equal(t, want.told, strings.Contains(rec.Body.String(), `"cluster"`), user)
+		assert.Equal(t, want.reported, strings.Contains(rec.Body.String(), `"cluster"`), user)
 	}
 
 	e.Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Minute, Standing: func(cluster, node string) threshold.Standing {
 		return threshold.Standing{Node: node, Group: cluster}
 	}})
-	for user, want := range map[string]string{"mine/n7": `"n7";g="mine"`, "mine/*": `"victim";g="mine"`, "nobody": "^$"} { // a tier speaks for its nodes
+	for user, want := range map[string]string{"mine/n7": `"n7";g="mine"`, "mine/*": `"victim";g="mine"`, "nobody": "^$"} { // a tier pushes for its nodes
 		answer := httptest.NewRecorder()
 		asks := httptest.NewRequest(http.MethodPost, "/v1/metrics", http.NoBody).WithContext(as(user))
 		asks.Header = http.Header{"Gpu-Cluster": {"other"}, "Gpu-Node": {"victim"}, "Gpu-Standing": {"?1"}}
@@ -550,40 +562,43 @@ func TestOnesOwnIsAnswered(t *testing.T) {
 	}
 }
 
-// TestForeignNamesAreRefused on the API's own port and on the receiver's, where nobody
-// is asked who they are.
+// TestForeignNamesAreRefused on the API without authentication, and of a page's push.
 func TestForeignNamesAreRefused(t *testing.T) {
 	addr := loopback.FreeAddr(t)
 	e, _ := newTestExtension(t, func(c *Config) {
 		require.NoError(t, confmap.NewFromStringMap(map[string]any{"api": map[string]any{"endpoint": addr}, "allowed_hosts": []any{"gateway.example.com"}}).Unmarshal(c))
 	})
-	ask := func(method, url, name string, headers ...string) int {
-		resp, _ := do(t, method, url, append(headers, "Host", name)...)
-		return resp.StatusCode
+	own, _ := do(t, http.MethodGet, "http://"+addr+thresholdsPath, "Host", "gateway.example.com:8085")
+	assert.Equal(t, http.StatusOK, own.StatusCode)
+	const evil, metrics = "evil.example.com", "/v1/metrics"
+	password := func(r *http.Request) *http.Request {
+		return r.WithContext(client.NewContext(r.Context(), client.Info{Auth: authData{}}))
 	}
-	const evil = "evil.example.com"
-	receiver := serveHTTP(t, e, &gateway{})
-	for _, api := range []string{"http://" + addr + thresholdsPath, receiver + thresholdsPath} {
-		assert.Equal(t, http.StatusOK, ask(http.MethodGet, api, ""), api)
-		assert.Equal(t, http.StatusOK, ask(http.MethodGet, api, "gateway.example.com:8085"), api)
-		assert.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodGet, api, evil), api)
-	}
-	// An agent pushes by whatever name leads here. A page's push says where it is from.
-	assert.Equal(t, http.StatusOK, ask(http.MethodPost, receiver+"/v1/metrics", evil))
-	assert.Equal(t, http.StatusMisdirectedRequest, ask(http.MethodPost, receiver+"/v1/metrics", evil, "Origin", "http://"+evil))
-	assert.Equal(t, http.StatusOK, ask(http.MethodPost, receiver+"/v1/metrics", "", "Origin", "http://10.0.0.7"))
-
-	// Who has a password, or a certificate for the name, is no page.
-	for _, known := range []func(*http.Request) *http.Request{
-		func(r *http.Request) *http.Request {
-			return r.WithContext(client.NewContext(r.Context(), client.Info{Auth: authData{}}))
-		},
-		func(r *http.Request) *http.Request { r.TLS = &tls.ConnectionState{}; return r },
+	certificate := func(r *http.Request) *http.Request { r.TLS = &tls.ConnectionState{}; return r }
+	for _, tt := range []struct {
+		method, path, host, origin string
+		as                         func(*http.Request) *http.Request // a client with either is no page
+		want                       int
+	}{
+		{http.MethodGet, thresholdsPath, "127.0.0.1", "", nil, http.StatusOK},
+		{http.MethodGet, thresholdsPath, "gateway.example.com:8085", "", nil, http.StatusOK},
+		{http.MethodGet, thresholdsPath, evil, "", nil, http.StatusMisdirectedRequest},
+		{http.MethodGet, thresholdsPath, evil, "", password, http.StatusOK},
+		{http.MethodGet, thresholdsPath, evil, "", certificate, http.StatusOK},
+		{http.MethodPost, metrics, evil, "", nil, http.StatusOK}, // an agent pushes by whatever name leads here
+		{http.MethodPost, metrics, evil, "http://" + evil, nil, http.StatusMisdirectedRequest},
+		{http.MethodPost, metrics, "127.0.0.1", "http://10.0.0.7", nil, http.StatusOK},
 	} {
-		guarded := serveHTTP(t, e, &gateway{}, func(h http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(w, known(r)) })
-		})
-		assert.Equal(t, http.StatusOK, ask(http.MethodGet, guarded+thresholdsPath, evil))
+		r := httptest.NewRequest(tt.method, tt.path, http.NoBody)
+		if r.Host = tt.host; tt.origin != "" {
+			r.Header.Set("Origin", tt.origin)
+		}
+		if tt.as != nil {
+			r = tt.as(r)
+		}
+		answer := httptest.NewRecorder()
+		handlerOf(t, e, &gateway{}).ServeHTTP(answer, r)
+		assert.Equal(t, tt.want, answer.Code, "%+v", tt)
 	}
 }
 
@@ -593,7 +608,7 @@ func TestTheSameThresholdIsUnchanged(t *testing.T) {
 		server, _ := newTestExtension(t, nil)
 		node, tel := newTestExtension(t, nil)
 		push := pusher(t, node, "grpc", serve(t, server, &gateway{}, "grpc"))
-		node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1", Groups: []string{"g"}})
+		node.SetClaim(pushheaders.Claim{Cluster: "prod", Node: "n1", Groups: []string{"g"}})
 		now := time.Now()
 		node.now = func() time.Time { now = now.Add(5 * time.Millisecond); return now }
 		publish(t, server, "prod", 0.9, groups...)
@@ -607,14 +622,14 @@ func TestTheSameThresholdIsUnchanged(t *testing.T) {
 	}
 }
 
-// TestAGatewayThatDoesNotAnswer is told once, as is its return, and again after it.
+// TestAGatewayThatDoesNotAnswer is logged once, as is its return, and again after it.
 func TestAGatewayThatDoesNotAnswer(t *testing.T) {
 	e, tel := newTestExtension(t, nil)
 	core, logs := observer.New(zap.InfoLevel)
 	e.set = tel.NewTelemetrySettings()
 	e.set.Logger = zap.New(core)
 	for i, answered := range []bool{false, false, true, true, false, false} {
-		e.hear(t.Context(), threshold.GRPC, "dns:///gateway:4317", &wire.Claim{}, http.Header{}.Values, answered)
+		e.readResponse(t.Context(), threshold.GRPC, "dns:///gateway:4317", &pushheaders.Claim{}, http.Header{}.Values, answered)
 		assert.Equal(t, answered, e.Reachable())
 		assert.Equal(t, []int{1, 1, 1, 1, 2, 2}[i], logs.FilterMessageSnippet("run the command `check`").Len())
 		assert.Equal(t, []int{0, 0, 1, 1, 1, 1}[i], logs.FilterMessage("The gateway answers again.").Len())

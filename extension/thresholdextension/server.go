@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
@@ -98,10 +98,10 @@ func (e *thresholdExtension) GetGRPCServerOptions(context.Context) ([]grpc.Serve
 	)}, nil
 }
 
-// push begins a push whose claims count as far as the client's credentials say.
+// push begins a push whose claims count as far as the client's credentials allow.
 func (e *thresholdExtension) push(
 	ctx context.Context, transport threshold.Transport, header func(string) []string, query string,
-) (context.Context, func() []wire.Header) {
+) (context.Context, func() []pushheaders.Header) {
 	p := &threshold.Push{Transport: transport, Header: header}
 	if id, err := e.cfg.Of(ctx); err == nil {
 		cluster, node := e.Claim(transport, header, query)
@@ -126,22 +126,22 @@ func (e *thresholdExtension) Claim(transport threshold.Transport, header func(st
 }
 
 // Push implements threshold.Server.
-func (e *thresholdExtension) Push(ctx context.Context, p *threshold.Push) (context.Context, func() []wire.Header) {
+func (e *thresholdExtension) Push(ctx context.Context, p *threshold.Push) (context.Context, func() []pushheaders.Header) {
 	e.isServer.Store(true)
 	sender := p.Caller
 	if !sender.Authenticated && first(p.Header(gpusemconv.HeaderTier)) != "" {
 		// A tier in between asks in one cluster, and pushes the nodes of all: those without
 		// a cluster of their own are not of that one.
-		sender = wire.Caller{}
+		sender = pushheaders.Caller{}
 	}
-	return wire.ContextWithCaller(ctx, sender), func() []wire.Header {
-		return append(e.answer(ctx, p), wire.Header{Name: gpusemconv.HeaderEpoch, Value: *e.epoch.Load()})
+	return pushheaders.ContextWithCaller(ctx, sender), func() []pushheaders.Header {
+		return append(e.answer(ctx, p), pushheaders.Header{Name: gpusemconv.HeaderEpoch, Value: *e.epoch.Load()})
 	}
 }
 
 // answer is the thresholds and the verdict that the client asks for, and how it stands.
-func (e *thresholdExtension) answer(ctx context.Context, p *threshold.Push) (headers []wire.Header) {
-	groups, err := wire.ParseGroups(p.Header(gpusemconv.HeaderGroup))
+func (e *thresholdExtension) answer(ctx context.Context, p *threshold.Push) (headers []pushheaders.Header) {
+	groups, err := pushheaders.ParseGroups(p.Header(gpusemconv.HeaderGroup))
 	if err != nil {
 		e.warn("a client's peer groups were ignored", err)
 	}
@@ -162,16 +162,16 @@ func (e *thresholdExtension) answer(ctx context.Context, p *threshold.Push) (hea
 		outcome = "no_threshold"
 	}
 	e.telemetry.ExtensionStragglerThresholdRequests.Add(ctx, 1, metric.WithAttributeSet(outcomeSet(p.Transport, outcome)))
-	if first(p.Header(gpusemconv.HeaderStanding)) == wire.Yes && p.Caller.Cluster != "" && p.Node != "" {
+	if first(p.Header(gpusemconv.HeaderStanding)) == pushheaders.Yes && p.Caller.Cluster != "" && p.Node != "" {
 		if snap := e.published.Snapshot(e.now()); snap != nil && snap.Standing != nil {
 			s := snap.Standing(p.Caller.Cluster, p.Node)
-			headers = append(headers, wire.Header{Name: gpusemconv.HeaderStanding, Value: s.Encode()})
+			headers = append(headers, pushheaders.Header{Name: gpusemconv.HeaderStanding, Value: s.Encode()})
 		}
 	}
 	return headers
 }
 
-// lookup returns what is known of a cluster: computed here, or heard from the
+// lookup returns what is known of a cluster: computed here, or received from the
 // tier above.
 func (e *thresholdExtension) lookup(cluster string, groups []string) *threshold.Cluster {
 	now := e.now()

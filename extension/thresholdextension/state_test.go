@@ -3,11 +3,9 @@
 package thresholdextension
 
 import (
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,10 +21,10 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 )
 
-// requests keeps what a subscriber was told, within a push.
+// requests keeps what a subscriber received, within a push.
 type requests []resync.Request
 
 func (r *requests) add(q resync.Request) { *r = append(*r, q) }
@@ -48,35 +46,35 @@ func TestEpochCrossesTheWire(t *testing.T) {
 			require.NotEqual(t, *first.epoch.Load(), *second.epoch.Load())
 			require.True(t, resync.ValidEpoch(*first.epoch.Load()))
 			node, tel := newTestExtension(t, nil)
-			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1"})
-			var told requests
-			cancel := node.Subscribe(told.add)
+			node.SetClaim(pushheaders.Claim{Cluster: "prod", Node: "n1"})
+			var reported requests
+			cancel := node.Subscribe(reported.add)
 
 			g := &gateway{}
 			pushFirst := pusher(t, node, transport, serve(t, first, g, transport))
 			pushSecond := pusher(t, node, transport, serve(t, second, g, transport))
 			require.NoError(t, pushFirst())
 			require.NoError(t, pushFirst())
-			assert.Empty(t, told.take(), "the first life heard of has all that was sent")
+			assert.Empty(t, reported.take(), "the first epoch has all that was sent")
 
 			g.err = status.Error(codes.Unavailable, "overloaded")
 			_ = pushSecond()
-			assert.Equal(t, []resync.Request{{Cluster: "prod", Node: "n1"}}, told.take(), "a refusal tells the epoch too")
+			assert.Equal(t, []resync.Request{{Cluster: "prod", Node: "n1"}}, reported.take(), "a refusal carries the epoch too")
 			g.err = nil
 			require.NoError(t, pushSecond())
-			assert.Empty(t, told.take())
+			assert.Empty(t, reported.take())
 
-			node.SetClaim(wire.Claim{Cluster: "prod"})
+			node.SetClaim(pushheaders.Claim{Cluster: "prod"})
 			require.NoError(t, pushFirst())
-			assert.Equal(t, []resync.Request{{}}, told.take(), "a push without a node is anybody's")
+			assert.Equal(t, []resync.Request{{}}, reported.take(), "a push without a node may be any node's")
 
 			metadatatest.AssertEqualExtensionStragglerThresholdResyncs(t, tel, []metricdata.DataPoint[int64]{
 				{Value: 2},
 			}, metricdatatest.IgnoreTimestamp())
 			cancel()
-			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1"})
+			node.SetClaim(pushheaders.Claim{Cluster: "prod", Node: "n1"})
 			require.NoError(t, pushFirst())
-			assert.Empty(t, told.take())
+			assert.Empty(t, reported.take())
 		})
 	}
 }
@@ -88,48 +86,26 @@ func TestANextHopThatWasOutOfReach(t *testing.T) {
 	now := time.Now()
 	node.now = func() time.Time { return now }
 	push := pusher(t, node, "grpc", serve(t, server, &gateway{}, "grpc"))
-	var told requests
-	defer node.Subscribe(told.add)()
+	var reported requests
+	defer node.Subscribe(reported.add)()
 	for _, away := range []struct {
-		silence time.Duration
-		want    []resync.Request
+		pause time.Duration
+		want  []resync.Request
 	}{{0, nil}, {time.Minute, nil}, {5 * time.Minute, []resync.Request{{}}}, {time.Second, nil}} {
-		now = now.Add(away.silence)
+		now = now.Add(away.pause)
 		require.NoError(t, push())
-		assert.Equal(t, away.want, told.take(), away.silence)
+		assert.Equal(t, away.want, reported.take(), away.pause)
 	}
 	// A server that restarted meanwhile gets all once.
 	now = now.Add(5 * time.Minute)
 	server.renewEpoch()
 	require.NoError(t, push())
 	require.NoError(t, push())
-	assert.Len(t, told.take(), 1)
-}
-
-func TestHostileStateHeaders(t *testing.T) {
-	e, tel := newTestExtension(t, nil)
-	var told requests
-	defer e.Subscribe(told.add)()
-	claim := &wire.Claim{Cluster: "prod", Node: "n1"}
-	hear := func(name, value string) {
-		answer := http.Header{}
-		answer.Set(name, value)
-		e.hear(t.Context(), threshold.HTTP, "gateway", claim, answer.Values, true)
-	}
-	hear("gpu-state-epoch", "A")
-	hear("gpu-state-epoch", strings.Repeat("x", 65))
-	hear("gpu-state-epoch", "")
-	assert.Empty(t, told.take())
-	hear("gpu-state-epoch", "B")
-	assert.Equal(t, []resync.Request{{Cluster: "prod", Node: "n1"}}, told.take(), "a valid one still counts")
-	metadatatest.AssertEqualExtensionStragglerThresholdResponses(t, tel, []metricdata.DataPoint[int64]{
-		{Attributes: outcomeSet("http", "absent"), Value: 2},
-		{Attributes: outcomeSet("http", "invalid"), Value: 2},
-	}, metricdatatest.IgnoreTimestamp())
+	assert.Len(t, reported.take(), 1)
 }
 
 // TestEpochsTravelHopByHop has a gateway restart above a shard: senders of differences
-// below the shard have to hear of it.
+// below the shard have to resync.
 func TestEpochsTravelHopByHop(t *testing.T) {
 	for _, transport := range []string{"grpc", "http"} {
 		t.Run(transport, func(t *testing.T) {
@@ -141,55 +117,42 @@ func TestEpochsTravelHopByHop(t *testing.T) {
 			up = pusher(t, shard, transport, serve(t, top, &gateway{}, transport))
 			var agents [2]*thresholdExtension
 			var pushes [2]func() error
-			var told [2]requests
+			var reported [2]requests
 			for i := range agents {
 				agents[i], _ = newTestExtension(t, nil)
-				agents[i].SetClaim(wire.Claim{Cluster: "prod", Node: []string{"n0", "n1"}[i]})
-				defer agents[i].Subscribe(told[i].add)()
+				agents[i].SetClaim(pushheaders.Claim{Cluster: "prod", Node: []string{"n0", "n1"}[i]})
+				defer agents[i].Subscribe(reported[i].add)()
 				pushes[i] = pusher(t, agents[i], transport, addr)
 				require.NoError(t, pushes[i]())
-				require.Empty(t, told[i].take())
+				require.Empty(t, reported[i].take())
 			}
 
 			top.renewEpoch() // as a restart does
 			for i, name := range []string{"n0", "n1"} {
 				require.NoError(t, pushes[i]())
-				assert.Equal(t, []resync.Request{{Cluster: "prod", Node: name}}, told[i].take(), "with the very answer")
+				assert.Equal(t, []resync.Request{{Cluster: "prod", Node: name}}, reported[i].take(), "with the very answer")
 				require.NoError(t, pushes[i]())
-				assert.Empty(t, told[i].take())
+				assert.Empty(t, reported[i].take())
 			}
 		})
 	}
 }
 
 // TestOneNodeIsNotAll: a middle tier has that node's state, and a new epoch makes
-// everybody below send everything.
+// all tiers below send everything.
 func TestOneNodeIsNotAll(t *testing.T) {
 	e, _ := newTestExtension(t, nil)
 	before := e.epoch.Load()
 	e.resync(t.Context(), resync.Request{})
 	assert.Same(t, before, e.epoch.Load(), "an agent wants nothing from itself")
 	e.isServer.Store(true)
-	var told requests
-	defer e.Subscribe(told.add)()
+	var reported requests
+	defer e.Subscribe(reported.add)()
 	e.resync(t.Context(), resync.Request{Cluster: "prod", Node: "n1"})
 	assert.Same(t, before, e.epoch.Load())
-	assert.Equal(t, []resync.Request{{Cluster: "prod", Node: "n1"}}, told.take())
+	assert.Equal(t, []resync.Request{{Cluster: "prod", Node: "n1"}}, reported.take())
 	e.resync(t.Context(), resync.Request{})
 	assert.NotSame(t, before, e.epoch.Load())
-}
-
-func TestAHandlerThatSetsNoStatusAnswersToo(t *testing.T) {
-	for _, body := range []string{"", "x"} {
-		e, _ := newTestExtension(t, nil)
-		url := serveHTTP(t, e, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if body != "" {
-				_, _ = io.WriteString(w, body)
-			}
-		}))
-		resp, _ := do(t, http.MethodPost, url+"/v1/metrics")
-		assert.Equal(t, *e.epoch.Load(), resp.Header.Get("gpu-state-epoch"))
-	}
 }
 
 // TestAnAnswerWriterKeepsWhatTheWriterCan: informational answers do not end
@@ -208,29 +171,25 @@ func TestAnAnswerWriterKeepsWhatTheWriterCan(t *testing.T) {
 	assert.True(t, rec.Flushed)
 }
 
-// TestANodeAsksHowItStands: the gateway tells it, a shard does not.
+// TestANodeAsksHowItStands: a gateway answers that, a shard does not.
 func TestANodeAsksHowItStands(t *testing.T) {
-	for _, transport := range []string{"grpc", "http"} {
-		t.Run(transport, func(t *testing.T) {
-			gw, _ := newTestExtension(t, nil)
-			node, _ := newTestExtension(t, nil)
-			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n1", Standing: true})
-			push := pusher(t, node, transport, serve(t, gw, &gateway{}, transport))
-			require.NoError(t, push())
-			assert.Nil(t, node.Standing(), "no gateway has published: as at a shard")
+	gw, _ := newTestExtension(t, nil)
+	node, _ := newTestExtension(t, nil)
+	node.SetClaim(pushheaders.Claim{Cluster: "prod", Node: "n1", Standing: true})
+	push := pusher(t, node, "grpc", serve(t, gw, &gateway{}, "grpc"))
+	require.NoError(t, push())
+	assert.Nil(t, node.Standing(), "no gateway has published: as at a shard")
 
-			known := threshold.Standing{Node: "n1", Group: "g", Active: 2, Needed: 3, Why: unjudged.FewPeers}
-			gw.Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Minute, Standing: func(cluster, node string) threshold.Standing {
-				if cluster == "prod" && node == "n1" {
-					return known
-				}
-				return threshold.Standing{}
-			}})
-			require.NoError(t, push())
-			assert.Equal(t, &known, node.Standing())
-			node.SetClaim(wire.Claim{Cluster: "prod", Node: "n2", Standing: true})
-			require.NoError(t, push())
-			assert.Equal(t, &threshold.Standing{}, node.Standing(), "the gateway does not know it")
-		})
-	}
+	known := threshold.Standing{Node: "n1", Group: "g", Active: 2, Needed: 3, Why: unjudged.FewPeers}
+	gw.Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Minute, Standing: func(cluster, node string) threshold.Standing {
+		if cluster == "prod" && node == "n1" {
+			return known
+		}
+		return threshold.Standing{}
+	}})
+	require.NoError(t, push())
+	assert.Equal(t, &known, node.Standing())
+	node.SetClaim(pushheaders.Claim{Cluster: "prod", Node: "n2", Standing: true})
+	require.NoError(t, push())
+	assert.Equal(t, &threshold.Standing{}, node.Standing(), "the gateway does not know it")
 }

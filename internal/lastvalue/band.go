@@ -15,7 +15,7 @@ import (
 // The zero Band allows no difference at all.
 //
 // A value is compared with the last one forwarded, so the error cannot grow
-// from report to report. Coming to zero and leaving it is always news, because
+// from report to report. Coming to zero and leaving it is always a change, because
 // zero is where idle ends; so are NaN, the infinities, and a change of type.
 type Band struct {
 	// The metric's name; `*` stands for any text.

@@ -46,7 +46,7 @@ func TestBand(t *testing.T) {
 	}
 	wide := Band{Absolute: 1e300}
 	lowest := int64(math.MinInt64)
-	assert.False(t, wide.within(KindInt, uint64(lowest), math.MaxInt64), "a float64 does not tell such apart")
+	assert.False(t, wide.within(KindInt, uint64(lowest), math.MaxInt64), "a float64 does not distinguish them")
 	assert.False(t, wide.within(KindHash, 1, 2), "a hash has no distance")
 }
 

@@ -72,7 +72,7 @@ func (t *Table) take(limit Limit, ledger *fairshare.Ledger[uint64], cluster uint
 
 // reserve takes room for one more series of the open node, which takes so many bytes, and
 // reports whether there is any. One heartbeat has room beyond all bounds: a node without it
-// would look silent, and its changes like full reports.
+// would look missing, and its changes like full reports.
 func (r *Report) reserve(bytes int, heartbeat bool) (ok bool) {
 	n, t := r.node, r.table
 	if len(n.entries) >= t.set.MaxSeriesPerNode {

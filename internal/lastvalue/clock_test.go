@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestAWrongClockIsToldOnce, by how much at least, and once more when it is right again.
-func TestAWrongClockIsToldOnce(t *testing.T) {
+// TestAWrongClockIsReportedOnce, by how much at least, and once more when it is right again.
+func TestAWrongClockIsReportedOnce(t *testing.T) {
 	const s = time.Second
-	told := func(behind time.Duration, right bool) []Clock {
+	clocks := func(behind time.Duration, right bool) []Clock {
 		return []Clock{{Cluster: "east", Node: "a", Behind: behind, Right: right}}
 	}
 	for name, tt := range map[string]struct {
@@ -21,13 +21,13 @@ func TestAWrongClockIsToldOnce(t *testing.T) {
 		want   []Clock
 	}{
 		"right":                       {10 * s, []time.Duration{0, s, -s, 29 * s, 0}, nil},
-		"behind":                      {10 * s, []time.Duration{152 * s, 150 * s, 151 * s, 150 * s, 153 * s}, told(150*s, false)},
-		"ahead by years":              {10 * s, []time.Duration{-87_600 * time.Hour, -87_600 * time.Hour, -87_600 * time.Hour}, told(-87_600*time.Hour, false)},
+		"behind":                      {10 * s, []time.Duration{152 * s, 150 * s, 151 * s, 150 * s, 153 * s}, clocks(150*s, false)},
+		"ahead by years":              {10 * s, []time.Duration{-87_600 * time.Hour, -87_600 * time.Hour, -87_600 * time.Hour}, clocks(-87_600*time.Hour, false)},
 		"one that waited":             {10 * s, []time.Duration{0, 90 * s, 0, 90 * s, 80 * s, 0}, nil},
 		"a queue that is sent":        {s, []time.Duration{0, 90 * s, 80 * s, 70 * s, 60 * s, 50 * s, 40 * s, 30 * s, 0}, nil},
-		"each second":                 {s, []time.Duration{70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s}, told(70*s, false)},
-		"right again":                 {10 * s, []time.Duration{40 * s, 40 * s, 40 * s, 20 * s, s, 0}, append(told(40*s, false), told(40*s, true)...)},
-		"off by about the limit":      {10 * s, []time.Duration{31 * s, 31 * s, 31 * s, 20 * s, 31 * s, 31 * s, 31 * s}, told(31*s, false)},
+		"each second":                 {s, []time.Duration{70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s, 70 * s}, clocks(70*s, false)},
+		"right again":                 {10 * s, []time.Duration{40 * s, 40 * s, 40 * s, 20 * s, s, 0}, append(clocks(40*s, false), clocks(40*s, true)...)},
+		"off by about the limit":      {10 * s, []time.Duration{31 * s, 31 * s, 31 * s, 20 * s, 31 * s, 31 * s, 31 * s}, clocks(31*s, false)},
 		"ahead, then behind, at once": {10 * s, []time.Duration{-40 * s, -40 * s, 40 * s, 40 * s}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestAWrongClockIsToldOnce(t *testing.T) {
 				r := p.Begin(p.at)
 				r.Open(p.key(), func() ([]Attr, bool) { return p.attrs(), true })
 				r.Close(Facts{Alive: true, Behind: behind, Timed: true})
-				r.Close(Facts{Alive: true}) // a part without a time says nothing
+				r.Close(Facts{Alive: true}) // a part without a time changes nothing
 				r.Done()
 				r.Refused() // the clock is what it is
 			}

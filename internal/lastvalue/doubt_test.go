@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Where a node or its tier was silent, the next hop may have another value than this table,
+// Where a node or its tier was missing, the next hop may have another value than this table,
 // or an end. Each of these lost something before.
 
 func TestAnOvertakenPointLeavesTheDoubt(t *testing.T) {
@@ -21,7 +21,7 @@ func TestAnOvertakenPointLeavesTheDoubt(t *testing.T) {
 	assert.Equal(t, []uint64{1}, p.send(integer(1, 1), integer(2, 1), integer(3, 1)).keys())
 }
 
-func TestAnEndIsSentWhereTheTierWasSilent(t *testing.T) {
+func TestAnEndIsSentWhereTheTierWasMissing(t *testing.T) {
 	p := relaying()
 	p.send(integer(1, 1), integer(2, 2))
 	p.at += 330 * second

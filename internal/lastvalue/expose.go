@@ -29,7 +29,7 @@ const (
 // Exposition is how a table is written as text for Prometheus.
 type Exposition struct {
 	OpenMetrics bool
-	Expiration  time.Duration // the silence after which a node's series are not written
+	Expiration  time.Duration // the time without a report after which a node's series are not written
 	Cluster     *string       // the only one that is written, nil for all
 	Part, Parts uint64        // Part of Parts is written, as the nodes' keys have it; 0 Parts for all
 	Attributes  []string      // the resource's that are labels of each series, with the cluster's name; all where it is empty
@@ -46,7 +46,7 @@ const (
 	HiddenLong                    // a series whose line is longer than 4 kB, or for which a text has no room
 	HiddenOpaque                  // a histogram or summary: the table has no numbers of those
 	HiddenUnnamed                 // a series without a name in the table
-	HiddenReserved                // a series whose name nobody may have
+	HiddenReserved                // a series whose name is reserved
 	HiddenLabel                   // an attribute of a node: of more than 1 kB, beyond the 32nd, or beyond 2 kB of labels
 	hiddenReasons
 )
@@ -122,7 +122,7 @@ type Scrape struct {
 
 	nodes           []shown
 	byName          map[string]*family
-	byMetric        map[*metric]*family // nil for a name that nobody may have
+	byMetric        map[*metric]*family // nil for a reserved name
 	heartbeat, info *family             // the heartbeat's, and of all attributes where others have some, or nil
 
 	// The lines of the current nodes, which have the same labels, each text of labels once.
@@ -262,7 +262,7 @@ func (s *Scrape) write(f *family, text []byte, lines int) {
 	_, s.err = s.to.Write(text)
 }
 
-// nodesOf yields the nodes that have a family, with their runs of it, as long as somebody reads.
+// nodesOf yields the nodes that have a family, with their runs of it, until the reader is gone.
 func (s *Scrape) nodesOf(f *family) iter.Seq2[*shown, []run] {
 	return func(yield func(*shown, []run) bool) {
 		for runs := f.runs; len(runs) > 0 && s.err == nil; {

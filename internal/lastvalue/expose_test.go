@@ -37,7 +37,7 @@ type testPoint struct {
 	over   bool // the series ends
 }
 
-// tell has a node report the points.
+// pushPoints has a node report the points.
 func pushPoints(tb *Table, now time.Duration, resource []Attr, points ...testPoint) {
 	key := KeyOf(fmt.Appendf(nil, "%+v", resource))
 	r := tb.Begin(now)
@@ -149,7 +149,7 @@ plain{`+east+`} -3
 	assert.Contains(t, text, "# TYPE gpu_node_info gauge\ngpu_node_info{"+east+"} 1\n")
 }
 
-// TestTheFirstTypeAndHelpStand: whoever reports first, a gauge comes before a counter, and
+// TestTheFirstTypeAndHelpStand: in any order of reports, a gauge comes before a counter, and
 // of two explanations the first by the alphabet.
 func TestTheFirstTypeAndHelpStand(t *testing.T) {
 	tb := newTable(roomy)
@@ -163,7 +163,7 @@ func TestTheFirstTypeAndHelpStand(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		got, done = exposed(t, forever(Exposition{OpenMetrics: open}), tb, 0)
 		assert.Equal(t, "gauge", got.Types["pushes_total"])
-		assert.Equal(t, 2*6, done.Series, "nobody's series are hidden, nor are heartbeats")
+		assert.Equal(t, 2*6, done.Series, "no series are hidden, nor are heartbeats")
 		assert.Equal(t, 1, done.Conflicts)
 	}
 	a := "a"
@@ -194,7 +194,7 @@ func TestTheFirstTypeAndHelpStand(t *testing.T) {
 	tb = newTable(roomy)
 	pushPoints(tb, 0, host("c", "n"), testPoint{metric: Metric{Name: "gpu.node.info", Description: "Mine."}})
 	text, _ := written(t, forever(Exposition{Attributes: []string{"host.name"}}), tb, 0)
-	assert.Contains(t, text, "# HELP gpu_node_info What the node's resource says of it.\n", "nobody explains the table's own series")
+	assert.Contains(t, text, "# HELP gpu_node_info What the node's resource says of it.\n", "no sender describes the table's own series")
 }
 
 // In OpenMetrics a gauge and a counter without its suffix would be one family.
@@ -206,7 +206,7 @@ func TestOpenMetricsFamiliesAreApart(t *testing.T) {
 	assert.Len(t, got.Series, 3)
 }
 
-func TestOfTwoAlikeTheOneHeardLast(t *testing.T) {
+func TestOfTwoAlikeTheLastReportedCounts(t *testing.T) {
 	labels := `{__name__="pushes_total", host_name="n", k8s_cluster_name="c"}`
 	for first, second := range map[string]string{"counter": "gauge", "gauge": "counter"} {
 		tb := newTable(roomy)
@@ -218,13 +218,13 @@ func TestOfTwoAlikeTheOneHeardLast(t *testing.T) {
 		assert.Equal(t, 1, done.Hidden["c"][HiddenDuplicate])
 		assert.Equal(t, 1, done.Conflicts)
 	}
-	// A series heard since the scrape began is not old.
+	// A series reported since the scrape began is not old.
 	tb := newTable(roomy)
 	pushPoints(tb, 0, host("c", "n"), gauge("pushes.total", 2))
 	pushPoints(tb, 5*time.Minute, host("c", "n"), total("pushes", 1))
 	got, _ := exposed(t, forever(Exposition{}), tb, 4*time.Minute)
 	assert.InDelta(t, 1, got.Series[labels], 0)
-	// Heard at once, the later timestamp counts.
+	// Reported at once, the later timestamp counts.
 	tb = newTable(roomy)
 	late, early := total("pushes", 1), gauge("pushes.total", 2)
 	late.time, early.time = 1_800_000_001e9, 1_800_000_000e9
@@ -292,7 +292,7 @@ func TestBoundsOfTheText(t *testing.T) {
 	}
 }
 
-// Whatever nodes say, and whatever they are called, the text is whole: it has each
+// Whatever nodes report, and whatever their names, the text is whole: it has each
 // series of the table once, its parts are the whole, and both formats are alike.
 func TestExpositionIsWhatTheTableHas(t *testing.T) {
 	text := rapid.SampledFrom([]string{"", "a", "a.b", "a_b", "le", "__name__", "é", "\xff", "\"\\\n", "x{}", "k8s.cluster.name", "k8s_cluster_name", "0", "_", strings.Repeat("k", 300)})
@@ -437,12 +437,12 @@ func TestATextEndsWithItsReader(t *testing.T) {
 
 // While a text is written, which takes as long as its reader likes, nodes report, end
 // series and bring others, sweeps move what is left, and numbers of names become
-// another's. No lock is held then, or this would not end. Each line says what it is of.
+// another's. No lock is held then, or this would not end. Each line names its series.
 func TestTheTableChangesUnderTheText(t *testing.T) {
 	tb := newTable(func(s *Settings) { s.MaxNodes, s.MaxSeries, s.TTL = 100, 100_000, 64*time.Second })
 	value := func(metric, id string) float64 { return float64(HashString(metric+"/"+id) >> 12) }
 	nodes := 40
-	say := func(now time.Duration, prefix string, from, to int) {
+	send := func(now time.Duration, prefix string, from, to int) {
 		for n := range nodes {
 			var points []testPoint
 			for m := range 8 {
@@ -455,8 +455,8 @@ func TestTheTableChangesUnderTheText(t *testing.T) {
 		}
 	}
 	now := time.Duration(0)
-	say(now, "old", 0, 30)
-	say(now, "zero", 0, 5) // and no more
+	send(now, "old", 0, 30)
+	send(now, "zero", 0, 5) // and no more
 	calls := 0
 	w := &between{do: func() {
 		calls++
@@ -465,9 +465,9 @@ func TestTheTableChangesUnderTheText(t *testing.T) {
 		}
 		now += 50 * time.Second
 		nodes = 20 // the sweeps forget the others
-		say(now, "old", 10*(calls%3), 30)
+		send(now, "old", 10*(calls%3), 30)
 		if calls > 2 { // after two sweeps the numbers of "zero" are free
-			say(now, "new", 0, 20)
+			send(now, "new", 0, 20)
 		}
 		tb.Sweep(now)
 	}}

@@ -77,7 +77,7 @@ func (s *Scrape) isLabel(key string) bool {
 
 // label makes the node's labels: of its attributes those that are asked for, and `job` and
 // `instance` as OpenTelemetry's rules for Prometheus make them. Its names come first: a
-// point cannot claim others, for whoever may speak for a cluster may not speak for another.
+// point cannot claim others: a client's credentials are for one cluster.
 func (s *Scrape) label(v *shown, attrs []Attr) {
 	for _, key := range identity.Attributes {
 		if s.isLabel(key) {
@@ -97,7 +97,7 @@ func (s *Scrape) label(v *shown, attrs []Attr) {
 		}
 	}
 	if v.apart = v.named; !slices.ContainsFunc(identity.Attributes[1:], s.isLabel) {
-		v.apart = len(v.labels) // nobody asks for the names
+		v.apart = len(v.labels) // the names are not asked for
 	}
 }
 

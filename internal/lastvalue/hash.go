@@ -13,7 +13,7 @@ import (
 type NodeKey struct{ Hi, Lo uint64 }
 
 // KeyOf returns the key of a node whose resource attributes were written to identity in one
-// canonical form. The hash is a cryptographic one because tenants share the table: whoever
+// canonical form. The hash is a cryptographic one because tenants share the table: a client that
 // made up a resource with another node's key could make its changes look old.
 func KeyOf(identity []byte) NodeKey {
 	sum := sha256.Sum256(identity)

@@ -82,6 +82,7 @@ func TestWhatIsCleanIsWhatTheNextHopHas(t *testing.T) {
 				tb.Sweep(now)
 			},
 			"": func(t *rapid.T) {
+				requireCounted(t, tb)
 				n := tb.lookup(push{}.key())
 				if n == nil || len(flights) > 0 || n.retryAt != never || tb.resyncDue(n, now) {
 					return
@@ -123,6 +124,8 @@ func TestWhatIsCleanIsWhatTheNextHopHas(t *testing.T) {
 		for i, key := range keys {
 			require.EqualValues(t, 7+i, hop[key].Value)
 		}
+		tb.Sweep(now + 100*time.Hour)
+		requireEmpty(t, tb)
 	})
 }
 
@@ -254,7 +257,7 @@ func TestHeartbeats(t *testing.T) {
 	m.take(push{Table: tb, at: 100})
 	assert.EqualValues(t, 1, m.Heartbeats, "one per message")
 	m.Accepted()
-	assert.Zero(t, push{Table: tb, at: 200, dead: true}.begin().heartbeat, "a gateway's word is no sign of life")
+	assert.Zero(t, push{Table: tb, at: 200, dead: true}.begin().heartbeat, "a gateway's point is no sign of life")
 	assert.Zero(t, push{Table: tb, at: 300, relayed: true}.begin().heartbeat, "the tier before has its own")
 	r := tb.Begin(400)
 	r.Open(NodeKey{9, 9}, func() ([]Attr, bool) { return []Attr{{Key: "service.name", Text: "x"}}, true })
@@ -276,6 +279,15 @@ func TestWhatChangedMeanwhileGoesAgain(t *testing.T) {
 	m = p.flush()
 	assert.EqualValues(t, 5, m.has[1].Value)
 	assert.Equal(t, unix(second), m.heartbeat)
+
+	p.send(integer(1, 6))
+	m = p.held()
+	p.Resync("")
+	p.relayed = true // without a heartbeat to wait for a message
+	p.send()
+	m.Accepted()
+	require.Len(t, p.Pending(), 1)
+	assert.Equal(t, []uint64{1}, p.flush().keys(), "the next hop may have lost what the message had")
 }
 
 // Clusters take turns, and in a cluster the node is first that waits longest. What the next

@@ -333,13 +333,13 @@ func (n *node) series(e *entry) Series {
 	}
 }
 
-// describe names a new node by its resource's attributes, first those that say what it is
-// called.
+// describe names a new node by its resource's attributes, first those that are its
+// names.
 func (n *node) describe(attrs []Attr) {
 	n.isNode = slices.ContainsFunc(attrs, func(a Attr) bool { return identity.IsNode(a.Key) })
 	own := slices.DeleteFunc(slices.Clone(attrs), func(a Attr) bool { return len(a.Key)+len(a.Text) > maxPairText })
-	place := func(a Attr) int { return slices.Index(identity.Attributes[:], a.Key) } // -1 for the rest
-	slices.SortStableFunc(own, func(a, b Attr) int { return place(b) - place(a) })
+	rank := func(a Attr) int { return slices.Index(identity.Attributes[:], a.Key) } // -1 for the rest
+	slices.SortStableFunc(own, func(a, b Attr) int { return rank(b) - rank(a) })
 	own = own[:min(len(own), maxPairsPerSet)]
 	n.droppedAttrs = uint16(min(len(attrs)-len(own), math.MaxUint16))
 	var w namer

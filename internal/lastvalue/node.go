@@ -54,7 +54,7 @@ type node struct {
 	scanned        uint64
 
 	// lastPush is the last push that opened the node. visit is its mark on the entries that it
-	// has seen: even for a Skim, and odd for a Report.
+	// has seen: 2n for a Skim, 2n+1 for a Report.
 	lastPush uint64
 	visit    uint16
 
@@ -67,7 +67,7 @@ type node struct {
 	accepted     bool // the next hop has taken something of the node
 	// inFlight are the messages under way with a part of the node, lastMessage is the last of
 	// these by its id, and heartbeatMessage the last with a heartbeat. With overlapped several
-	// were at once: nobody knows which the next hop took last.
+	// were at once: the last one that the next hop took is not known.
 	inFlight                      int32
 	lastMessage, heartbeatMessage uint64
 	overlapped                    bool
@@ -240,7 +240,7 @@ func (n *node) find(key uint64, hint int) (int, bool) {
 	return int(at) - 1, at != 0
 }
 
-// slot is where the index has a key, or has room for it. A key's high bits say where to begin,
+// slot is where the index has a key, or has room for it. A key's high bits are where to begin,
 // for any length (D. Lemire, "Fast Random Integer Generation in an Interval", 2019).
 func (n *node) slot(key uint64) int {
 	hi, _ := bits.Mul64(key, uint64(len(n.index)))
@@ -286,26 +286,26 @@ func (n *node) insert(key uint64) int {
 // isPause reports whether a node that reports again after so long has paused. It may have
 // reported to another instance once, which doubles the interval; less than three quarters more
 // is only late. One interval is no pace: where many nodes begin at once, the first is longer.
-func (n *node) isPause(silence time.Duration) bool {
-	return n.intervalKnown && silence > n.interval+max(n.interval/4*3, pauseSlack)
+func (n *node) isPause(gap time.Duration) bool {
+	return n.intervalKnown && gap > n.interval+max(n.interval/4*3, pauseSlack)
 }
 
 // observeInterval takes the time since the node's last report, and reports whether it paused.
 // The interval is the longest one of late, since a sender may spread its series over some
-// pushes. One long silence is no pace, and the second of that length is.
-func (n *node) observeInterval(silence time.Duration) (paused bool) {
-	paused, n.intervalKnown = n.isPause(silence), n.interval > 0
+// pushes. One long gap is no pace, and the second of that length is.
+func (n *node) observeInterval(gap time.Duration) (paused bool) {
+	paused, n.intervalKnown = n.isPause(gap), n.interval > 0
 	if !paused {
-		n.interval = max(silence, n.interval-n.interval/64)
+		n.interval = max(gap, n.interval-n.interval/64)
 		return false
 	}
-	n.interval, n.lastPause = max(n.interval, min(silence, n.lastPause)), silence
+	n.interval, n.lastPause = max(n.interval, min(gap, n.lastPause)), gap
 	return true
 }
 
-// silent reports whether the node's last report is longer ago than a few of its intervals,
+// missing reports whether the node's last report is longer ago than a few of its intervals,
 // or than once for a node that reported once.
-func (n *node) silent(now, once time.Duration) bool {
+func (n *node) missing(now, once time.Duration) bool {
 	patience := once
 	if n.interval > 0 {
 		patience = fewReports*n.interval + pauseSlack
@@ -316,7 +316,7 @@ func (n *node) silent(now, once time.Duration) bool {
 const (
 	// pauseSlack is how much any report may be late.
 	pauseSlack = 500 * time.Millisecond
-	// A node counts as reporting that was silent for fewReports of its usual intervals.
+	// A node counts as reporting that was missing for fewReports of its usual intervals.
 	fewReports = 3
 	// onceReported is that for a node that reported once: the interval of slow sources.
 	onceReported = time.Minute
@@ -325,7 +325,7 @@ const (
 // reduced reports whether a tier reports for the node that leaves out what did not change.
 func (n *node) reduced(now, ttl time.Duration) bool { return n.relayed && now-n.relayedAt < 2*ttl }
 
-// tierReturned is for a node whose tier upstream was silent for so long that series may have
+// tierReturned is for a node whose tier upstream was missing for so long that series may have
 // ended without a marker. So those that this report does not hold are gone until that tier
 // reports them again.
 func (n *node) tierReturned() {

@@ -111,12 +111,12 @@ func (r *Report) begin(n *node) {
 // onReport takes note that the node reports, and of what is due at such times.
 func (r *Report) onReport(n *node) {
 	t := r.table
-	silence := r.now - n.lastSeen
+	gap := r.now - n.lastSeen
 	n.lastSeen = max(n.lastSeen, r.now)
-	if silence > t.set.VanishedAfter {
-		n.reportingSince = r.now // silence is not held against the series
+	if gap > t.set.VanishedAfter {
+		n.reportingSince = r.now // a pause of the node is none of its series
 	}
-	if n.observeInterval(silence) {
+	if n.observeInterval(gap) {
 		// A report of a tier has not all of the node: what was asked for comes with the next one.
 		t.noteResync(n, r.now)
 		for i := range n.entries {
@@ -162,8 +162,8 @@ func (t *Table) resync(n *node, now time.Duration) {
 	n.markPending()
 }
 
-// noteResync takes note that all of a node is on its way. The heartbeat goes with it: whoever has
-// the node from elsewhere may take it for silent.
+// noteResync takes note that all of a node is on its way. The heartbeat goes with it: a
+// reader that has the node from elsewhere may take it for missing.
 func (t *Table) noteResync(n *node, now time.Duration) {
 	n.heartbeatAt = 0
 	if now >= n.resyncAt {
@@ -341,7 +341,7 @@ type Facts struct {
 	// received it, 0 for none that can be, both in Unix nanoseconds.
 	Time, Heartbeat uint64
 	// Relayed is set for a report of an upstream tier, which reduced it: a series that is not in
-	// the report is not gone, for twice the TTL. After silence of half a TTL that tier may have
+	// the report is not gone, for twice the TTL. After half a TTL without a report that tier may have
 	// forgotten series that ended.
 	Relayed bool
 	Alive   bool          // the node itself reported, and not a gateway about it
@@ -397,7 +397,7 @@ func (r *Report) vanish(n *node) {
 	}
 	for i := range n.entries {
 		e := &n.entries[i]
-		if e.seen != n.visit && e.age(r.ticks) > after && !e.is(gone) {
+		if e.age(r.ticks) > after && !e.is(gone) {
 			e.end(r.ticks)
 			n.markPending()
 		}

@@ -140,7 +140,7 @@ func (t *Table) Bytes() int64 { return int64(t.byteBudget.Taken()) }
 func (t *Table) Counts(now time.Duration) (reporting, pending int64) {
 	for n := range t.all() {
 		n.mu.Lock()
-		if !n.silent(now, onceReported) {
+		if !n.missing(now, onceReported) {
 			reporting++
 		}
 		if n.pending && !t.set.Watch {
@@ -172,7 +172,7 @@ func (t *Table) Sweep(now time.Duration) {
 		case n.evicted || n.inFlight > 0: // a message knows the positions of its series
 		case now-n.lastSeen >= t.set.TTL:
 			t.evict(n)
-		case pressed[n.cluster] && n.silent(now, onceReported/2): // who made a name up does not come back
+		case pressed[n.cluster] && n.missing(now, onceReported/2): // a made-up node does not come back
 			t.evict(n)
 		case len(pressed) > 0 && spare > 0 && t.excess(n.cluster):
 			t.evict(n)
@@ -184,8 +184,8 @@ func (t *Table) Sweep(now time.Duration) {
 	}
 }
 
-// expire drops the node's series that were silent for long, and those that ended a TTL ago.
-// The next hop may remember a silent one for longer, so it gets the end first.
+// expire drops the node's series that were missing for long, and those that ended a TTL ago.
+// The next hop may remember a missing one for longer, so it gets the end first.
 func (t *Table) expire(n *node, now time.Duration) {
 	ticks, most, sendEnd := t.ticks(now), uint64(ticksPerTTL), t.vanishedTicks > 0
 	if n.reduced(now, t.set.TTL) {

@@ -3,11 +3,8 @@
 package lastvalue
 
 import (
-	"fmt"
 	"maps"
 	"math"
-	"os"
-	"os/exec"
 	"slices"
 	"testing"
 	"time"
@@ -203,7 +200,7 @@ func TestASeriesThatComesTwiceGoesOnAsItComes(t *testing.T) {
 			assert.EqualValues(t, 1, p.Stats().Series)
 			assert.Equal(t, []Verdict{Pass, Pass}, p.send(integer(1, 1), integer(1, 2)).verdicts)
 			assert.Equal(t, []Verdict{Pass, Pass}, p.send(integer(1, 2), integer(1, 2)).verdicts)
-			assert.Empty(t, p.flush().has, "nobody knows which of them the table has")
+			assert.Empty(t, p.flush().has, "it is not known which of them the table has")
 			assert.Equal(t, []Verdict{Pass}, p.send(integer(1, 2)).verdicts, "it may be the first of two")
 			assert.Equal(t, []Verdict{Drop}, p.send(integer(1, 2)).verdicts)
 			assert.Equal(t, []Verdict{Drop, Pass}, p.send(integer(1, 2), integer(1, 3)).verdicts)
@@ -250,7 +247,7 @@ func TestStamp(t *testing.T) {
 	for name, tt := range map[string]struct{ at, received, want uint64 }{
 		"an hour back":                  {unix(-time.Hour), unix(second), unix(second)},
 		"one that was overtaken":        {unix(-4 * time.Minute), unix(second), 0},
-		"nobody knows when it came":     {unix(-time.Hour), 0, 0},
+		"no time of receipt":            {unix(-time.Hour), 0, 0},
 		"the clock here was set, too":   {unix(-time.Hour), unix(-time.Hour), 0},
 		"one without a time":            {timeless, unix(second), 0},
 		"the state is ahead of receipt": {unix(-time.Hour), unix(-30 * second), unix(0)},
@@ -284,7 +281,7 @@ func TestResyncKeepsItsPhase(t *testing.T) {
 	at(0, one, two)
 	assert.Equal(t, []Verdict{Drop, Drop}, at(29, one, two))
 	m := push{Table: tb, at: 30}.send(one)
-	assert.Equal(t, []uint64{1, 2}, m.keys(), "what the report lacks is made of the table")
+	assert.Equal(t, []uint64{1, 2}, m.keys(), "what the report does not have is made of the table")
 	assert.EqualValues(t, 1, m.table.Stats().Repeated)
 	assert.Equal(t, []Verdict{Drop}, at(31, two))
 	assert.Equal(t, []Verdict{Drop, Drop}, at(129, one, two))
@@ -293,7 +290,7 @@ func TestResyncKeepsItsPhase(t *testing.T) {
 	assert.Equal(t, []Verdict{Pass, Pass}, at(131, one, two), "not accepted, so again")
 	assert.EqualValues(t, 2, tb.Stats().Resyncs)
 
-	// After a silence, one resync and not one for each interval missed.
+	// After a pause, one resync and not one for each interval missed.
 	assert.Equal(t, []Verdict{Pass}, at(765, one))
 	assert.Equal(t, []Verdict{Drop}, at(829, one))
 	assert.Equal(t, []Verdict{Pass}, at(830, one))
@@ -323,22 +320,6 @@ func TestSweepForgetsSeriesOfALivingNode(t *testing.T) {
 	assert.EqualValues(t, 4, tb.Stats().Series, "a series has up to 65/64 of the TTL")
 	tb.Sweep(90)
 	assert.EqualValues(t, 1, tb.Stats().Series)
-}
-
-// TestHashesAreThisProcesss: whoever runs the same program knows no hash of it.
-func TestHashesAreThisProcesss(t *testing.T) {
-	const asked = "LASTVALUE_SAY_HASH"
-	say := fmt.Sprintf("hash %016x.", HashString("hw.id"))
-	if os.Getenv(asked) != "" {
-		fmt.Println(say)
-		return
-	}
-	other := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
-	other.Env = append(os.Environ(), asked+"=1")
-	out, err := other.Output()
-	require.NoError(t, err)
-	assert.Contains(t, string(out), "hash ")
-	assert.NotContains(t, string(out), say)
 }
 
 func BenchmarkReport(b *testing.B) {

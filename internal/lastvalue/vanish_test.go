@@ -16,7 +16,7 @@ func vanishing(edit ...func(*Settings)) push {
 	return push{Table: newTable(append([]func(*Settings){set}, edit...)...)}
 }
 
-func TestSilenceIsNotHeldAgainstASeries(t *testing.T) {
+func TestAPauseOfTheNodeEndsNoSeries(t *testing.T) {
 	p := vanishing()
 	p.send(integer(1, 1), integer(2, 1))
 	p.at = 300 * second // the node comes back in two parts
@@ -35,7 +35,21 @@ func TestSilenceIsNotHeldAgainstASeries(t *testing.T) {
 	}
 }
 
-// What a node did not report for a TTL is forgotten, but not in silence.
+// A series that its node goes on without is declared gone, in a message of its own.
+func TestASeriesThatVanishes(t *testing.T) {
+	p := vanishing(collecting, func(s *Settings) { s.HeartbeatInterval = time.Hour })
+	p.send(integer(1, 1), integer(2, 1))
+	p.flush()
+	for p.at = 10 * second; p.at <= 100*second; p.at += 10 * second {
+		p.send(integer(1, 1))
+		require.Empty(t, p.Pending())
+	}
+	p.send(integer(1, 1))
+	require.Len(t, p.Pending(), 1)
+	assert.True(t, p.flush().has[2].Gone)
+}
+
+// What a node did not report for a TTL is forgotten, and its end is sent.
 func TestASeriesThatExpiresIsDeclaredGone(t *testing.T) {
 	for vanished, want := range map[time.Duration]int{100 * second: 1, 0: 0} {
 		p := vanishing(func(s *Settings) { s.VanishedAfter = vanished })
@@ -63,16 +77,16 @@ func TestTheEndOfASeries(t *testing.T) {
 	m = p.send(end(1), end(unnamed))
 	assert.Equal(t, []uint64{1, unnamed}, m.keys(), "not accepted, so again")
 	assert.Equal(t, []uint64{2}, p.send(end(1), end(2)).keys(), "the first one is known, and the other was not")
-	assert.Equal(t, []Verdict{Pass}, p.send(integer(2, 1)).verdicts)
+	assert.Equal(t, []Verdict{Pass, Pass}, p.send(integer(1, 1), integer(2, 1)).verdicts, "they are back, and one as it was")
 	assert.Equal(t, []Verdict{Drop}, p.send(integer(2, 1)).verdicts)
 
 	// A value and an end on their way at once.
 	value, ended := p.begin(integer(2, 5)), p.begin(end(2))
 	ended.Accepted()
 	value.Accepted()
-	assert.True(t, p.send().has[2].Gone, "nobody knows which came last")
+	assert.True(t, p.send().has[2].Gone, "it is not known which came last")
 
-	// A value that is back before its end was told.
+	// A value that is back before its end was sent.
 	p.begin(end(2)).Refused()
 	m = p.send(integer(2, 5))
 	assert.False(t, m.has[2].Gone)

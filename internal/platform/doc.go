@@ -5,6 +5,6 @@
 // Components and all other rooms call it. It must not know GPUs, slow nodes, or what a
 // metric means.
 // Its packages: admission, fairshare and memorybudget bound clients; serverguard and
-// webguard bound servers; wire names headers; statefile keeps state over a restart; distro
+// webguard bound servers; pushheaders names headers; statefile keeps state over a restart; distro
 // and reload are commands.
 package platform // import "github.com/gpu-collector/gpu-collector/internal/platform"

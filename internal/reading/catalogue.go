@@ -9,6 +9,152 @@ import (
 	semconv "github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
+// Field is one thing that can be known of a subject.
+type Field uint8
+
+// The fields, in the units of their metrics.
+const (
+	None Field = iota
+
+	// Numbers of a GPU that gpuhealth holds by field, checks by the range of their row, and
+	// the nvml receiver records as they are. Each has one point: metricdoc writes the code.
+	MemoryLimit
+	MemoryUsed
+	MemoryReserved
+	Utilization
+	MemoryUtilization
+	EncoderUtilization
+	DecoderUtilization
+	Temperature
+	MemoryTemperature
+	TemperatureMargin
+	Power
+	PowerLimit
+	PowerLimitMax
+	Energy
+
+	// Of a node.
+	CPUPressure
+	CPUSteal
+	LoadAverage
+	HostMemory
+	GPUsExpected
+	GPUsFound
+	GPUsLost
+	GPUsPending
+
+	// Of a GPU: flags, gauges and counters.
+	RemapFailed
+	RemapPending
+	RetirementPending
+	PowerBrake
+	HWThermal
+	SWThermal
+	HWSlowdown
+	PowerCap
+
+	SMClock
+	SMClockLimit
+	PCIeGeneration
+	PCIeGenerationLimit
+	PCIeWidth
+	PCIeWidthLimit
+	NVLinksUp
+	MemoryShare
+	Processes
+
+	ECCUncorrected
+	PCIeReplays
+	NVLinkReplay
+	NVLinkRecovery
+	NVLinkCRCFlit
+	NVLinkCRCData
+	NVLinkCRC
+	PowerBrakeTime
+	HWThermalTime
+	SWThermalTime
+
+	Info
+	Up
+	Health
+	HealthState
+	HealthReason
+	RecoveryAction
+	Xid
+	Allocation
+	TemperatureLimit
+	TensorActivity
+	SMActivity
+	// OtherThrottle is any other reason that holds the clocks down.
+	OtherThrottle
+	ECCCorrected
+	ECCCorrectedTotal
+	ECCUncorrectedTotal
+	RemappedCorrected
+	RemappedUncorrected
+	// No reader takes these yet. The simulator shows them.
+	PCIeBytes
+	NVLinkBytes
+	NVLinksDown
+	HardwareState
+
+	// Of a network interface.
+	NetworkErrors
+	NetworkBandwidth
+
+	// Of a rank of a job.
+	StepDuration
+	StepOwnDuration
+	StepRate
+	CollectiveTimeShare
+	CollectiveStalled
+	CollectiveLaggard
+	CommunicatorBandwidth
+
+	// The findings of an agent about its node, and of the gateway about both.
+	NodeState
+	NodeHealthScore
+	NodeSignal
+	Heartbeat
+	AgentStraggler
+	AgentThreshold
+	AgentMode
+	AgentReachable
+	NodeStraggler
+	NodeSuspicion
+	NodeUnjudged
+	NodeUnjudgedUntil
+	RankShare // of time in collectives
+	RankShareMedian
+	RankRate // own steps per second
+	RankRateMedian
+	NodeRank
+	GroupThreshold
+	GroupMedian
+	GroupMAD
+	GroupNodes
+	GroupQuorum
+	GroupCoverageLow
+	GroupStragglers
+	GroupIncident
+	GroupUnjudged
+	GroupDetectable
+	SignalMedian
+	SignalScale
+	SignalThreshold
+	SignalFall
+
+	// The findings of Ingero's agent about its node.
+	IngeroScore
+	IngeroThroughput
+
+	// NumFields counts the fields.
+	NumFields
+)
+
+// EndNumbers is behind the numbers of a GPU.
+const EndNumbers = CPUPressure
+
 // The ranges hold what can be true of any machine, with room for those to come.
 var (
 	flag = Range{0, 1}
@@ -53,7 +199,7 @@ var (
 
 // The foldings.
 var (
-	// byGPU: the score combines GPUs itself, as each signal says.
+	// byGPU: the score combines GPUs itself, signal by signal.
 	levels = Folding{FoldMean, FoldMean, "a level between two evaluations is its mean; boards of a node are alike"}
 	worst  = Folding{FoldWorst, FoldMean, "all GPUs of a synchronous job wait for the worst"}
 	total  = Folding{FoldSum, FoldMean, "the node has what its GPUs have together"}
@@ -77,6 +223,7 @@ func of(s Subject, fields ...Entry) []Entry {
 }
 func gpu(fields ...Entry) []Entry    { return of(GPU, fields...) }
 func is(value string, f Field) Entry { return Entry{Field: f, Values: [maxKeys]string{value}} }
+func full(e Entry) Entry             { e.Full = true; return e }
 func each(f Field) Entry             { return Entry{Field: f, Values: [maxKeys]string{Any}} }
 func ecc(kind, counter string, f Field) Entry {
 	return Entry{Field: f, Subject: GPU, Values: [maxKeys]string{kind, counter, "all"}}
@@ -97,7 +244,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricCommunicatorBandwidth, Unit: "By/s", Range: link, Low: true, Entries: of(Rank, each(CommunicatorBandwidth)), Fold: last, For: Ranks},
 	{Name: semconv.MetricCommunicatorLatency, Unit: "s", Range: step, Entries: of(Rank, each(None)), Unread: "for charts: it holds the waiting, which the share of time tells"},
 	{Name: semconv.MetricCommunicatorOperations, Unit: "{operation}", Kind: Counter, Integer: true, Range: counts, Entries: of(Rank, each(None)), Unread: "whether they end is told by gpu.collective.stalled"},
-	{Name: semconv.MetricNodeCPUPressure, Unit: "1", Range: share, Entries: of(Node, each(CPUPressure)), Fold: levels, For: Score | View},
+	{Name: "gpu.node.cpu.pressure", Unit: "1", Range: share, Entries: of(Node, each(CPUPressure)), Fold: levels, For: Score | View},
 	{Name: semconv.MetricNodeHealthScore, Unit: "1", About: "Health score of the node, 1 is as fast as its peers or its own best.", Range: share, Low: true, Entries: of(Node, each(NodeHealthScore)), Fold: last, For: Verdict | View},
 	{Name: semconv.MetricNodeHeartbeat, Unit: "s", About: "Time of the node's last report.", Integer: true, Range: unix, Entries: of(Node, each(Heartbeat)), Fold: last, For: Verdict | View},
 	{Name: semconv.MetricNodeSignal, Unit: "1", About: "What is measured of the node's work: throughput in its own unit, power in watts, the others as fractions.", Range: signals, Low: true, Keys: key(semconv.AttrSignal), Entries: of(Node, each(NodeSignal)), Fold: last, For: Verdict | View},
@@ -158,15 +305,15 @@ var catalogue = []Metric{
 	{Name: "hw.gpu.io.rate", Unit: "By/s", Range: link, Keys: key("gpu.link"), Entries: gpu(each(None)), Unread: "people"},
 	{Name: semconv.MetricGPUMemoryLimit, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Size of the memory.", Range: bytes, Entries: gpu(each(MemoryLimit)), Fold: total, For: Score | View},
 	{Name: semconv.MetricGPURemapFailed, Unit: "1", Integer: true, About: "Whether a row remap has failed.", Range: flag, Entries: gpu(each(RemapFailed)), Unread: byRubric},
-	{Name: semconv.MetricGPURemapPending, Unit: "1", Integer: true, About: "Whether a row remap waits for a reset.", Range: flag, Entries: gpu(each(RemapPending)), Unread: byRubric},
+	{Name: "hw.gpu.memory.remap.pending", Unit: "1", Integer: true, About: "Whether a row remap waits for a reset.", Range: flag, Entries: gpu(each(RemapPending)), Unread: byRubric},
 	{Name: semconv.MetricGPURemappedRows, Unit: "{row}", Integer: true, About: "Remapped memory rows.", Range: rows, Keys: key(semconv.AttrCause), Entries: gpu(is("corrected", RemappedCorrected), is("uncorrected", RemappedUncorrected)), Fold: states, For: View},
-	{Name: "hw.gpu.memory.reserved", Unit: "By", Kind: UpDownCounter, Integer: true, Range: bytes, Entries: gpu(each(None)), Unread: forLooks},
+	{Name: "hw.gpu.memory.reserved", Unit: "By", Kind: UpDownCounter, Integer: true, Range: bytes, Entries: gpu(each(MemoryReserved)), Unread: forLooks},
 	{Name: semconv.MetricGPURetiredPages, Unit: "{page}", Integer: true, About: "Retired memory pages.", Range: rows, Entries: gpu(each(None)), Unread: byRubric},
 	{Name: semconv.MetricGPURetirementPending, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(RetirementPending)), Unread: byRubric},
 	{
 		Name: semconv.MetricGPUMemoryUsage, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Memory in use.",
-		// Only what is used: other exporters tell free memory by the same metric.
-		Range: bytes, Keys: []Key{{Name: semconv.AttrMemoryState, Absent: "used"}}, Entries: gpu(is("used", MemoryUsed)), Fold: total, For: Score | View,
+		// Only what is used: other exporters write free memory by the same metric.
+		Range: bytes, Keys: []Key{{Name: "gpu.memory.state", Absent: "used"}}, Entries: gpu(is("used", MemoryUsed)), Fold: total, For: Score | View,
 	},
 	{Name: semconv.MetricGPUMemoryUtil, Unit: "1", About: "Fraction of the memory in use.", Range: share, Entries: gpu(each(MemoryShare)), Unread: "usage and size are read"},
 	{Name: "hw.gpu.mode", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: forLooks},
@@ -178,8 +325,8 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUPCIeLinkGeneration, Unit: "1", Integer: true, About: "Generation of the PCIe link.", Range: generations, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeGeneration), is("max", PCIeGenerationLimit)), Fold: worst, For: Score | View},
 	{Name: semconv.MetricGPUPCIeLinkWidth, Unit: "{lane}", Integer: true, About: "Width of the PCIe link.", Range: lanes, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeWidth), is("max", PCIeWidthLimit)), Fold: worst, For: Score | View},
 	{Name: semconv.MetricGPUPCIeReplays, Unit: "{replay}", Kind: Counter, Integer: true, About: "PCIe replays.", Range: counts, Keys: []Key{{Name: semconv.AttrKind, Absent: "replay"}}, Entries: gpu(is("replay", PCIeReplays)), Fold: grows, For: Score | View},
-	{Name: semconv.MetricGPUPowerLimit, Unit: "W", About: "Power limit.", Range: watts, Low: true, Keys: key(semconv.AttrLimit), Entries: gpu(is("enforced", PowerLimit)), Fold: worst, For: View},
-	{Name: semconv.MetricGPUProcesses, Unit: "{process}", Integer: true, Range: few, Keys: key(semconv.AttrProcessType), Entries: gpu(is("compute", Processes)), Fold: worst, For: View},
+	{Name: semconv.MetricGPUPowerLimit, Unit: "W", About: "Power limit.", Range: watts, Low: true, Keys: key(semconv.AttrLimit), Entries: gpu(is("enforced", PowerLimit), full(is("max", PowerLimitMax))), Fold: worst, For: View},
+	{Name: semconv.MetricGPUProcesses, Unit: "{process}", Integer: true, Range: few, Keys: key("type"), Entries: gpu(is("compute", Processes)), Fold: worst, For: View},
 	{Name: semconv.MetricGPURecoveryAction, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrAction), Entries: gpu(each(RecoveryAction)), Fold: states, For: View},
 	{Name: "hw.gpu.repair.pending", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
 	{Name: "hw.gpu.temperature.margin", Unit: "Cel", Range: degrees, Low: true, Entries: gpu(each(TemperatureMargin)), Fold: worst, For: View},
@@ -193,26 +340,26 @@ var catalogue = []Metric{
 	},
 	{Name: semconv.MetricGPUThrottleTime, Unit: "s", Kind: Counter, Range: loaded, Keys: key(semconv.AttrReason), Entries: gpu(is("power_brake", PowerBrakeTime), is("hw_thermal", HWThermalTime), is("sw_thermal", SWThermalTime)), Fold: grows, For: View},
 	{Name: semconv.MetricGPUUp, Unit: "1", Integer: true, Range: flag, Low: true, Keys: key(semconv.AttrReason), Entries: gpu(each(Up)), Fold: states, For: View},
-	{Name: semconv.MetricGPUUtilization, Unit: "1", About: "Fraction of time the GPU was busy with the task.", Range: share, Low: true, Keys: []Key{{Name: semconv.AttrGPUTask, Absent: "general"}}, Entries: gpu(is("general", Utilization)), Fold: levels, For: Score | View},
+	{Name: semconv.MetricGPUUtilization, Unit: "1", About: "Fraction of time the GPU was busy with the task.", Range: share, Low: true, Keys: []Key{{Name: semconv.AttrGPUTask, Absent: "general"}}, Entries: gpu(is("general", Utilization), full(is("memory", MemoryUtilization)), full(is("encoder", EncoderUtilization)), full(is("decoder", DecoderUtilization))), Fold: levels, For: Score | View},
 	{Name: semconv.MetricGPUXIDEvents, Unit: "{event}", Kind: Counter, Integer: true, About: "Xid events seen since the start.", Range: counts, Entries: gpu(each(Xid)), Fold: grows, For: View},
 	{Name: "hw.gpu.xid.last", Unit: "1", Integer: true, Range: Range{-1, 1 << 53}, Entries: gpu(each(None)), Unread: forLooks},
-	{Name: semconv.MetricHWNetworkBandwidth, Unit: "By/s", Kind: UpDownCounter, Range: link, Low: true, Entries: of(Network, each(NetworkBandwidth)), Fold: Folding{FoldSum, FoldLast, "a job uses all adapters of its node"}, For: View},
+	{Name: "hw.network.bandwidth.limit", Unit: "By/s", Kind: UpDownCounter, Range: link, Low: true, Entries: of(Network, each(NetworkBandwidth)), Fold: Folding{FoldSum, FoldLast, "a job uses all adapters of its node"}, For: View},
 	{Name: semconv.MetricPower, Unit: "W", About: "Power draw.", Range: watts, Shared: true, Typed: true, Entries: gpu(each(Power)), Fold: total, For: Score | View},
-	{Name: semconv.MetricHWStatus, Unit: "1", Kind: UpDownCounter, Integer: true, Range: flag, Shared: true, Typed: true, Keys: key(semconv.AttrHWState), Entries: gpu(each(HardwareState)), Unread: "nobody: hw.gpu.health.* say more"},
+	{Name: "hw.status", Unit: "1", Kind: UpDownCounter, Integer: true, Range: flag, Shared: true, Typed: true, Keys: key("hw.state"), Entries: gpu(each(HardwareState)), Unread: "nobody: hw.gpu.health.* say more"},
 	{Name: semconv.MetricTemperature, Unit: "Cel", About: "Temperature of a sensor.", Range: celsius, Shared: true, Keys: key(semconv.AttrSensorLocation), Entries: gpu(is("gpu", Temperature), is("memory", MemoryTemperature)), Fold: states, For: View},
 	{Name: "hw.temperature.limit", Unit: "Cel", Range: celsius, Shared: true, Keys: []Key{{Name: semconv.AttrSensorLocation}, {Name: "hw.limit_type"}}, Entries: gpu(Entry{Field: TemperatureLimit, Values: [maxKeys]string{"gpu", "throttled"}}), Fold: states, For: View},
 	// The metrics of Ingero's agent (its pkg/contract), with the state beside the score.
 	{Name: "ingero.node.health_score", Unit: "1", Range: share, Low: true, Keys: key("ingero.node.state"), Entries: of(Node, each(IngeroScore)), Fold: last, For: Ingero},
 	{Name: "ingero.node.throughput_ratio", Unit: "1", Range: signals, Low: true, Entries: of(Node, each(IngeroThroughput)), Fold: last, For: Ingero},
 	{Name: "system.cpu.load_average.15m", Unit: "{thread}", Range: few, Unread: "the mean of one minute is read"},
-	{Name: semconv.MetricSystemLoadAverage, Unit: "{thread}", Range: few, Entries: of(Node, each(LoadAverage)), Fold: levels, For: View},
+	{Name: "system.cpu.load_average.1m", Unit: "{thread}", Range: few, Entries: of(Node, each(LoadAverage)), Fold: levels, For: View},
 	{Name: "system.cpu.load_average.5m", Unit: "{thread}", Range: few, Unread: "the mean of one minute is read"},
 	{
-		// The host's mean: those of single CPUs say little. The conventions and the
+		// The host's mean: those of single CPUs mean little. The conventions and the
 		// host metrics receiver differ in names.
-		Name: semconv.MetricSystemCPUUtil, Unit: "1", Range: share,
+		Name: "system.cpu.utilization", Unit: "1", Range: share,
 		Keys:    []Key{{Name: "cpu.mode", Alias: semconv.AttrState}, {Name: "cpu.logical_number", Alias: "cpu"}},
 		Entries: of(Node, is("steal", CPUSteal)), Fold: levels, For: View,
 	},
-	{Name: semconv.MetricSystemMemoryUtil, Unit: "1", Range: share, Keys: []Key{{Name: "system.memory.state", Alias: semconv.AttrState}}, Entries: of(Node, is("used", HostMemory)), Fold: levels, For: View},
+	{Name: "system.memory.utilization", Unit: "1", Range: share, Keys: []Key{{Name: "system.memory.state", Alias: semconv.AttrState}}, Entries: of(Node, is("used", HostMemory)), Fold: levels, For: View},
 }

@@ -14,7 +14,7 @@ const (
 	clockStep = 10 * time.Millisecond
 )
 
-// Clock tells a time that never goes back while the process runs: after an hour back a
+// Clock has a time that never goes back while the process runs: after an hour back a
 // backend, which keeps the newest point of a series, would take none for that hour. It
 // follows a wall clock that is set ahead. Where the wall clock is set back, Clock
 // goes on by the monotonic clock until the wall clock has caught up or the process
@@ -24,7 +24,7 @@ type Clock struct{ base atomic.Pointer[time.Time] }
 // Now is Time of the machine's clock.
 func (c *Clock) Now() time.Time { return c.Time(time.Now()) }
 
-// Time is what time it is when the wall clock says now. Its monotonic reading is
+// Time is the time when the wall clock is at now. Its monotonic reading is
 // that of now, so that durations between two times are what they were.
 func (c *Clock) Time(now time.Time) time.Time {
 	base := c.base.Load()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reading is the catalogue of what the product reads: which metric, with
-// which attributes, says what of whom, in which unit and range. Every reader
+// Package reading is the catalogue of what the product reads: for each metric and its
+// attributes the field, the subject, the unit and the range. Every reader
 // takes its points by it, and every writer its names and units. It is pure: it
 // knows neither pdata nor a clock; internal/reading/metricreading applies it to
 // OTLP.

@@ -17,7 +17,7 @@ type Holder struct {
 	Pod       string `json:"pod,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Container string `json:"container,omitempty"`
-	// Shared says that the GPU has other holders too.
+	// Shared: the GPU has other holders too.
 	Shared bool `json:"-"`
 }
 
@@ -25,7 +25,7 @@ type Holder struct {
 // shared by MPS have up to 384.
 const maxHoldings, maxHolderName = 512, 253
 
-// Named reports whether it says who it is, in a length that a name may have.
+// Named reports whether it has a name, in a length that a name may have.
 func (h Holder) Named() bool {
 	return (h.Job != "" || h.Pod != "") && max(len(h.Job), len(h.Pod), len(h.Namespace), len(h.Container)) <= maxHolderName
 }
@@ -45,10 +45,10 @@ type Holding struct {
 // Holdings are those of a node, by the holders' names. A change makes new ones: readers may hold them.
 type Holdings []Holding
 
-// Set says whether a container or job holds the GPU, and returns what is new. A holder that is
-// alone ends the others of its kind: an agent that was restarted does not tell of their end.
-// A job may run in a container.
-func (all Holdings) Set(uuid string, of Holder, on bool) (next Holdings, news bool) {
+// Set records whether a container or job holds the GPU, and returns the new holdings. A holder
+// that is alone ends the others of its kind: an agent that was restarted does not report their
+// end. A job may run in a container.
+func (all Holdings) Set(uuid string, of Holder, on bool) (next Holdings, changed bool) {
 	if !of.Named() {
 		return all, false
 	}
@@ -62,10 +62,10 @@ func (all Holdings) Set(uuid string, of Holder, on bool) (next Holdings, news bo
 		if *h.Holder == of {
 			own, held = h.Holder, held || h.GPU == uuid
 		}
-		news = news || ends(h)
+		changed = changed || ends(h)
 	}
 	add := on && !held && len(all) < maxHoldings
-	if !news && !add {
+	if !changed && !add {
 		return all, false
 	}
 	next = slices.DeleteFunc(slices.Clone(all), ends)
@@ -82,7 +82,7 @@ func (all Holdings) Set(uuid string, of Holder, on bool) (next Holdings, news bo
 	return next, true
 }
 
-// Of returns who holds a GPU, or any of the node's where uuid is empty, each once: a job may
+// Of returns the holders of a GPU, or of any of the node's where uuid is empty, each once: a job may
 // have some GPUs alone, and some with others.
 func (all Holdings) Of(uuid string) (list []Holder) {
 	for _, h := range all {
@@ -124,19 +124,19 @@ func (h *Holder) Name(key, value string) {
 
 // String is the holder as one line, such as `job=1234`, or `namespace=ml pod=train-0 container=main`.
 func (h Holder) String() string {
-	var words []string
+	var parts []string
 	for i, name := range h.names() {
 		if *name != "" {
-			words = append(words, holderKeys[i][0]+"="+strings.Join(strings.Fields(*name), "_"))
+			parts = append(parts, holderKeys[i][0]+"="+strings.Join(strings.Fields(*name), "_"))
 		}
 	}
-	return strings.Join(words, " ")
+	return strings.Join(parts, " ")
 }
 
 // ParseHolder reads what String writes.
 func ParseHolder(text string) (h Holder) {
-	for word := range strings.FieldsSeq(text) {
-		key, value, _ := strings.Cut(word, "=")
+	for part := range strings.FieldsSeq(text) {
+		key, value, _ := strings.Cut(part, "=")
 		h.Name(key, strings.Clone(value)) // the text may be much longer
 	}
 	return h

@@ -16,11 +16,11 @@ func TestHoldings(t *testing.T) {
 	shared := job
 	shared.Shared = true
 	var all Holdings
-	set := func(gpu string, of Holder, on bool) (news bool) {
+	set := func(gpu string, of Holder, on bool) (changed bool) {
 		before, held := slices.Clone(all), all
-		all, news = all.Set(gpu, of, on)
+		all, changed = all.Set(gpu, of, on)
 		assert.Equal(t, before, held, "readers hold it")
-		return news
+		return changed
 	}
 	assert.True(t, set("a", job, true))
 	assert.False(t, set("a", job, true))
@@ -28,7 +28,7 @@ func TestHoldings(t *testing.T) {
 	assert.True(t, set("a", pod, true))
 	assert.Equal(t, []Holder{pod, job}, all.Of("a"), "a job runs in a pod")
 	assert.True(t, set("b", next, true))
-	assert.Equal(t, []Holder{next}, all.Of("b"), "who holds it alone took it from another, whose end is lost")
+	assert.Equal(t, []Holder{next}, all.Of("b"), "a lone holder took it from another, whose end was not reported")
 	assert.True(t, set("b", shared, true))
 	assert.Equal(t, []Holder{shared, next}, all.Of("b"))
 	assert.True(t, set("b", next, false))

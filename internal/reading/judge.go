@@ -21,8 +21,7 @@ const (
 	NotFinite
 	WrongUnit
 	WrongType
-	// BadSubject is a point that does not say whom or what it is about, or somebody of
-	// whom the metric says nothing.
+	// BadSubject is a point without a subject, or about one that the metric is not for.
 	BadSubject
 	NumRefusals
 )
@@ -32,7 +31,7 @@ func (r Refusal) String() string {
 	return [...]string{"", "value_range", "not_finite", "wrong_unit", "wrong_type", "subject"}[r]
 }
 
-// Instrument is what a metric is written by, as OTLP tells it.
+// Instrument is the type of a metric in OTLP.
 type Instrument uint8
 
 // The instruments of OTLP.
@@ -80,14 +79,13 @@ func (m *Metric) Judge(sent, factor float64) Refusal {
 	}
 }
 
-// Vague metrics are of all sorts of hardware, and their points need not say of
-// which sort: the hardware conventions ask for no hw.type of a temperature.
+// Vague metrics are of all sorts of hardware, and their points need no hw.type: the
+// hardware conventions ask for none of a temperature.
 func (m *Metric) Vague() bool { return m.Shared && !m.Typed }
 
-// Whom judges what a point says of its subject: the hw.id, the hw.type and the keys,
-// empty where it has none. Other says that it is of nobody whom the metric is read
-// for, which is no mistake.
-func (m *Metric) Whom(s Subject, id, hwType string, texts *Texts) Refusal {
+// JudgeSubject judges the hw.id, the hw.type and the keys of a point, empty where it has
+// none. A point about hardware that is not read is no mistake.
+func (m *Metric) JudgeSubject(s Subject, id, hwType string, texts *Texts) Refusal {
 	switch s {
 	case GPU, Slice, Network:
 		if id == "" || m.Typed && (hwType == "" || m.needs && s != Network && texts[0] == "") {
@@ -115,7 +113,7 @@ type Refused struct {
 // most is how much of a sender's text a complaint repeats.
 const most = 64
 
-// String says what is wrong and what would be right.
+// String is what is wrong and what would be right.
 func (r Refused) String() string {
 	m := r.Metric
 	switch r.Why {

@@ -3,6 +3,8 @@
 package reading
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
@@ -21,7 +23,7 @@ const (
 	Rank
 	// Group is a peer group or a cluster.
 	Group
-	// Other is hardware that nobody here reads, such as a power supply.
+	// Other is hardware that is not read, such as a power supply.
 	Other
 )
 
@@ -95,7 +97,7 @@ func (r Range) String() string { return number(r.Min) + " to " + number(r.Max) }
 // Holds is false for NaN.
 func (r Range) Holds(v float64) bool { return v >= r.Min && v <= r.Max }
 
-// Key is an attribute that selects what a point says.
+// Key is an attribute that selects the field of a point.
 type Key struct {
 	Name string
 	// Alias is an older name of the attribute.
@@ -110,11 +112,13 @@ const maxKeys = 3
 // Any as a value of an Entry stands for all others.
 const Any = "*"
 
-// Entry is one thing that a metric says, by the values of its keys.
+// Entry is one field of a metric, by the values of its keys.
 type Entry struct {
 	Field   Field
 	Subject Subject
 	Values  [maxKeys]string
+	// Full: the nvml receiver records it with `detail: full` alone.
+	Full bool
 }
 
 // Metric is one metric of the catalogue.
@@ -138,7 +142,7 @@ type Metric struct {
 	Entries []Entry
 	Fold    Folding
 	For     Purpose
-	// Unread says who looks at a metric that no reader of ours asks for, or why nobody does.
+	// Unread is what a metric is for that no reader of ours asks for.
 	Unread string
 
 	index int
@@ -149,15 +153,15 @@ type Metric struct {
 	hwType string
 	// mixed is set where the entries are about several subjects.
 	mixed bool
-	// needs is set where a point of the main subject says nothing without the first key.
+	// needs is set where a point of the main subject means nothing without the first key.
 	needs bool
-	// values are those of a lone key, absent is its own, and rest is said with any other.
+	// values are those of a lone key, absent is its own, and rest is the field of any other.
 	values []string
 	absent string
 	rest   Field
 }
 
-// Index is the place of the metric in All.
+// Index is the index of the metric in All.
 func (m *Metric) Index() int { return m.index }
 
 // Subject is what points without an entry of their own are about.
@@ -166,7 +170,7 @@ func (m *Metric) Subject() Subject { return m.main }
 // Texts are the values of a metric's keys in a point, empty where there is none.
 type Texts [maxKeys]string
 
-// Select returns what a point says, None where the catalogue has no entry for
+// Select returns the field of a point, None where the catalogue has no entry for
 // it. Hardware without an entry of its own is Other.
 func (m *Metric) Select(hwType string, texts *Texts) (Field, Subject) {
 	main := m.main
@@ -181,10 +185,8 @@ func (m *Metric) Select(hwType string, texts *Texts) (Field, Subject) {
 		if got == "" {
 			got = m.absent
 		}
-		for i, v := range m.values {
-			if v == got {
-				return m.Entries[i].Field, main
-			}
+		if i := slices.Index(m.values, got); i >= 0 {
+			return m.Entries[i].Field, main
 		}
 		return m.rest, main
 	}
@@ -218,13 +220,13 @@ func OfGateway[T string | []byte](name T) bool {
 	return m != nil && m.Gateway
 }
 
-// Of returns the metric that says a field, and its entry for the field.
+// Of returns the metric of a field, and its entry for the field.
 func Of(f Field) (*Metric, *Entry) {
 	at := byField[f]
 	return at.metric, at.entry
 }
 
-// Attributes returns what selects the points that say a field.
+// Attributes returns what selects the points of a field.
 func Attributes(f Field) map[string]string {
 	m, e := Of(f)
 	attrs := make(map[string]string, len(m.Keys))
@@ -236,7 +238,7 @@ func Attributes(f Field) map[string]string {
 	return attrs
 }
 
-// Find returns the field that a metric says with exactly these attributes, None
+// Find returns the field of a metric with exactly these attributes, None
 // where there is none.
 func Find(metric string, attrs map[string]string) Field {
 	m := ByName(metric)
@@ -274,16 +276,16 @@ func (m *Metric) selects(e *Entry, attrs map[string]string) bool {
 // All returns the catalogue, sorted by name. It must not be changed.
 func All() []Metric { return catalogue }
 
-type place struct {
+type metricEntry struct {
 	metric *Metric
 	entry  *Entry
 }
 
 var names, byField = index()
 
-func index() (map[string]*Metric, [NumFields]place) {
+func index() (map[string]*Metric, [NumFields]metricEntry) {
 	names := make(map[string]*Metric, len(catalogue))
-	var fields [NumFields]place
+	var fields [NumFields]metricEntry
 	for i := range catalogue {
 		m := &catalogue[i]
 		m.index = i
@@ -305,8 +307,13 @@ func index() (map[string]*Metric, [NumFields]place) {
 				m.values = append(m.values, v)
 			}
 			if at := &fields[m.Entries[j].Field]; m.Entries[j].Field != None && at.metric == nil {
-				*at = place{m, &m.Entries[j]}
+				*at = metricEntry{m, &m.Entries[j]}
 			}
+		}
+	}
+	for f := None + 1; f < NumFields; f++ {
+		if fields[f].metric == nil {
+			panic(fmt.Sprintf("internal/reading/catalogue.go: constant %d of Field stands in no row: name it in the Entries of its metric", f))
 		}
 	}
 	return names, fields

@@ -20,11 +20,11 @@ import (
 
 func TestCatalogueIsSound(t *testing.T) {
 	assert.True(t, slices.IsSortedFunc(catalogue, func(a, b Metric) int { return strings.Compare(a.Name, b.Name) }), "the rows of catalogue.go must be sorted by name")
-	said := map[Field]string{}
+	want := map[Field]string{}
 	for i := range catalogue {
 		m := &catalogue[i]
 		assert.Same(t, m, ByName(m.Name), "twice: %s", m.Name)
-		assert.NotEqual(t, m.For == 0, m.Unread == "", "%s is either read or says why not", m.Name)
+		assert.NotEqual(t, m.For == 0, m.Unread == "", "the row of %s must have either For, its readers, or Unread, why there are none", m.Name)
 		assert.Less(t, m.Range.Min, m.Range.Max, m.Name)
 		assert.LessOrEqual(t, len(m.Keys), maxKeys, m.Name)
 		if m.For != 0 {
@@ -34,19 +34,16 @@ func TestCatalogueIsSound(t *testing.T) {
 		}
 		for j := range m.Entries {
 			if f := m.Entries[j].Field; f != None {
-				assert.Empty(t, said[f], "%s says what another does", m.Name)
-				said[f] = m.Name
+				assert.Empty(t, want[f], "%s has a field of another metric", m.Name)
+				want[f] = m.Name
 			}
 		}
 		factor, ok := m.Factor(m.Unit)
 		assert.True(t, ok && factor == 1, m.Name)
 	}
-	for f := None + 1; f < NumFields; f++ {
-		assert.NotEmpty(t, said[f], "nothing says field %d", f)
-	}
 }
 
-// Every metric that a component of this module writes or tells is in the
+// Every metric that a component of this module writes or reports is in the
 // catalogue, as it is, and the catalogue has no other of theirs.
 func TestCatalogueHasAllMetricsOfTheModule(t *testing.T) {
 	files, err := filepath.Glob("../../*/*/metadata.yaml")
@@ -80,7 +77,7 @@ func TestCatalogueHasAllMetricsOfTheModule(t *testing.T) {
 		for name, is := range component.Metrics {
 			written[name] = true
 			m := ByName(name)
-			if !assert.NotNil(t, m, "%s is not in the catalogue", name) {
+			if !assert.NotNil(t, m, "%s has %s: add a row for it to internal/reading/catalogue.go, sorted by name", file, name) {
 				continue
 			}
 			kind, value := Gauge, is.Gauge
@@ -92,8 +89,8 @@ func TestCatalogueHasAllMetricsOfTheModule(t *testing.T) {
 				assert.Equal(t, "cumulative", is.Sum.Temporality, name)
 			}
 			require.NotNil(t, value, name)
-			assert.Equal(t, is.Unit, m.Unit, name)
-			assert.Equal(t, kind, m.Kind, name)
+			assert.Equal(t, is.Unit, m.Unit, "Unit of %s in catalogue.go must be the unit in %s", name, file)
+			assert.Equal(t, kind, m.Kind, "Kind of %s in catalogue.go must be the instrument in %s", name, file)
 			for i := range m.Entries {
 				for k, v := range m.Entries[i].Values[:len(m.Keys)] {
 					if v == Any || m.Entries[i].Subject == Network || v == m.Keys[k].Absent {
@@ -103,34 +100,34 @@ func TestCatalogueHasAllMetricsOfTheModule(t *testing.T) {
 						a := component.Attributes[key]
 						return (a.Name == m.Keys[k].Name || key == m.Keys[k].Name) && slices.Contains(a.Enum, v)
 					})
-					assert.True(t, found, "%s never has %s=%s", name, m.Keys[k].Name, v)
+					assert.True(t, found, "catalogue.go has %s with %s=%s: add the value to the attribute's enum in %s", name, m.Keys[k].Name, v, file)
 				}
 			}
 		}
 		for name := range component.Telemetry.Metrics {
-			assert.Nil(t, ByName("otelcol_"+name), "the Collector's own are for whoever scrapes it")
+			assert.Nil(t, ByName("otelcol_"+name), "the Collector's own are for its scraper")
 		}
 	}
 	for i := range catalogue {
 		if m := &catalogue[i]; strings.HasPrefix(m.Name, "hw.") && m.Entries[0].Subject == GPU {
-			assert.True(t, written[m.Name], "nothing writes %s", m.Name)
+			assert.True(t, written[m.Name], "catalogue.go has %s, and no metadata.yaml: add it to receiver/nvmlreceiver/metadata.yaml", m.Name)
 		}
 	}
 }
 
 // A gateway writes verdicts of nodes, and agents and diff everything else of them.
 func TestOfGateway(t *testing.T) {
-	var said []string
+	var other []string
 	for i := range catalogue {
 		m := &catalogue[i]
 		assert.Equal(t, m.Gateway, OfGateway(m.Name), m.Name)
 		assert.Equal(t, m.Gateway, OfGateway([]byte(m.Name)), m.Name)
 		if m.Gateway {
 			assert.Equal(t, Node, m.Subject(), "%s is of a node", m.Name)
-			said = append(said, m.Name)
+			other = append(other, m.Name)
 		}
 	}
-	assert.Equal(t, []string{"gpu.node.straggler", "gpu.node.suspicion", "gpu.node.unjudged", "gpu.node.unjudged.until", "gpu.straggler.rank.median", "gpu.straggler.rank.value"}, said)
+	assert.Equal(t, []string{"gpu.node.straggler", "gpu.node.suspicion", "gpu.node.unjudged", "gpu.node.unjudged.until", "gpu.straggler.rank.median", "gpu.straggler.rank.value"}, other)
 	assert.False(t, OfGateway("gpu.node.stragglers"))
 	name := []byte("hw.gpu.ecc.sram.threshold_exceeded")
 	assert.Zero(t, testing.AllocsPerRun(100, func() { OfGateway(name) }))
@@ -188,13 +185,13 @@ func TestSelect(t *testing.T) {
 		{"power of a GPU", "hw.power", "gpu", Texts{}, Power, GPU},
 		{"power of a supply", "hw.power", "power_supply", Texts{}, None, Other},
 		{"errors of a GPU", "hw.errors", "gpu", Texts{"uncorrected", "aggregate", "all"}, ECCUncorrectedTotal, GPU},
-		{"errors without place and counter", "hw.errors", "gpu", Texts{"corrected"}, ECCCorrected, GPU},
+		{"errors without location and counter", "hw.errors", "gpu", Texts{"corrected"}, ECCCorrected, GPU},
 		{"errors of one memory", "hw.errors", "gpu", Texts{"corrected", "volatile", "sram"}, None, GPU},
 		{"errors of a network adapter", "hw.errors", "network", Texts{"crc"}, NetworkErrors, Network},
-		{"errors of nobody knows what", "hw.errors", "", Texts{"corrected"}, None, GPU},
+		{"errors of unknown hardware", "hw.errors", "", Texts{"corrected"}, None, GPU},
 		{"errors of a disk", "hw.errors", "physical_disk", Texts{"crc"}, None, Other},
 		{"utilization without a task", "hw.gpu.utilization", "", Texts{}, Utilization, GPU},
-		{"utilization of video", "hw.gpu.utilization", "", Texts{"encoder"}, None, GPU},
+		{"utilization of video", "hw.gpu.utilization", "", Texts{"encoder"}, EncoderUtilization, GPU},
 		{"utilization of a fan", "hw.gpu.utilization", "fan", Texts{"general"}, None, Other},
 		{"temperature of a GPU", "hw.temperature", "", Texts{"gpu"}, Temperature, GPU},
 		{"temperature of an inlet", "hw.temperature", "", Texts{"inlet"}, None, GPU},
@@ -291,7 +288,7 @@ func TestWhom(t *testing.T) {
 	} {
 		m := ByName(tt.metric)
 		_, subject := m.Select(tt.hwType, &tt.texts)
-		assert.Equal(t, tt.want, m.Whom(subject, tt.id, tt.hwType, &tt.texts), "%+v", tt)
+		assert.Equal(t, tt.want, m.JudgeSubject(subject, tt.id, tt.hwType, &tt.texts), "%+v", tt)
 	}
 }
 
@@ -330,7 +327,7 @@ func TestComplaints(t *testing.T) {
 	power, up, now := ByName("hw.power"), ByName("hw.gpu.up"), time.Unix(1_700_000_000, 0)
 	first := func(cluster, node string, m *Metric, why Refusal) bool { return c.First(cluster, node, m, why, now) }
 	assert.True(t, first("a", "n1", power, WrongUnit))
-	assert.False(t, first("a", "n1", power, WrongUnit), "told")
+	assert.False(t, first("a", "n1", power, WrongUnit), "logged before")
 	assert.True(t, first("a", "n1", power, ValueRange))
 	assert.True(t, first("a", "n1", up, WrongUnit))
 	assert.True(t, first("a", "n2", power, WrongUnit))
@@ -338,20 +335,20 @@ func TestComplaints(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { first("a", "n1", power, WrongUnit) }))
 }
 
-// A cluster whose mistakes have no end silences no other, and is heard again when
+// A cluster whose mistakes have no end hides no other, and is logged again when
 // its old ones are forgotten.
 func TestComplaintsAreShared(t *testing.T) {
 	var c Complaints
 	power, now := ByName("hw.power"), time.Unix(1_700_000_000, 0)
-	told := 0
+	noted := 0
 	for i := range 2 * maxComplaints {
 		now = now.Add(time.Second)
 		if c.First("flood", strconv.Itoa(i), power, WrongUnit, now) {
-			told++
+			noted++
 		}
 	}
-	assert.Positive(t, told)
-	assert.LessOrEqual(t, len(c.told), maxComplaints/2)
+	assert.Positive(t, noted)
+	assert.LessOrEqual(t, len(c.noted), maxComplaints/2)
 	assert.False(t, c.First("flood", "one more", power, WrongUnit, now))
 	assert.False(t, c.Once("flood", "no heartbeat", now))
 	for i := range 100 {
@@ -361,6 +358,6 @@ func TestComplaintsAreShared(t *testing.T) {
 	assert.False(t, c.Once("quiet", "no heartbeat", now))
 	now = now.Add(memory)
 	assert.True(t, c.First("flood", "one more", power, WrongUnit, now))
-	assert.Equal(t, 1, c.places.Taken(), "the others are forgotten")
-	assert.Len(t, c.told, 1)
+	assert.Equal(t, 1, c.slots.Taken(), "the others are forgotten")
+	assert.Len(t, c.noted, 1)
 }

@@ -25,16 +25,15 @@ import (
 
 func main() {
 	var b builder
-	file := flag.String("config", ".goreleaser.yaml", "goreleaser's configuration")
 	flag.StringVar(&b.binaries, "binaries", "bin", "directory of the binaries")
-	flag.StringVar(&b.out, "out", "", "directory for the packages; none are built without")
+	flag.StringVar(&b.out, "out", "dist", "directory for the packages")
 	flag.StringVar(&b.version, "version", "0.1.0-dev", "version of the packages, semantic or git's")
 	flag.StringVar(&b.arch, "arch", "amd64", "architecture of the binaries")
 	date := flag.String("date", "", "time of the files in the packages, RFC 3339")
 	flag.Parse()
 	err := b.setDate(*date)
 	if err == nil {
-		err = b.run(*file)
+		err = b.run(".goreleaser.yaml")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "packages:", err)
@@ -44,8 +43,7 @@ func main() {
 
 type builder struct {
 	binaries, out, version, arch string
-
-	date time.Time
+	date                         time.Time
 }
 
 func (b *builder) setDate(text string) (err error) {
@@ -83,9 +81,6 @@ func (b *builder) run(file string) error {
 }
 
 func (b *builder) build(p config.NFPM, format string, binaries map[string]string) error {
-	if b.out == "" {
-		return nil
-	}
 	info := b.info(p, format, binaries)
 	packager, err := nfpm.Get(format)
 	if err != nil {

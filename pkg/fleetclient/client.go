@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package fleetclient
+// Package fleetclient is the client of the fleet view's API: one method per
+// operation, generated from the API's OpenAPI document.
+package fleetclient // import "github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 
 import (
 	"context"
@@ -10,11 +12,11 @@ import (
 	"strings"
 )
 
-// Error is an answer that is not what was asked for.
+// Error is an answer with another status than 200.
 type Error struct {
 	// Status of HTTP.
 	Status int
-	// Problem is what the server says of it (RFC 9457); zero where it says nothing.
+	// Problem is the body of the answer (RFC 9457), zero where it is none.
 	Problem ErrorModel
 }
 
@@ -36,8 +38,8 @@ func (e *Error) Error() string {
 	return s.String()
 }
 
-// AnswerError makes an error of an answer, whatever its body is: a proxy on the
-// way answers in words of its own.
+// AnswerError makes an error of an answer. Its body may be of a proxy on the way, and is then
+// ignored.
 func AnswerError(status int, body []byte) error {
 	e := &Error{Status: status}
 	if err := json.Unmarshal(body, &e.Problem); err != nil {
@@ -46,8 +48,8 @@ func AnswerError(status int, body []byte) error {
 	return e
 }
 
-// WithBearerToken authenticates each request with the token that the function
-// returns, so that a token that is renewed can be read anew.
+// WithBearerToken authenticates each request with the function's token, which may be renewed
+// between two requests. An empty token sends no header; the function's error fails the request.
 func WithBearerToken(token func() (string, error)) ClientOption {
 	return WithRequestEditorFn(func(_ context.Context, req *http.Request) error {
 		t, err := token()

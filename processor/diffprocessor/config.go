@@ -57,10 +57,10 @@ type Config struct {
 	// OverLimit is what becomes of points that find no room, which are counted:
 	// OverLimitDrop or OverLimitForward.
 	OverLimit string `mapstructure:"over_limit"`
-	// Deadbands say by a metric's name how far a forwarded value may be from the
+	// Deadbands set by a metric's name how far a forwarded value may be from the
 	// true one. The first that matches counts.
 	Deadbands []lastvalue.Band `mapstructure:"deadbands"`
-	// ThresholdExtension is the extension that hears when the next hop lacks
+	// ThresholdExtension is the extension that is notified when the next hop lost
 	// state. Without it, ResyncInterval alone brings that back.
 	ThresholdExtension *component.ID `mapstructure:"threshold_extension"`
 	_                  struct{}
@@ -103,7 +103,7 @@ func (c *Config) Validate() error {
 			"`over_limit` is %q: must be %q or %q", c.OverLimit, OverLimitDrop, OverLimitForward))
 }
 
-// settings are what the processor says of its table.
+// settings are the processor's for its table.
 func (c *Config) settings() lastvalue.Settings {
 	return lastvalue.Settings{
 		DropOver:          c.OverLimit == OverLimitDrop && c.Forward == ForwardChanges,

@@ -86,7 +86,7 @@ func (p *diffProcessor) Start(_ context.Context, host component.Host) (err error
 		return err
 	}
 	set := p.cfg.settings()
-	set.OnClock = p.tellClock
+	set.OnClock = p.logClock
 	engine, release, err := owner.Open(p.id.String(), set)
 	if err != nil {
 		return fmt.Errorf("`table` is %q: %w", p.cfg.Table, err)
@@ -152,21 +152,21 @@ func (p *diffProcessor) send(ctx context.Context, m otlp.Message) error {
 	return nil
 }
 
-// over counts points that were dropped for want of room, and says so now and then.
+// over counts points that were dropped for want of room, and logs it now and then.
 func (p *diffProcessor) over(ctx context.Context, over otlp.Over, points int64) {
-	cluster, tell := p.short.Note(over.Cluster, p.engine.Now())
+	cluster, logged := p.short.Note(over.Cluster, p.engine.Now())
 	key := over.Limit.String()
 	p.telemetry.ProcessorDiffOverLimitPoints.Add(ctx, points, metric.WithAttributeSet(attribute.NewSet(
 		attribute.String("cluster", cluster), attribute.String("limit", key),
 	)))
-	if tell {
+	if logged {
 		p.logger.Warn("points of new series or nodes are dropped: raise the limit, or the memory, or find who sends so many",
 			zap.String("cluster", cluster), zap.String("node", over.Node), zap.String("metric", over.Metric), zap.String("limit", key), zap.Int64(key, p.engine.Table.Max(over.Limit)))
 	}
 }
 
-// tellClock says so once a node, and once more when it is well again.
-func (p *diffProcessor) tellClock(c *lastvalue.Clock) {
+// logClock logs a wrong clock once a node, and once more when it is right again.
+func (p *diffProcessor) logClock(c *lastvalue.Clock) {
 	off := c.Behind.Abs().Round(time.Second).String() + map[bool]string{false: " behind", true: " ahead"}[c.Behind < 0]
 	fields := []zap.Field{zap.String("cluster", c.Cluster), zap.String("node", c.Node), zap.String("clock", off)}
 	if c.Right {

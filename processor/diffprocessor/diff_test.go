@@ -28,9 +28,9 @@ import (
 // stage is a processor with its next component, which keeps what it takes.
 type stage struct {
 	*diffProcessor
-	t    *testing.T
-	tel  *componenttest.Telemetry
-	told *observer.ObservedLogs
+	t      *testing.T
+	tel    *componenttest.Telemetry
+	logged *observer.ObservedLogs
 
 	mu     sync.Mutex
 	answer func(context.Context) error // unless nil
@@ -46,8 +46,8 @@ func newStage(t *testing.T, edit func(*Config)) *stage {
 	cfg.ResyncInterval = 0 // its phase is drawn
 	edit(cfg)
 	require.NoError(t, cfg.Validate())
-	logs, told := observer.New(zap.InfoLevel)
-	s := &stage{t: t, tel: componenttest.NewTelemetry(), told: told}
+	logs, logged := observer.New(zap.InfoLevel)
+	s := &stage{t: t, tel: componenttest.NewTelemetry(), logged: logged}
 	set := processortest.NewNopSettings(metadata.Type)
 	set.ID, set.TelemetrySettings, set.Logger = component.NewID(metadata.Type), s.tel.NewTelemetrySettings(), zap.New(logs)
 	next, err := consumer.NewMetrics(s.take)

@@ -26,13 +26,13 @@ type plain struct {
 	component.ShutdownFunc
 }
 
-// ear is an extension that hears the next hop.
-type ear struct {
+// source is an extension that gets the next hop's answers.
+type source struct {
 	plain
 	fn func(resync.Request)
 }
 
-func (e *ear) Subscribe(fn func(resync.Request)) func() {
+func (e *source) Subscribe(fn func(resync.Request)) func() {
 	e.fn = fn
 	return func() { e.fn = nil }
 }
@@ -56,7 +56,7 @@ func (o *owner) Open(processor string, set lastvalue.Settings) (*otlp.Engine, fu
 }
 
 var (
-	earID    = component.MustNewID("straggler_threshold")
+	sourceID = component.MustNewID("straggler_threshold")
 	ownerID  = component.MustNewID("exposition")
 	errTaken = errors.New("there is one")
 )
@@ -70,8 +70,8 @@ func TestStartNamesWhatIsWrongWithAnExtension(t *testing.T) {
 		id                  component.ID
 		unlisted, different string
 	}{
-		"ear": {
-			func(c *Config) { c.ThresholdExtension = &earID }, earID,
+		"source": {
+			func(c *Config) { c.ThresholdExtension = &sourceID }, sourceID,
 			"`threshold_extension` is \"straggler_threshold\", which `service::extensions` does not list",
 			"`threshold_extension` is \"straggler_threshold\", must be an extension of type straggler_threshold",
 		},
@@ -95,13 +95,13 @@ func TestStartNamesWhatIsWrongWithAnExtension(t *testing.T) {
 // It has the table and is subscribed from start to shutdown, and of a start that fails nothing is
 // left.
 func TestExtensions(t *testing.T) {
-	e, o := &ear{}, &owner{nodes: 1000}
-	subscribes := func(c *Config) { c.ThresholdExtension = &earID }
+	e, o := &source{}, &owner{nodes: 1000}
+	subscribes := func(c *Config) { c.ThresholdExtension = &sourceID }
 	s := newStage(t, subscribes)
-	require.NoError(t, s.Start(t.Context(), host{earID: e, ownerID: o}))
+	require.NoError(t, s.Start(t.Context(), host{sourceID: e, ownerID: o}))
 	assert.Same(t, o.engine, s.engine)
-	second := &ear{}
-	err := newStage(t, subscribes).Start(t.Context(), host{earID: second, ownerID: o})
+	second := &source{}
+	err := newStage(t, subscribes).Start(t.Context(), host{sourceID: second, ownerID: o})
 	require.ErrorIs(t, err, errTaken)
 	require.ErrorContains(t, err, "`table` is \"exposition\": ")
 	assert.Nil(t, second.fn)

@@ -35,7 +35,7 @@ func (p *diffProcessor) startFlusher() {
 				return
 			case <-ticker.C:
 				// After an interval the rest waits for the next flush: a node with
-				// much to say must not hold up the others' news. The time begins with the
+				// much to send must not hold up the others' values. The time begins with the
 				// first batch: to put a backlog in order takes longer than a batch.
 				var began time.Time
 				p.flush(ctx, func() bool {
@@ -59,7 +59,7 @@ func (p *diffProcessor) stopFlusher(ctx context.Context) {
 	case <-p.flusher.ended:
 		p.flush(ctx, nil)
 	case <-ctx.Done():
-		// A flush is under way that does not end; it is told to.
+		// A flush is under way that does not end; its context ends.
 		p.flusher.cancel()
 		<-p.flusher.ended
 	}

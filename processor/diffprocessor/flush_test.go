@@ -69,7 +69,7 @@ func TestNextComponentAway(t *testing.T) {
 	})
 }
 
-// A next component that answers only when it is told to stop holds up neither the
+// A next component that answers only when its context ends holds up neither the
 // Collector's end nor, with a deadline, longer than that.
 func TestShutdownEndsInTime(t *testing.T) {
 	hangs := func(ctx context.Context) error {
@@ -81,11 +81,11 @@ func TestShutdownEndsInTime(t *testing.T) {
 		wait, deadline, want time.Duration
 		waiting              int64
 	}{
-		"delivers what is held":   {nil, 0, time.Hour, 0, 0},
-		"has a bound of its own":  {hangs, 0, time.Hour, shutdownTimeout, 1},
-		"has a deadline":          {hangs, 0, 3 * time.Second, 3 * time.Second, 1},
-		"a flush is under way":    {hangs, 2 * time.Second, 3 * time.Second, 3 * time.Second, 1},
-		"and is told to end, too": {hangs, 2 * time.Second, time.Hour, shutdownTimeout, 1},
+		"delivers what is held":  {nil, 0, time.Hour, 0, 0},
+		"has a bound of its own": {hangs, 0, time.Hour, shutdownTimeout, 1},
+		"has a deadline":         {hangs, 0, 3 * time.Second, 3 * time.Second, 1},
+		"a flush is under way":   {hangs, 2 * time.Second, 3 * time.Second, 3 * time.Second, 1},
+		"and its context ends":   {hangs, 2 * time.Second, time.Hour, shutdownTimeout, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestShutdownEndsInTime(t *testing.T) {
 				require.NoError(t, s.Shutdown(ctx))
 				assert.Equal(t, tt.want, time.Since(began))
 				assert.Equal(t, tt.waiting, s.waiting())
-				assert.EqualValues(t, tt.waiting, s.told.FilterMessageSnippet("did not take the last values").Len())
+				assert.EqualValues(t, tt.waiting, s.logged.FilterMessageSnippet("did not take the last values").Len())
 			})
 		})
 	}

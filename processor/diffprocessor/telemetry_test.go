@@ -79,12 +79,17 @@ func TestFiguresOfReports(t *testing.T) {
 	s.push("b", time.Hour, 1, 2, 3, 4) // a time to come
 	s.push("a", 0, 1, 2, 3)
 	s.engine.Table.Resync("a")
-	s.push("a", 0, 1) // and two that it lacks
+	s.push("a", 0, 1) // and two that it does not have
 	*now = now.Add(2 * time.Minute)
 	md := report("a", 2*time.Minute, 1, 2, 3)
 	points := md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().At(0).Gauge().DataPoints()
 	points.At(1).SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
 	points.At(2).Attributes().PutEmptyBytes("odd")
+	refused := pmetric.NewMetrics()
+	md.CopyTo(refused)
+	s.answers(func(context.Context) error { return errors.New("no") })
+	require.Error(t, s.ConsumeMetrics(t.Context(), refused))
+	s.answers(nil)
 	require.NoError(t, s.ConsumeMetrics(t.Context(), md))
 	s.figures(map[string]int64{
 		"ahead_points": 4, "resyncs": 1, "repeated_points": 2, "vanished_series": 1, "unnamed_series": 1,
@@ -92,37 +97,58 @@ func TestFiguresOfReports(t *testing.T) {
 	})
 }
 
-func TestAFlushIsCountedAndTold(t *testing.T) {
+func TestAWrongClockIsLogged(t *testing.T) {
+	const none = 946_684_800 * time.Second // before the first report: its points have no time
+	for off, want := range map[time.Duration][]string{40 * time.Second: {"a 40s behind"}, -40 * time.Second: {"a 40s ahead"}, none: nil} {
+		s := started(t, func(*Config) {})
+		now := s.clock()
+		for at := time.Duration(0); at < 30*time.Second; at += 10 * time.Second {
+			if off == none {
+				s.push("a", -none, 1)
+			} else {
+				s.push("a", at-off, 1)
+			}
+			*now = now.Add(10 * time.Second)
+		}
+		var got []string
+		for _, line := range s.logged.TakeAll() {
+			got = append(got, fmt.Sprint(line.ContextMap()["node"], " ", line.ContextMap()["clock"]))
+		}
+		assert.Equal(t, want, got)
+	}
+}
+
+func TestAFlushIsCountedAndLogged(t *testing.T) {
 	s := started(t, func(c *Config) { c.FlushInterval = time.Hour })
 	s.push("a", 0, 1, 2)
 	s.push("a", time.Second, 1, 3)
 	s.push("b", time.Second, 1, 3)
-	told := func(want ...string) {
+	logged := func(want ...string) {
 		t.Helper()
 		s.flush(t.Context(), nil)
 		s.flush(t.Context(), nil)
 		var got []string
-		for _, line := range s.told.TakeAll() {
+		for _, line := range s.logged.TakeAll() {
 			got = append(got, fmt.Sprint(line.Level, " ", line.ContextMap()["error"], ": ", line.Message))
 		}
 		assert.Equal(t, want, got)
 	}
 	s.answers(func(context.Context) error { return errors.New("busy") })
-	told("warn busy: the next component refuses; last values wait until it takes them")
+	logged("warn busy: the next component refuses; last values wait until it takes them")
 	s.figures(map[string]int64{"nodes_pending": 2, "failed_flushes": 2})
 	s.answers(nil)
-	told("info <nil>: the next component takes values again")
+	logged("info <nil>: the next component takes values again")
 	s.figures(map[string]int64{"nodes_pending": 0, "failed_flushes": 2, "forwarded_points": 4, "heartbeats": 2})
 	s.push("a", 2*time.Second, 1, 4)
 	s.answers(func(context.Context) error { return consumererror.NewPermanent(errors.New("too large")) })
-	told("warn Permanent error: too large: the next component refuses some values for good, which are dropped; all of their nodes is sent again after a minute",
+	logged("warn Permanent error: too large: the next component refuses some values for good, which are dropped; all of their nodes is sent again after a minute",
 		"info <nil>: the next component takes values again")
 	s.figures(map[string]int64{"dropped_points": 2, "failed_flushes": 3})
 }
 
-// Pushes over a limit succeed; what was dropped is counted and told, in few words
+// Pushes over a limit succeed; what was dropped is counted and logged, in few lines
 // however many clusters there are.
-func TestDroppedPointsAreCountedAndTold(t *testing.T) {
+func TestDroppedPointsAreCountedAndLogged(t *testing.T) {
 	s := bounded(t, func(*Config) {})
 	now := s.clock()
 	push := func(cluster, node string, at time.Duration, values ...float64) (calls, points int) {
@@ -146,7 +172,7 @@ func TestDroppedPointsAreCountedAndTold(t *testing.T) {
 		point("east", "max_series_per_node", 2), point("west", "max_nodes", 1),
 	}, metricdatatest.IgnoreTimestamp())
 	s.figures(map[string]int64{"untracked_points": 0})
-	lines := s.told.TakeAll()
+	lines := s.logged.TakeAll()
 	require.Len(t, lines, 2, "one of each cluster")
 	assert.Equal(t, map[string]any{"cluster": "east", "node": "a", "metric": "m", "limit": "max_series_per_node", "max_series_per_node": int64(2)}, lines[0].ContextMap())
 	assert.Equal(t, map[string]any{"cluster": "west", "node": "b", "metric": "m", "limit": "max_nodes", "max_nodes": int64(1)}, lines[1].ContextMap())
@@ -157,9 +183,9 @@ func TestDroppedPointsAreCountedAndTold(t *testing.T) {
 	got, err := s.tel.GetMetric("otelcol_processor_diff_over_limit_points")
 	require.NoError(t, err)
 	assert.Len(t, got.Data.(metricdata.Sum[int64]).DataPoints, memorybudget.MaxClusters+1)
-	assert.Equal(t, memorybudget.MaxClusters+1-2, s.told.Len())
-	*now = now.Add(memorybudget.Silence)
-	s.told.TakeAll()
+	assert.Equal(t, memorybudget.MaxClusters+1-2, s.logged.Len())
+	*now = now.Add(memorybudget.LogInterval)
+	s.logged.TakeAll()
 	push("west", "b", 30*time.Second, 1)
-	assert.Equal(t, 1, s.told.Len(), "again after an hour")
+	assert.Equal(t, 1, s.logged.Len(), "again after an hour")
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/platform/hostextension"
 	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
@@ -34,7 +34,7 @@ import (
 )
 
 // agent scores the nodes whose data passes. It usually sees one; a replay or
-// a head node speaks for many.
+// a head node sends data of many.
 type agent struct {
 	cfg       *Config
 	nodeCfg   nodescore.Config
@@ -67,7 +67,7 @@ type agentNode struct {
 	nodeKey
 	// named are the peer attributes that its reports' labels name. peers are the
 	// same, with the model of its GPUs where no label names one.
-	named, peers []string
+	named, labels []string
 
 	memory peergroup.Memory
 	models gpuModels
@@ -94,7 +94,7 @@ func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agen
 	return &agent{
 		cfg: cfg, nodeCfg: nodeCfg, plan: nodescore.NewPlan(&nodeCfg.Measures), next: next, logger: set.Logger, telemetry: tb,
 		rejects: rejects, reader: metricreading.New(set.Logger, rejects.counter), ids: newIdentifier(cfg), nodeName: name,
-		nodes: make(map[nodeKey]*agentNode), bytes: fairshare.New[string](int(cfg.MemoryBytes()), fairshare.Half),
+		nodes: make(map[nodeKey]*agentNode), bytes: fairshare.NewSlots[string](int(cfg.MemoryBytes()), fairshare.Half),
 	}, nil
 }
 
@@ -134,7 +134,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 
 	var due []pending
 	changed := a.sweep(now)
-	caller := wire.CallerFromContext(ctx)
+	caller := pushheaders.CallerFromContext(ctx)
 	for _, rm := range md.ResourceMetrics().All() {
 		a.reading.Reset()
 		attrs := rm.Resource().Attributes()
@@ -142,7 +142,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		a.models = a.models[:0]
 		ts := a.collect(rm)
 		a.from.End(ctx)
-		id, peers := a.ids.read(caller, attrs)
+		id, labels := a.ids.read(caller, attrs)
 		if id.node != "" {
 			a.name(attrs, id)
 		}
@@ -158,7 +158,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 			attrs.PutStr(gpusemconv.AttrHostName, a.nodeName)
 			a.name(attrs, id)
 		}
-		n, fresh := a.node(ctx, id, peers, now)
+		n, fresh := a.node(ctx, id, labels, now)
 		if n == nil {
 			continue
 		}
@@ -172,7 +172,7 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 			a.rejects.addN(ctx, errGPUs, int64(dropped))
 		}
 		if short > 0 {
-			a.lacking(ctx, n.cluster, short, now)
+			a.rejectForMemory(ctx, n.cluster, short, now)
 		}
 		a.keep(n, n.size())
 		if n.score.Due(now) && !slices.ContainsFunc(due, func(p pending) bool { return p.node == n }) {
@@ -191,8 +191,8 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	}
 }
 
-// name writes the cluster of a node whose resource has none, as a job's: one node is not
-// two, of which one is silent when the job ends.
+// name writes the cluster of a node whose resource has none, as a job's: else one node
+// would be two, of which one would be missing when the job ends.
 func (*agent) name(attrs pcommon.Map, id nodeKey) {
 	if _, named := attrs.Get(gpusemconv.AttrClusterName); !named && id.cluster != "" {
 		attrs.PutStr(gpusemconv.AttrClusterName, id.cluster)
@@ -201,14 +201,14 @@ func (*agent) name(attrs pcommon.Map, id nodeKey) {
 
 // node finds or adds the node of an identity and reports whether the claim has to
 // follow. It returns nil for a node that cannot be taken.
-func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.Time) (*agentNode, bool) {
+func (a *agent) node(ctx context.Context, id nodeKey, labels []string, now time.Time) (*agentNode, bool) {
 	n := a.nodes[id]
 	if n != nil {
-		if a.names(id, peers) > n.bytes+a.bytes.Room(id.cluster) {
-			a.lacking(ctx, n.cluster, 1, now)
+		if a.names(id, labels) > n.bytes+a.bytes.Room(id.cluster) {
+			a.rejectForMemory(ctx, n.cluster, 1, now)
 			return nil, false
 		}
-		changed := a.regroup(n, peers, now)
+		changed := a.regroup(n, labels, now)
 		if changed {
 			n.score.Restart()
 			a.keep(n, n.size())
@@ -219,22 +219,22 @@ func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.T
 	case id.cluster == "":
 		a.rejects.add(ctx, nodesignal.ErrNoCluster)
 		return nil, false
-	case len(id.cluster) > wire.MaxNameLength || len(id.node) > wire.MaxNameLength:
+	case len(id.cluster) > pushheaders.MaxNameLength || len(id.node) > pushheaders.MaxNameLength:
 		a.rejects.add(ctx, nodesignal.ErrNameTooLong)
 		return nil, false
 	case len(a.nodes) >= a.cfg.Agent.MaxNodes:
-		a.rejects.add(ctx, fairshare.ErrTooManyNodes)
+		a.rejects.add(ctx, fairshare.ErrFull)
 		return nil, false
-	case a.names(id, peers)+emptyBytes > a.bytes.Room(id.cluster):
-		a.lacking(ctx, id.cluster, 1, now)
+	case a.names(id, labels)+emptyBytes > a.bytes.Room(id.cluster):
+		a.rejectForMemory(ctx, id.cluster, 1, now)
 		return nil, false
 	}
 	n = &agentNode{
 		nodeKey: nodeKey{strings.Clone(id.cluster), strings.Clone(id.node)},
 		score:   nodescore.NewNode(&a.nodeCfg, a.plan),
-		named:   make([]string, len(peers)),
+		named:   make([]string, len(labels)),
 	}
-	a.regroup(n, peers, now)
+	a.regroup(n, labels, now)
 	a.keep(n, n.size())
 	a.nodes[n.nodeKey] = n
 	return n, true
@@ -242,8 +242,8 @@ func (a *agent) node(ctx context.Context, id nodeKey, peers []string, now time.T
 
 // regroup follows what a report names of a node's group, and reports whether
 // that is another one now.
-func (a *agent) regroup(n *agentNode, peers []string, now time.Time) bool {
-	named, changed := n.memory.Merge(n.named, peers, now, a.cfg.ttl())
+func (a *agent) regroup(n *agentNode, labels []string, now time.Time) bool {
+	named, changed := n.memory.Merge(n.named, labels, now, a.cfg.ttl())
 	if changed {
 		n.named = make([]string, len(named))
 		for i, p := range named {
@@ -251,21 +251,21 @@ func (a *agent) regroup(n *agentNode, peers []string, now time.Time) bool {
 		}
 	}
 	if a.ids.model >= 0 {
-		changed = n.models.tell(a.models, now, a.cfg.ttl()) || changed
+		changed = n.models.add(a.models, now, a.cfg.ttl()) || changed
 	}
 	if !changed && n.group != "" {
 		return false
 	}
-	n.peers = slices.Clone(n.named)
-	if i := a.ids.model; i >= 0 && n.peers[i] == "" {
-		n.peers[i] = n.models.name
+	n.labels = slices.Clone(n.named)
+	if i := a.ids.model; i >= 0 && n.labels[i] == "" {
+		n.labels[i] = n.models.name
 	}
 	before := n.group
-	n.group = peergroup.Key(n.peers)
+	n.group = peergroup.Key(n.labels)
 	return n.group != before
 }
 
-// sweep forgets nodes that fell silent and reports whether there were any.
+// sweep forgets nodes that no longer report, and reports whether there were any.
 func (a *agent) sweep(now time.Time) bool {
 	if now.Sub(a.swept) < a.cfg.ttl() {
 		return false
@@ -282,20 +282,20 @@ func (a *agent) sweep(now time.Time) bool {
 	return len(a.nodes) != before
 }
 
-// claim tells the extension for whom the pushes ask. One connection speaks
-// for one cluster; nodes of another keep to their own past.
+// claim sets the cluster, node and groups that the pushes ask for. One connection has one
+// cluster; nodes of another are judged by their own past.
 func (a *agent) claim() {
 	if a.source == nil {
 		return
 	}
-	var c wire.Claim
+	var c pushheaders.Claim
 	groups := map[string]struct{}{}
 	for _, key := range slices.SortedFunc(maps.Keys(a.nodes), compareKeys) {
 		if c.Cluster == "" {
 			c.Cluster = key.cluster
 		}
 		if key.cluster != c.Cluster {
-			a.logger.Warn("one agent speaks for nodes of several clusters; only those of the first get thresholds",
+			a.logger.Warn("one agent sends data of nodes of several clusters; only those of the first get thresholds",
 				zap.String("first", c.Cluster), zap.String("other", key.cluster))
 			break
 		}
@@ -324,12 +324,12 @@ func (a *agent) evaluate(md pmetric.Metrics, p pending, now time.Time) {
 	}
 	res := p.node.score.Evaluate(now, p.node.node, peers, known)
 	rm := md.ResourceMetrics().AppendEmpty()
-	a.ids.stamp(rm.Resource().Attributes(), p.node.cluster, p.node.node, p.node.peers)
+	a.ids.stamp(rm.Resource().Attributes(), p.node.cluster, p.node.node, p.node.labels)
 	nodereport.Append(rm, metadata.ScopeName, cmp.Or(p.ts, pcommon.NewTimestampFromTime(now)), &res, reachable)
 	if res.Changed {
 		a.logVerdict(p.node, &res)
 	}
-	if p.node.score.Nameless() && a.reader.Once(p.node.cluster, "ranks without a name") {
+	if p.node.score.HasUnnamedRanks() && a.reader.Once(p.node.cluster, "ranks without a name") {
 		a.logger.Warn("ranks of a job have no name, so that no verdict can name the slow rank: set gpu.job.rank on their points or resources",
 			zap.String("cluster", p.node.cluster), zap.String("node", p.node.node))
 	}

@@ -24,7 +24,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -93,7 +94,7 @@ func TestAgentJudgesItself(t *testing.T) {
 		assert.InDelta(t, 1.0/45, got["n1 gpu.node.signal throughput"], 1e-9)
 		assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode none"], 0)
 		assert.Zero(t, got["n1 gpu.agent.gateway_reachable"])
-		assert.Equal(t, wire.Claim{Cluster: "prod", Node: "n1", Groups: []string{"J/stage-0"}}, r.ext.claim)
+		assert.Equal(t, pushheaders.Claim{Cluster: "prod", Node: "n1", Groups: []string{"J/stage-0"}}, r.ext.claim)
 
 		for i := range 3 {
 			r.receive(0.95, 1.0/19)
@@ -109,7 +110,7 @@ func TestAgentJudgesItself(t *testing.T) {
 	})
 }
 
-func TestAgentSpeaksForManyNodes(t *testing.T) {
+func TestAgentWithManyNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newAgentRig(t, nil)
 		md := pmetric.NewMetrics()
@@ -121,11 +122,14 @@ func TestAgentSpeaksForManyNodes(t *testing.T) {
 		for _, n := range []string{"n1", "n2", "n3", "n4"} {
 			assert.Contains(t, got, n+" gpu.node.signal throughput")
 		}
-		assert.Equal(t, wire.Claim{Cluster: "prod", Groups: []string{"J/stage-0", "J/stage-1"}}, r.ext.claim, "it asks for the nodes of one cluster")
+		assert.Equal(t, pushheaders.Claim{Cluster: "prod", Groups: []string{"J/stage-0", "J/stage-1"}}, r.ext.claim, "it asks for the nodes of one cluster")
 
+		time.Sleep(4 * time.Minute)
+		r.push(step("n1", 19))
+		assert.Len(t, r.a.nodes, 4, "the gateway's last threshold still counts")
 		time.Sleep(10 * time.Minute)
 		r.push(step("n1", 19))
-		assert.Equal(t, "n1", r.ext.claim.Node, "silent nodes are forgotten")
+		assert.Equal(t, "n1", r.ext.claim.Node, "nodes without reports are forgotten")
 	})
 }
 
@@ -160,7 +164,11 @@ func TestAgentIgnoresNonsenseAndCountsIt(t *testing.T) {
 		addStep(md, "n2", "stage-0", 19)
 		resource(md, nil)
 		gauge(resource(md, map[string]any{"host.name": "n3", "k8s.cluster.name": ""}), "gpu.app.step.duration", 19)
-		gauge(resource(md, map[string]any{"host.name": strings.Repeat("x", 1<<20)}), "gpu.app.step.duration", 19)
+		for _, name := range []string{"host.name", "k8s.cluster.name"} {
+			attrs := map[string]any{"host.name": "n5", "k8s.cluster.name": "prod"}
+			attrs[name] = strings.Repeat("x", 254)
+			gauge(resource(md, attrs), "gpu.app.step.duration", 19)
+		}
 		gauge(md.ResourceMetrics().At(0), "hw.power", 500, "hw.id", "GPU-0", "hw.type", "gpu")
 		gauge(md.ResourceMetrics().At(0), "hw.power", 70, "hw.id", "MIG-0", "hw.parent", "GPU-0", "hw.type", "gpu")
 		at := time.Now().UTC()
@@ -169,16 +177,16 @@ func TestAgentIgnoresNonsenseAndCountsIt(t *testing.T) {
 		assert.InDelta(t, 1.0/19, got["n1 gpu.node.signal throughput"], 1e-9)
 		assert.InDelta(t, 500, got["n1 gpu.node.signal power"], 0, "a slice is no GPU")
 		assert.NotContains(t, got, "n2 gpu.node.signal throughput")
-		assert.Equal(t, map[string]int64{"not_finite": 1, "value_range": 1, "max_nodes": 1, "no_cluster": 1, "name_too_long": 1}, rejected(t, r.tel))
-		assert.Equal(t, 5+1, r.sink.AllMetrics()[0].ResourceMetrics().Len(), "the data itself passes, and a score is added")
-		for _, m := range r.sink.AllMetrics()[0].ResourceMetrics().At(5).ScopeMetrics().At(0).Metrics().All() {
+		assert.Equal(t, map[string]int64{"not_finite": 1, "value_range": 1, "max_nodes": 1, "no_cluster": 1, "name_too_long": 2}, rejected(t, r.tel))
+		assert.Equal(t, 6+1, r.sink.AllMetrics()[0].ResourceMetrics().Len(), "the data itself passes, and a score is added")
+		for _, m := range r.sink.AllMetrics()[0].ResourceMetrics().At(6).ScopeMetrics().At(0).Metrics().All() {
 			assert.Equal(t, at, m.Gauge().DataPoints().At(0).Timestamp().AsTime(), "one report has one time: %s", m.Name())
 		}
 	})
 }
 
-// TestAgentTakesItsGatewaysWord: the verdict is that of each of its nodes.
-func TestAgentTakesItsGatewaysWord(t *testing.T) {
+// TestAgentUsesItsGatewaysVerdict: the verdict is that of each of its nodes.
+func TestAgentUsesItsGatewaysVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newAgentRig(t, nil)
 		core, logs := zapobserver.New(zap.InfoLevel)
@@ -236,16 +244,173 @@ func TestAnotherJobStartsAnew(t *testing.T) {
 		for range 20 {
 			r.push(step("n1", 10))
 		}
-		md := pmetric.NewMetrics()
-		addStep(md, "n1", "stage-7", 40)
 		var got map[string]float64
 		for range 20 {
-			again := pmetric.NewMetrics()
-			md.CopyTo(again)
-			got = r.push(again)
+			md := pmetric.NewMetrics()
+			addStep(md, "n1", "stage-7", 40)
+			got = r.push(md)
 			assert.Zero(t, got["n1 gpu.agent.straggler"], "four times slower, but another job")
 		}
 		assert.InDelta(t, 1, got["n1 gpu.agent.detection_mode local"], 0)
 		assert.Equal(t, []string{"J/stage-7"}, r.ext.claim.Groups)
 	})
+}
+
+// TestRanksHoweverTheyPush: the slower of two ranks is its node's, whatever identifies them,
+// together or in a push each.
+func TestRanksHoweverTheyPush(t *testing.T) {
+	for name, tt := range map[string]struct {
+		key              string
+		ofPoint, ofApart bool
+	}{
+		"a point each":               {gpusemconv.AttrJobRank, true, false},
+		"a resource each":            {gpusemconv.AttrJobRank, false, false},
+		"a push each":                {gpusemconv.AttrJobLocalRank, false, true},
+		"a push each without a name": {gpusemconv.AttrServiceInstanceID, false, true},
+		"a process each":             {gpusemconv.AttrProcessPID, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newAgentRig(t, nil)
+				var got map[string]float64
+				for range 2 {
+					md := pmetric.NewMetrics()
+					for i, seconds := range []float64{2, 1} {
+						rm := resource(md, map[string]any{gpusemconv.AttrHostName: "n1"})
+						attrs := rm.Resource().Attributes()
+						if p := gauge(rm, gpusemconv.MetricAppStepDuration, seconds); tt.ofPoint {
+							attrs = p.Attributes()
+						}
+						if attrs.PutInt(tt.key, int64(1000+i)); tt.ofApart {
+							got = r.push(md)
+							md = pmetric.NewMetrics()
+						}
+					}
+					if !tt.ofApart {
+						got = r.push(md)
+					}
+				}
+				assert.InDelta(t, 0.5, got["n1 gpu.node.signal throughput"], 1e-9)
+			})
+		})
+	}
+}
+
+// TestTheLogAsksForNames: once, and only where a node has several ranks without one.
+func TestTheLogAsksForNames(t *testing.T) {
+	for instances, want := range map[int]int{1: 0, 2: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newAgentRig(t, nil)
+			core, logs := zapobserver.New(zap.WarnLevel)
+			r.a.logger = zap.New(core)
+			for range 5 {
+				md := pmetric.NewMetrics()
+				for i := range instances {
+					rm := resource(md, map[string]any{gpusemconv.AttrHostName: "n1", gpusemconv.AttrJobID: "J", gpusemconv.AttrProcessPID: i})
+					gauge(rm, gpusemconv.MetricAppStepDuration, 1)
+				}
+				r.push(md)
+			}
+			assert.Equal(t, want, logs.FilterMessageSnippet("ranks of a job have no name").Len())
+		})
+	}
+}
+
+func TestRanksThatAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newAgentRig(t, nil)
+		md := pmetric.NewMetrics()
+		rm := resource(md, map[string]any{gpusemconv.AttrHostName: "n1"})
+		for i := range nodescore.MaxRanks + 7 {
+			gauge(rm, gpusemconv.MetricAppStepRate, 1).Attributes().PutInt(gpusemconv.AttrJobRank, int64(i))
+		}
+		r.push(md)
+		assert.Equal(t, int64(7), rejected(t, r.tel)["max_gpus"])
+	})
+}
+
+func TestGPUModels(t *testing.T) {
+	const h100, a100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
+	long := strings.Repeat("Ü", 100)
+	for name, test := range map[string]struct {
+		reports [][]string // 20 s apart
+		want    string
+	}{
+		"none":                          {[][]string{{}}, ""},
+		"one":                           {[][]string{{h100}, {h100}}, "NVIDIA-H100-80GB-HBM3"},
+		"several, in one order":         {[][]string{{h100, a100}}, "NVIDIA-A100-SXM4-80GB+NVIDIA-H100-80GB-HBM3"},
+		"each with a report of its own": {[][]string{{h100}, {a100}, {h100}, {a100}}, "NVIDIA-A100-SXM4-80GB+NVIDIA-H100-80GB-HBM3"},
+		"a driver that hangs":           {[][]string{{h100}, {}, {}, {}, {}}, "NVIDIA-H100-80GB-HBM3"},
+		"another GPU":                   {[][]string{{h100}, {a100}, {a100}, {a100}}, "NVIDIA-A100-SXM4-80GB"},
+		"no name":                       {[][]string{{"", " "}}, ""},
+		"a long name":                   {[][]string{{long}}, strings.Repeat("Ü", maxProduct/2)},
+		"a long name cut in a letter":   {[][]string{{"x" + long}}, "x" + strings.Repeat("Ü", maxProduct/2-1)},
+		"too many":                      {[][]string{{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"}}, "a+b+c+d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var g gpuModels
+			now := time.Unix(0, 0)
+			for _, products := range test.reports {
+				g.add(products, now, 50*time.Second)
+				now = now.Add(20 * time.Second)
+			}
+			assert.Equal(t, test.want, g.name)
+			assert.LessOrEqual(t, len(g.seen), 2*maxModels)
+		})
+	}
+}
+
+// nvml is a report of a node's GPUs, with hw.gpu.info where there are products.
+func nvml(products ...string) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	rm := resource(md, map[string]any{"host.name": "n", "k8s.cluster.name": "prod"})
+	for i, product := range products {
+		gauge(rm, gpusemconv.MetricGPUInfo, 1, "hw.id", fmt.Sprint("GPU-", i), "hw.model", product)
+		gauge(rm, gpusemconv.MetricGPUInfo, 1, "hw.id", fmt.Sprint("MIG-", i), "hw.parent", fmt.Sprint("GPU-", i), "hw.model", product+" MIG 1g.10gb")
+	}
+	gauge(rm, "hw.gpu.utilization", 1, "hw.id", "GPU-0", "hw.gpu.task", "general")
+	return md
+}
+
+// TestTheModelIsOfTheGroup: out of the box, nodes with unlike GPUs are no peers. A node asks
+// for the group that its gateway has it in.
+func TestTheModelIsOfTheGroup(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Config)
+		push   []pmetric.Metrics
+		want   string
+	}{
+		"the GPUs' report, then the job's": {nil, []pmetric.Metrics{nvml("H100"), step("n", 1)}, "J/stage-0/H100"},
+		"the job's, then the GPUs'":        {nil, []pmetric.Metrics{step("n", 1), nvml("H100")}, "J/stage-0/H100"},
+		"no job":                           {nil, []pmetric.Metrics{nvml("NVIDIA H100 80GB HBM3")}, "//NVIDIA-H100-80GB-HBM3"},
+		"two models":                       {nil, []pmetric.Metrics{nvml("L4", "A100", "L4")}, "//A100+L4"},
+		"the model in a report of its own": {nil, []pmetric.Metrics{step("n", 1), func() pmetric.Metrics {
+			md := nvml("H100")
+			md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().RemoveIf(func(m pmetric.Metric) bool { return m.Name() != gpusemconv.MetricGPUInfo })
+			return md
+		}()}, "J/stage-0/H100"},
+		"a label of the node overrules": {nil, []pmetric.Metrics{func() pmetric.Metrics {
+			md := nvml("H100")
+			md.ResourceMetrics().At(0).Resource().Attributes().PutStr("gpu.model", "fast")
+			return md
+		}(), step("n", 1), nvml("H100")}, "J/stage-0/fast"},
+		"nothing known of what is asked for": {func(c *Config) { c.GroupBy = []string{"gpu.model"} }, []pmetric.Metrics{nvml(), step("n", 1)}, "default"},
+		"not asked for":                      {func(c *Config) { c.GroupBy = []string{"gpu.job.id"} }, []pmetric.Metrics{nvml("H100"), step("n", 1)}, "J"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, gateway := newAgentRig(t, test.change), newGatewayRig(t, test.change, nil)
+			now := time.Now()
+			for range 2 {
+				for _, md := range test.push {
+					r.a.score(t.Context(), md, now)
+					gateway.g.observe(t.Context(), md, now)
+					now = now.Add(10 * time.Second)
+				}
+			}
+			assert.Equal(t, pushheaders.Claim{Cluster: "prod", Node: "n", Groups: []string{test.want}}, r.ext.claim)
+			rep := gateway.g.engine.Tick(now)
+			require.Len(t, rep.Nodes, 1)
+			assert.Equal(t, test.want, rep.Nodes[0].Group)
+		})
+	}
 }

@@ -27,8 +27,17 @@ import (
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
-// rankReport is what an agent with the receiver nccl tells of eight ranks.
-func rankReport(each func(rank int64, add func(metric, unit string) pmetric.NumberDataPoint)) pmetric.Metrics {
+// adder adds a gauge of a rank.
+type adder func(metric, unit string) pmetric.NumberDataPoint
+
+func bandwidth(add adder, value float64) {
+	p := add(gpusemconv.MetricCommunicatorBandwidth, "By/s")
+	p.SetDoubleValue(value)
+	p.Attributes().PutStr(gpusemconv.AttrCollectiveOperation, "AllReduce")
+}
+
+// rankReport is what an agent with the receiver nccl sends of eight ranks.
+func rankReport(each func(rank int64, add adder)) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	rm := resource(md, map[string]any{"host.name": "node-17", "k8s.cluster.name": "prod"})
 	for rank := range int64(8) {
@@ -64,58 +73,52 @@ func (r *gatewayRig) sentences() (all []string) {
 	return all
 }
 
-func TestTheSlowRankOfAJobIsTold(t *testing.T) {
+func TestTheSlowRankOfAJobIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newGatewayRig(t, nil, nil)
 		r.g.publisher = r.ext
-		var said map[string]float64
-		play := func(ticks int, each func(rank int64, add func(string, string) pmetric.NumberDataPoint)) []string {
+		var metrics map[string]float64
+		play := func(ticks int, each func(rank int64, add adder)) []string {
 			for range ticks {
 				time.Sleep(10 * time.Second)
 				r.push(rankReport(each))
-				said = r.tick()
+				metrics = r.tick()
 			}
 			return r.sentences()
 		}
-		told := play(6, func(rank int64, add func(string, string) pmetric.NumberDataPoint) {
+		lines := play(6, func(rank int64, add adder) {
 			share := 0.172
 			if rank == 3 {
 				share = 0.089
 			}
 			add(gpusemconv.MetricCollectiveTimeShare, "1").SetDoubleValue(share + 0.0005*float64(rank%3))
-			p := add(gpusemconv.MetricCommunicatorBandwidth, "By/s")
-			p.SetDoubleValue(30e9)
-			p.Attributes().PutStr(gpusemconv.AttrCollectiveOperation, "AllReduce")
+			bandwidth(add, 30e9)
 		})
-		require.Len(t, told, 1)
-		assert.Contains(t, told[0], "Straggler node-17, rank 3: Takes 10.1 % longer between collectives than its peers; ")
-		assert.Contains(t, told[0], "the other ranks of job 42 wait 8.3 % of their time for it")
-		assert.Contains(t, told[0], "The job loses 0.58")
-		share := []float64{said["node-17 gpu.straggler.rank.value default communication"], said["node-17 gpu.straggler.rank.median default communication"]}
+		require.Len(t, lines, 1)
+		assert.Contains(t, lines[0], "Straggler node-17, rank 3: Takes 10.1 % longer between collectives than its peers; ")
+		assert.Contains(t, lines[0], "the other ranks of job 42 wait 8.3 % of their time for it")
+		assert.Contains(t, lines[0], "The job loses 0.58")
+		share := []float64{metrics["node-17 gpu.straggler.rank.value default communication"], metrics["node-17 gpu.straggler.rank.median default communication"]}
 		assert.InDeltaSlice(t, []float64{0.089, 0.1725}, share, 1e-3)
 		assert.Len(t, r.ext.snap.Clusters["prod"].Groups["default"].Verdicts.List(), 1, "the node learns of it")
 
-		told = play(40, func(rank int64, add func(string, string) pmetric.NumberDataPoint) {
-			p := add(gpusemconv.MetricCommunicatorBandwidth, "By/s")
-			p.SetDoubleValue(30e9)
-			p.Attributes().PutStr(gpusemconv.AttrCollectiveOperation, "AllReduce")
+		lines = play(40, func(rank int64, add adder) {
+			bandwidth(add, 30e9)
 			add(gpusemconv.MetricCollectiveTimeShare, "1").SetDoubleValue(0.172 + 0.0005*float64(rank%3))
 		})
-		require.Len(t, told, 1)
-		assert.Contains(t, told[0], "Straggler node-17, rank 3: over. It recovered.")
+		require.Len(t, lines, 1)
+		assert.Contains(t, lines[0], "Straggler node-17, rank 3: over. It recovered.")
 
-		told = play(8, func(rank int64, add func(string, string) pmetric.NumberDataPoint) {
-			p := add(gpusemconv.MetricCommunicatorBandwidth, "By/s")
-			p.SetDoubleValue(15e9)
-			p.Attributes().PutStr(gpusemconv.AttrCollectiveOperation, "AllReduce")
+		lines = play(8, func(rank int64, add adder) {
+			bandwidth(add, 15e9)
 			add(gpusemconv.MetricCollectiveTimeShare, "1").SetDoubleValue(0.3 + 0.0005*float64(rank%3))
 		})
-		require.Len(t, told, 1)
-		assert.Contains(t, told[0], "Communicator dp:0 of job 42")
-		assert.Contains(t, told[0], " is slow: 15 GB/s instead of 30 GB/s, for ")
+		require.Len(t, lines, 1)
+		assert.Contains(t, lines[0], "Communicator dp:0 of job 42")
+		assert.Contains(t, lines[0], " is slow: 15 GB/s instead of 30 GB/s, for ")
 
 		since := time.Now().Unix()
-		told = play(3, func(rank int64, add func(string, string) pmetric.NumberDataPoint) {
+		lines = play(3, func(rank int64, add adder) {
 			add(gpusemconv.MetricCollectiveStalled, "s").SetIntValue(since)
 			if rank == 5 {
 				p := add(gpusemconv.MetricCollectiveLaggard, "1")
@@ -124,41 +127,34 @@ func TestTheSlowRankOfAJobIsTold(t *testing.T) {
 				p.Attributes().PutStr(gpusemconv.AttrServerAddress, "10.0.0.1")
 			}
 		})
-		require.Len(t, told, 1)
-		assert.Contains(t, told[0], "Job 42 stands still: no operation of its ranks ends, for ")
-		assert.Contains(t, told[0], "The other ranks wait for rank 5 on node-17.")
+		require.Len(t, lines, 1)
+		assert.Contains(t, lines[0], "Job 42 stands still: no operation of its ranks ends, for ")
+		assert.Contains(t, lines[0], "The other ranks wait for rank 5 on node-17.")
 
-		told = play(1, func(_ int64, add func(string, string) pmetric.NumberDataPoint) {
+		lines = play(1, func(_ int64, add adder) {
 			add(gpusemconv.MetricCollectiveStalled, "s").SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
 		})
-		require.Len(t, told, 1)
-		assert.Contains(t, told[0], "Job 42: over after ")
+		require.Len(t, lines, 1)
+		assert.Contains(t, lines[0], "Job 42: over after ")
 	})
 }
 
-// The wall times of a real job in lockstep, of which rank 3 takes 10 % longer, tell
-// nobody: eight nodes of one GPU, as their agents measure them each second.
-func TestWallTimesAloneEndInLockstep(t *testing.T) {
-	report, told := playRealJob(t, gpusemconv.MetricAppStepDuration, 3, func(rank int) string { return fmt.Sprint("n", rank) })
+// Rank 3 of a real job takes 10 % longer. The own times name it, on nodes of one GPU and on a
+// lone node of eight. The wall times of all ranks are alike, and show no slow rank.
+func TestARealJobInLockstep(t *testing.T) {
+	each := func(rank int) string { return fmt.Sprint("n", rank) }
+	report, lines := playRealJob(t, gpusemconv.MetricAppStepDuration, 3, each)
 	require.Len(t, report.Nodes, 8)
-	for _, n := range report.Nodes {
-		assert.Equal(t, unjudged.Lockstep, n.Unjudged, n.Node)
-	}
-	assert.Empty(t, told)
-}
-
-// The own times of that job name rank 3, on nodes of one GPU and on a lone node of eight.
-func TestOwnTimesNameTheRankOfARealJob(t *testing.T) {
-	for _, of := range []func(rank int) string{func(int) string { return "n3" }, func(rank int) string { return fmt.Sprint("n", rank) }} {
-		_, told := playRealJob(t, gpusemconv.MetricAppStepOwnDuration, 4, of)
-		require.Len(t, told, 1)
-		assert.Contains(t, told[0], "Straggler n3, rank 3: ")
-		assert.Contains(t, told[0], " behind its peers in throughput")
-		assert.Contains(t, told[0], " The job loses 0.")
+	assert.Equal(t, unjudged.Lockstep, report.Nodes[3].Unjudged)
+	assert.Empty(t, lines)
+	for _, of := range []func(rank int) string{each, func(int) string { return "n3" }} {
+		_, lines := playRealJob(t, gpusemconv.MetricAppStepOwnDuration, 4, of)
+		require.Len(t, lines, 1)
+		assert.Contains(t, lines[0], "Straggler n3, rank 3: ")
 	}
 }
 
-// playRealJob plays the recording for 700 s: each rank tells the column under that name.
+// playRealJob plays the recording for 700 s: each rank sends the column under that name.
 func playRealJob(t *testing.T, metric string, column int, node func(rank int) string) (*straggler.Report, []string) {
 	t.Helper()
 	f, err := os.Open("testdata/steps-slow.csv.gz")
@@ -169,7 +165,7 @@ func playRealJob(t *testing.T, metric string, column int, node func(rank int) st
 	rows, err := csv.NewReader(text).ReadAll()
 	require.NoError(t, err)
 	type sum struct{ seconds, steps float64 }
-	var told [10][8]sum
+	var sums [10][8]sum
 	began := 0.0
 	for _, row := range rows[1:] {
 		at, _ := strconv.ParseFloat(row[0], 64)
@@ -178,7 +174,7 @@ func playRealJob(t *testing.T, metric string, column int, node func(rank int) st
 		if began == 0 {
 			began = at
 		}
-		s := &told[min(int(at-began), 9)][rank]
+		s := &sums[min(int(at-began), 9)][rank]
 		s.seconds, s.steps = s.seconds+wall/1e3, s.steps+1
 	}
 	cfg := createDefaultConfig().(*Config)
@@ -194,13 +190,8 @@ func playRealJob(t *testing.T, metric string, column int, node func(rank int) st
 		for i, a := range agents {
 			md := pmetric.NewMetrics()
 			rm := resource(md, map[string]any{"host.name": node(i), "k8s.cluster.name": "prod", "gpu.job.id": "J", "gpu.job.role": "all", "gpu.job.rank": i})
-			m := rm.ScopeMetrics().At(0).Metrics().AppendEmpty()
-			m.SetName(metric)
-			m.SetUnit("s")
-			p := m.SetEmptyGauge().DataPoints().AppendEmpty()
-			p.SetTimestamp(pcommon.NewTimestampFromTime(now))
-			s := told[1+k%9][i] // the first second sets up
-			p.SetDoubleValue(s.seconds / s.steps)
+			s := sums[1+k%9][i] // the first second sets up
+			gauge(rm, metric, s.seconds/s.steps).SetTimestamp(pcommon.NewTimestampFromTime(now))
 			a.score(t.Context(), md, now)
 			r.g.observer.observe(t.Context(), r.g.engine, md, now)
 		}

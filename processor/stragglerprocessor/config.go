@@ -18,7 +18,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/node/ownnode"
 	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
@@ -49,7 +49,7 @@ type Config struct {
 	// PushInterval is the pace of pushes: the agent evaluates a node at most
 	// once in it, the gateway computes thresholds once in it.
 	PushInterval time.Duration `mapstructure:"push_interval"`
-	// TTLMultiplier times PushInterval is how long silence is tolerated.
+	// TTLMultiplier times PushInterval without a report makes a node missing.
 	TTLMultiplier int `mapstructure:"ttl_multiplier"`
 	// GroupBy lists the resource attributes whose values make nodes peers.
 	GroupBy []string `mapstructure:"group_by"`
@@ -62,7 +62,7 @@ type Config struct {
 	// Compatibility lists foreign metrics that are read too: ingero.
 	Compatibility []string `mapstructure:"compatibility"`
 
-	// RefusedPoints says what a gateway does with a point of a known metric whose value cannot
+	// RefusedPoints is what a gateway does with a point of a known metric whose value cannot
 	// be true: drop it, the default, or pass it on.
 	RefusedPoints string `mapstructure:"refused_points"`
 
@@ -114,7 +114,7 @@ func (c *Config) ingero() bool { return slices.Contains(c.Compatibility, compati
 
 func (c *Config) engine() straggler.Config {
 	e := c.Gateway
-	n, _ := c.node() // Validate has said what is wrong with it
+	n, _ := c.node() // Validate has returned its mistakes
 	e.Signals, e.TTL = n.Signals, c.ttl()
 	return e
 }
@@ -147,16 +147,16 @@ func (c *Config) Validate() error {
 			"`fleet_view_extension` is %q, must not be set in mode %q", c.FleetViewExtension, modeAgent),
 		g.Validate("gateway::"), err, n.Validate("agent::"),
 		mistake.If(c.Agent.MaxNodes < 1, "`agent::max_nodes` is %d, must be at least 1", c.Agent.MaxNodes),
-		mistake.If(c.Agent.NodeName != "" && !wire.ValidName(c.Agent.NodeName),
-			"`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, wire.MaxNameLength),
+		mistake.If(c.Agent.NodeName != "" && !pushheaders.ValidName(c.Agent.NodeName),
+			"`agent::node_name` is %q, must be 1 to %d printable ASCII characters", c.Agent.NodeName, pushheaders.MaxNameLength),
 		mistake.If(c.StateDirectory != "" && !filepath.IsAbs(c.StateDirectory),
 			"`state_directory` is %q, must be an absolute path or empty", c.StateDirectory),
 		mistake.If(c.MaxBytes != 0 && c.MaxBytes < minBytes,
 			"`max_bytes` is %d, must be at least %d, or 0 for %d %% of the memory", c.MaxBytes, minBytes, c.memoryPercent()),
 		mistake.If(c.TTLMultiplier < 1, "`ttl_multiplier` is %d, must be at least 1", c.TTLMultiplier),
 		mistake.If(c.ttl() > threshold.MaxTTL, "`push_interval` times `ttl_multiplier` is %s, must be at most %s", c.ttl(), threshold.MaxTTL),
-		mistake.If(!wire.ValidName(c.DefaultCluster),
-			"`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, wire.MaxNameLength),
+		mistake.If(!pushheaders.ValidName(c.DefaultCluster),
+			"`default_cluster` is %q, must be 1 to %d printable ASCII characters", c.DefaultCluster, pushheaders.MaxNameLength),
 		mistake.If(c.RefusedPoints != refusedDrop && c.RefusedPoints != refusedPass,
 			"`refused_points` is %q, must be %q or %q", c.RefusedPoints, refusedDrop, refusedPass),
 	}
@@ -174,7 +174,7 @@ func (c *Config) Validate() error {
 // SignalConfig changes how one signal is measured, scored and compared; what is
 // not set keeps its default.
 type SignalConfig struct {
-	// Decides, Direction (low or high is bad) and MinGap say how the gateway
+	// Decides, Direction (low or high is bad) and MinGap are how the gateway
 	// compares it. Agents and gateway must agree on Direction.
 	Decides   *bool    `mapstructure:"decides"`
 	Direction string   `mapstructure:"direction"`
@@ -182,21 +182,17 @@ type SignalConfig struct {
 	// Weight and Floor are its part in the agent's score.
 	Weight *float64 `mapstructure:"weight"`
 	Floor  *float64 `mapstructure:"floor"`
-	// Sources replace the agent's own, Combine says how they are put together.
+	// Sources replace the agent's own, Combine is how they are put together.
 	Combine string             `mapstructure:"combine"`
 	Sources []nodescore.Source `mapstructure:"sources"`
 
 	_ struct{}
 }
 
-// Directions in a configuration.
-const (
-	directionLow  = "low"
-	directionHigh = "high"
-)
+var directions = map[string]nodesignal.Direction{"low": nodesignal.Low, "high": nodesignal.High}
 
 // signals returns how signals are compared and measured, and the mistakes that
-// the parts of the result cannot tell.
+// the parts of the result cannot find.
 func (c *Config) signals(n *nodescore.Config) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(c.Signals)) {
@@ -209,14 +205,10 @@ func (c *Config) signals(n *nodescore.Config) error {
 		spec := &n.Signals[s]
 		set(&spec.Decides, sc.Decides)
 		set(&spec.MinGap, sc.MinGap)
-		switch sc.Direction {
-		case "":
-		case directionLow:
-			spec.Direction = nodesignal.Low
-		case directionHigh:
-			spec.Direction = nodesignal.High
-		default:
-			errs = append(errs, fmt.Errorf("`signals::%s::direction` is %q, must be %q or %q", name, sc.Direction, directionLow, directionHigh))
+		if direction, known := directions[sc.Direction]; known {
+			spec.Direction = direction
+		} else if sc.Direction != "" {
+			errs = append(errs, fmt.Errorf("`signals::%s::direction` is %q, must be \"low\" or \"high\"", name, sc.Direction))
 		}
 		set(&n.Weights[s], sc.Weight)
 		set(&n.Floors[s], sc.Floor)

@@ -22,18 +22,17 @@ import (
 // reporter turns a gateway's ticks into metrics.
 type reporter struct {
 	ids *identifier
-	// listed are the nodes that were told last, by cluster and metric.
+	// listed are the nodes of the tick before, by cluster and metric.
 	listed map[list]map[member]bool
 }
 
 type list struct{ cluster, metric string }
 
-// member is who is in a list, as its series is known.
+// member is the identity of a list's series.
 type member struct{ node, group string }
 
-// nodesPerBatch is a millisecond's work for whoever makes a batch, and for whoever
-// takes it. Then the pushes have their turn. The scheduler interrupts only after ten
-// milliseconds, and several goroutines in turn handle a push.
+// nodesPerBatch is a millisecond's work for the ticker, and for the next component. Then
+// the pushes have their turn: the scheduler interrupts only after ten milliseconds.
 const nodesPerBatch = 250
 
 // metrics returns one resource per cluster, and one per node that reports, in
@@ -71,18 +70,18 @@ func (r *reporter) metrics(rep *straggler.Report) []pmetric.Metrics {
 			delete(r.listed, of)
 		}
 	}
-	told := 0
+	inBatch := 0
 	for i := range rep.Nodes {
 		n := &rep.Nodes[i]
 		if n.State == nodesignal.StateMissing {
 			continue
 		}
-		if told == nodesPerBatch {
+		if inBatch == nodesPerBatch {
 			runtime.Gosched()
-			md, told = pmetric.NewMetrics(), 0
+			md, inBatch = pmetric.NewMetrics(), 0
 			batches = append(batches, md)
 		}
-		told++
+		inBatch++
 		appendNode(md, ts, n, r.ids)
 	}
 	return batches
@@ -111,7 +110,7 @@ func suspects(nodes []straggler.NodeReport) []*straggler.NodeReport {
 	return most
 }
 
-// list tells a list of nodes of a cluster. A node that leaves it gets a point without a value:
+// list writes a list of nodes of a cluster. A node that leaves it gets a point without a value:
 // two nodes of one rank would be no list. Such points come last, since the prometheus
 // exporter skips what is behind them.
 func (r *reporter) list(g nodereport.Gauges, of list, nodes []*straggler.NodeReport, value func(i int) int64) {
@@ -181,7 +180,7 @@ func appendCluster(md pmetric.Metrics, ts pcommon.Timestamp, groups []straggler.
 
 func appendNode(md pmetric.Metrics, ts pcommon.Timestamp, n *straggler.NodeReport, ids *identifier) {
 	rm := md.ResourceMetrics().AppendEmpty()
-	ids.stamp(rm.Resource().Attributes(), n.Cluster, n.Node, n.Peers)
+	ids.stamp(rm.Resource().Attributes(), n.Cluster, n.Node, n.GroupLabels)
 	g := nodereport.NewGauges(rm, metadata.ScopeName, ts)
 	const key = gpusemconv.AttrPeerGroup
 	g.Flag(gpusemconv.MetricNodeStraggler, n.Straggler, key, n.Group)
@@ -196,7 +195,7 @@ func appendNode(md pmetric.Metrics, ts pcommon.Timestamp, n *straggler.NodeRepor
 		}
 	}
 	if n.Unjudged == unjudged.Judged && n.UnjudgedBefore == unjudged.Judged {
-		return // most are; nothing told is judged too
+		return // as most are: no point means the same
 	}
 	g.Int(gpusemconv.MetricNodeUnjudged, int64(n.Unjudged), key, n.Group)
 	if n.Until > 0 {

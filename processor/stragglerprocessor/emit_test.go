@@ -19,6 +19,16 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
+func newReporter() *reporter {
+	ids := newIdentifier(createDefaultConfig().(*Config))
+	return &reporter{ids: &ids}
+}
+
+// row is the report of a node of the peer group g.
+func row(cluster, node string, state nodesignal.State) straggler.NodeReport {
+	return straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: cluster, Group: "g", Node: node}, State: state}
+}
+
 func report(clusters ...string) *straggler.Report {
 	r := &straggler.Report{At: noon}
 	for _, c := range clusters {
@@ -27,13 +37,8 @@ func report(clusters ...string) *straggler.Report {
 	return r
 }
 
-// ranks are the points of the rank list in their order: names, with a minus
-// for those without a value.
-func ranks(t *testing.T, md pmetric.Metrics) map[string][]string {
-	t.Helper()
-	return listed(t, md, gpusemconv.MetricStragglerRank, func(i int) int64 { return int64(i) + 1 })
-}
-
+// listed are the points of a list by cluster, in their order: names, with a minus for those
+// without a value.
 func listed(t *testing.T, md pmetric.Metrics, metric string, value func(i int) int64) map[string][]string {
 	t.Helper()
 	got := map[string][]string{}
@@ -71,11 +76,10 @@ func oneBatch(t *testing.T, tick []pmetric.Metrics) pmetric.Metrics {
 
 // A tick of many nodes comes in batches, so that pushes have their turn meanwhile.
 func TestATickOfManyNodesComesInBatches(t *testing.T) {
-	ids := newIdentifier(createDefaultConfig().(*Config))
-	r := reporter{ids: &ids}
+	r := newReporter()
 	rep := report("a")
 	for i := range 2*nodesPerBatch + 1 {
-		rep.Nodes = append(rep.Nodes, straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: strconv.Itoa(i)}, State: nodesignal.StateActive})
+		rep.Nodes = append(rep.Nodes, row("a", strconv.Itoa(i), nodesignal.StateActive))
 	}
 	seen := map[string]int{}
 	tick := r.metrics(rep)
@@ -93,53 +97,56 @@ func TestATickOfManyNodesComesInBatches(t *testing.T) {
 	assert.Len(t, seen, 2*nodesPerBatch+1)
 }
 
-// TestWhoLeavesTheRankListIsTakenOff with a point without a value, once.
-func TestWhoLeavesTheRankListIsTakenOff(t *testing.T) {
-	ids := newIdentifier(createDefaultConfig().(*Config))
-	r := reporter{ids: &ids}
+// TestNodesThatLeaveTheRankList get a point without a value, once.
+func TestNodesThatLeaveTheRankList(t *testing.T) {
+	r := newReporter()
 	active := func(cluster string, nodes ...string) (all []straggler.NodeReport) {
 		for i, n := range nodes {
-			all = append(all, straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: cluster, Group: "g", Node: n}, Gap: -float64(i)})
+			all = append(all, row(cluster, n, nodesignal.StateActive))
+			all[i].Gap = -float64(i)
 		}
 		return all
 	}
+	ranks := func(rep *straggler.Report) map[string][]string {
+		return listed(t, oneBatch(t, r.metrics(rep)), gpusemconv.MetricStragglerRank, func(i int) int64 { return int64(i) + 1 })
+	}
 	rep := report("a", "b")
 	rep.Nodes = append(active("a", "x", "y"), active("b", "x")...)
-	assert.Equal(t, map[string][]string{"a": {"x", "y"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
+	assert.Equal(t, map[string][]string{"a": {"x", "y"}, "b": {"x"}}, ranks(rep))
 	rep.Nodes = append(active("a", "y", "z"), active("b", "x")...)
-	assert.Equal(t, map[string][]string{"a": {"y", "z", "-x"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
-	assert.Equal(t, map[string][]string{"a": {"y", "z"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
+	assert.Equal(t, map[string][]string{"a": {"y", "z", "-x"}, "b": {"x"}}, ranks(rep))
+	assert.Equal(t, map[string][]string{"a": {"y", "z"}, "b": {"x"}}, ranks(rep))
 	rep.Nodes = active("b", "x")
-	assert.Equal(t, map[string][]string{"a": {"-y", "-z"}, "b": {"x"}}, ranks(t, oneBatch(t, r.metrics(rep))))
+	assert.Equal(t, map[string][]string{"a": {"-y", "-z"}, "b": {"x"}}, ranks(rep))
 	r.metrics(report("b"))
 	assert.NotContains(t, r.listed, list{"a", gpusemconv.MetricStragglerRank}, "of a cluster that is gone nothing is kept")
 }
 
-// TestMissingNodesAreTold until they report again, or nobody waits for them.
-func TestMissingNodesAreTold(t *testing.T) {
-	ids := newIdentifier(createDefaultConfig().(*Config))
-	r := reporter{ids: &ids}
+// TestMissingNodesAreListed until they report again, or are forgotten.
+func TestMissingNodesAreListed(t *testing.T) {
+	r := newReporter()
 	rep := report("a")
 	seen := time.Unix(1_800_000_000, 0)
 	for _, n := range []string{"x", "y", "z"} {
-		rep.Nodes = append(rep.Nodes, straggler.NodeReport{NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: n}, State: nodesignal.StateMissing, Seen: seen})
+		missing := row("a", n, nodesignal.StateMissing)
+		missing.Seen = seen
+		rep.Nodes = append(rep.Nodes, missing)
 	}
 	missing := func() map[string][]string {
 		return listed(t, oneBatch(t, r.metrics(rep)), gpusemconv.MetricStragglerMissing, func(int) int64 { return seen.Unix() })
 	}
 	assert.Equal(t, map[string][]string{"a": {"x", "y", "z"}}, missing())
-	assert.Equal(t, 1, oneBatch(t, r.metrics(rep)).ResourceMetrics().Len(), "that of the cluster: nothing else is said of a node that is gone")
+	assert.Equal(t, 1, oneBatch(t, r.metrics(rep)).ResourceMetrics().Len(), "that of the cluster: a node that is gone has no other metric")
 	rep.Nodes[0].State = nodesignal.StateActive
 	rep.Nodes = rep.Nodes[:2]
 	assert.Equal(t, map[string][]string{"a": {"y", "-x", "-z"}}, missing())
 	assert.Equal(t, map[string][]string{"a": {"y"}}, missing())
 }
 
-// TestWhyThereIsNoVerdict is said of each group for all reasons, and of a node while it
-// is so and once when it ends.
+// TestWhyThereIsNoVerdict: a group has all reasons. A node has its own while it lasts, and
+// once when it ends.
 func TestWhyThereIsNoVerdict(t *testing.T) {
-	ids := newIdentifier(createDefaultConfig().(*Config))
-	r := reporter{ids: &ids}
+	r := newReporter()
 	rep := report("a")
 	g := &rep.Groups[1]
 	g.Detectable = 0.025
@@ -156,10 +163,9 @@ func TestWhyThereIsNoVerdict(t *testing.T) {
 	assert.Equal(t, int(unjudged.Count)-1, reasons)
 
 	node := func(why, before unjudged.Reason, until int64) map[string]float64 {
-		rep.Nodes = []straggler.NodeReport{{
-			NodeName: &straggler.NodeName{Cluster: "a", Group: "g", Node: "n"}, State: nodesignal.StateActive,
-			Unjudged: why, UnjudgedBefore: before, Until: until,
-		}}
+		n := row("a", "n", nodesignal.StateActive)
+		n.Unjudged, n.UnjudgedBefore, n.Until = why, before, until
+		rep.Nodes = []straggler.NodeReport{n}
 		of := map[string]float64{}
 		for name, x := range values(oneBatch(t, r.metrics(rep))) {
 			if strings.Contains(name, "gpu.node.unjudged") {
@@ -197,8 +203,7 @@ func TestTheMostSuspiciousComeFirst(t *testing.T) {
 }
 
 func TestWhatAGroupIsComparedWith(t *testing.T) {
-	ids := newIdentifier(createDefaultConfig().(*Config))
-	r := reporter{ids: &ids}
+	r := newReporter()
 	rep := report("a")
 	g := &rep.Groups[1]
 	g.Incident = true

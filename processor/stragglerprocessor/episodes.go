@@ -24,7 +24,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
-// explainer adds to episodes what the nodes' facts say: why, whose GPU, at what cost.
+// explainer adds to episodes what the fleet view knows: the reason, the GPU and the cost.
 type explainer struct {
 	views   *views
 	groupBy []string
@@ -112,7 +112,7 @@ func groupMembers(nodes []straggler.NodeReport, cluster, group string) []straggl
 }
 
 // workers are the views of the active nodes but these, without the stragglers where that is
-// asked. A node that lacks work says nothing about a node that works.
+// asked. An idle node is no measure of a node that works.
 func (x *explainer) workers(nodes []straggler.NodeReport, healthy bool, but ...string) iter.Seq[*fleetstate.Node] {
 	return func(yield func(*fleetstate.Node) bool) {
 		for i := range nodes {
@@ -127,8 +127,7 @@ func (x *explainer) workers(nodes []straggler.NodeReport, healthy bool, but ...s
 	}
 }
 
-// holders are who holds the culprit's GPU, and where nobody is known to, who holds any of the
-// node's.
+// holders hold the culprit's GPU. Where none is known, they hold any of the node's GPUs.
 func (x *explainer) holders(e *episode.Episode) []reading.Holder {
 	view := x.views.node(e.Cluster, e.Node)
 	if view == nil {
@@ -142,8 +141,8 @@ func (x *explainer) holders(e *episode.Episode) []reading.Holder {
 }
 
 // cost is gap times GPUs: in a synchronous job, which steps together, all wait for the
-// slowest (Greyhound, ATC '25). It is nil unless the nodes belong to a job and all active
-// ones have told their number of GPUs.
+// slowest (Greyhound, ATC '25). It is nil unless the nodes belong to a job and the
+// number of GPUs of all active ones is known.
 func (x *explainer) cost(e *episode.Episode, r *straggler.Report) *float64 {
 	job := slices.Index(x.groupBy, gpusemconv.AttrJobID)
 	gpus := 0
@@ -164,7 +163,7 @@ func (x *explainer) cost(e *episode.Episode, r *straggler.Report) *float64 {
 	return &cost
 }
 
-// gpusOf counts the GPUs of a group's active nodes, -1 where one does not tell them.
+// gpusOf counts the GPUs of a group's active nodes, -1 where one's are not known.
 func (x *explainer) gpusOf(k groupKey, r *straggler.Report) int {
 	if n, known := x.gpus[k]; known {
 		return n

@@ -4,6 +4,7 @@ package stragglerprocessor
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,7 +39,7 @@ func hotFleet(t *testing.T) (*observer, *straggler.Report) {
 	return o, e.Tick(noon)
 }
 
-// hardware is what the nvml receivers of n nodes say.
+// hardware is a push of the nvml receivers of n nodes.
 func hardware(n int, hot string) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	for i := range n {
@@ -60,7 +61,7 @@ func hardware(n int, hot string) pmetric.Metrics {
 	return md
 }
 
-// onset is a slow node of a job, about which a test says more.
+// onset is a slow node of a job, which a test changes.
 func onset(f func(*episode.Episode)) *episode.Episode {
 	e := &episode.Episode{
 		ID: "e1", Phase: episode.PhaseOnset, Subject: episode.SubjectNode, Cluster: "prod", Group: "J/stage-0", Node: "n2", GroupLabels: []string{"J", "stage-0"},
@@ -70,8 +71,8 @@ func onset(f func(*episode.Episode)) *episode.Episode {
 	return e
 }
 
-// TestExplain: an episode that begins gets why, whose GPU it is, who holds it, and what it
-// costs the job. What is not known is left out.
+// TestExplain: an episode that begins gets a reason, its GPU, the holders, and the cost for
+// the job. What is not known is left out.
 func TestExplain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		of                  func(*episode.Episode)
@@ -84,10 +85,10 @@ func TestExplain(t *testing.T) {
 		"the own time of a rank": {func(e *episode.Episode) {
 			e.Node, e.Ranks, e.Culprit = "n3", 4, nodesignal.Subject{GPU: "GPU-3-1"}
 		}, "unexplained", "inspect_job", "GPU-3-1", new(0.375), nil},
-		"no job":    {func(e *episode.Episode) { e.GroupLabels = []string{"", "stage-0"} }, "hw_thermal", "check_cooling", "GPU-2-0", nil, []reading.Holder{{Job: "12", Shared: true}}},
-		"no loss":   {func(e *episode.Episode) { e.Gap = new(-0.01) }, "hw_thermal", "check_cooling", "GPU-2-0", nil, []reading.Holder{{Job: "12", Shared: true}}},
-		"no record": {func(e *episode.Episode) { e.Phase = episode.PhaseEnd; e.Reason = "hw_thermal" }, "hw_thermal", "", "", nil, nil},
-		"a silence": {func(e *episode.Episode) { e.Subject = episode.SubjectMissing }, "", "", "", nil, []reading.Holder{{Job: "12", Shared: true}}},
+		"no job":         {func(e *episode.Episode) { e.GroupLabels = []string{"", "stage-0"} }, "hw_thermal", "check_cooling", "GPU-2-0", nil, []reading.Holder{{Job: "12", Shared: true}}},
+		"no loss":        {func(e *episode.Episode) { e.Gap = new(-0.01) }, "hw_thermal", "check_cooling", "GPU-2-0", nil, []reading.Holder{{Job: "12", Shared: true}}},
+		"no record":      {func(e *episode.Episode) { e.Phase = episode.PhaseEnd; e.Reason = "hw_thermal" }, "hw_thermal", "", "", nil, nil},
+		"a missing node": {func(e *episode.Episode) { e.Subject = episode.SubjectMissing }, "", "", "", nil, []reading.Holder{{Job: "12", Shared: true}}},
 		"many": {func(e *episode.Episode) {
 			e.Subject, e.Node, e.Nodes = episode.SubjectGroup, "", []string{"n2", "n1"}
 		}, "hw_thermal", "check_cooling", "", new(8.0), nil},
@@ -115,4 +116,14 @@ func TestExplainAgain(t *testing.T) {
 	newExplainer(createDefaultConfig().(*Config), &o.views).explain(report)
 	assert.Equal(t, []any{"hw_thermal", new(16.0)}, []any{e.Reason, e.Cost})
 	assert.Equal(t, []any{"memory_pressure", new(8.0)}, []any{known.Reason, known.Cost})
+}
+
+// TestWorkers: a node is compared with the active ones, and a group with those that are well.
+func TestWorkers(t *testing.T) {
+	o, report := hotFleet(t)
+	report.Nodes[3].Straggler = true
+	report.Nodes[4].State = nodesignal.StateIdle
+	x := newExplainer(createDefaultConfig().(*Config), &o.views)
+	assert.Len(t, slices.Collect(x.workers(report.Nodes, false, "n2")), 6)
+	assert.Len(t, slices.Collect(x.workers(report.Nodes, true, "n2")), 5)
 }

@@ -20,9 +20,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
-// gateways are those of the process: one for all pipelines that name it.
-type gateways = sharedinstance.Instances[*Config, *gateway]
-
 type gatewayHandle = sharedinstance.Handle[*gateway]
 
 // part is a gateway's in one pipeline: data passes through, but for metrics that only
@@ -90,7 +87,7 @@ func (p *gatewayMetrics) ConsumeMetrics(ctx context.Context, md pmetric.Metrics)
 	return p.next.ConsumeMetrics(ctx, md)
 }
 
-// offer puts a tick into the outbox in place of what is still there.
+// offer puts a tick into the outbox, and drops an older one that is still there.
 func (p *gatewayMetrics) offer(ctx context.Context, tick []pmetric.Metrics) {
 	select {
 	case <-p.outbox:
@@ -170,7 +167,8 @@ type outputs struct {
 
 // NewFactory returns the factory of the straggler processor.
 func NewFactory() processor.Factory {
-	shared := &gateways{}
+	// The process has one gateway for all pipelines that name it.
+	shared := &sharedinstance.Instances[*Config, *gateway]{}
 	acquire := func(set processor.Settings, cfg *Config) (*gatewayHandle, error) {
 		return shared.Acquire(cfg, func() (*gateway, error) { return newGateway(set, cfg) })
 	}

@@ -32,17 +32,17 @@ import (
 // gateway compares nodes with their peers. Its parts are in the pipelines that
 // name it: what passes there is observed, what it finds leaves by its own tick.
 type gateway struct {
-	cfg       *Config
-	logger    *zap.Logger
-	telemetry *metadata.TelemetryBuilder
-	observer  *observer
-	explainer *explainer // used by the ticks alone, with mu held
-	reporter  reporter   // used by the ticks alone
-	odd       oddNodes   // used by the ticks alone
-	recorded  bool       // an episode since the state was written; used by the ticks alone
-	id        component.ID
-	version   string
-	publisher threshold.Publisher // nil without a threshold extension
+	cfg        *Config
+	logger     *zap.Logger
+	telemetry  *metadata.TelemetryBuilder
+	observer   *observer
+	explainer  *explainer // used by the ticks alone, with mu held
+	reporter   reporter   // used by the ticks alone
+	mismatches mismatches // used by the ticks alone
+	recorded   bool       // an episode since the state was written; used by the ticks alone
+	id         component.ID
+	version    string
+	publisher  threshold.Publisher // nil without a threshold extension
 
 	mu     sync.Mutex
 	engine *straggler.Engine
@@ -88,7 +88,7 @@ func (g *gateway) start(host component.Host) (err error) {
 		return err
 	}
 	if g.cfg.FleetViewExtension == nil {
-		g.logger.Info("no `fleet_view_extension`: verdicts have no reason and no cost in GPU-hours, and nodes with fewer GPUs than their peers are not told")
+		g.logger.Info("no `fleet_view_extension`: verdicts have no reason and no cost in GPU-hours, and nodes with fewer GPUs than their peers are not found")
 	} else {
 		source, err := hostextension.Find[fleetstate.Source](host, "fleet_view_extension", "fleet_view", *g.cfg.FleetViewExtension)
 		if err != nil {
@@ -101,7 +101,7 @@ func (g *gateway) start(host component.Host) (err error) {
 		case len(o.metrics) == 0:
 			g.logger.Warn("no metrics pipeline names this processor: there are no nodes to compare")
 		case len(o.logs) == 0:
-			g.logger.Info("no logs pipeline names this processor: episodes are told in this log only")
+			g.logger.Info("no logs pipeline names this processor: episodes are written to this log only")
 		}
 	})
 	g.keeper = statefile.Start(g.cfg.StateDirectory, g.id.String(), stateForm, learnt{g}, g.clock.Now(), g.logger)
@@ -177,14 +177,14 @@ func (g *gateway) offer(ctx context.Context, tick []pmetric.Metrics) {
 func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	began := time.Now()
 	g.mu.Lock()
-	events, slow := g.observer.book.Tick(g.engine, now)
-	for err, n := range g.observer.book.Refused {
+	events, slow := g.observer.ranks.Tick(g.engine, now)
+	for err, n := range g.observer.ranks.Refused {
 		g.observer.rejects.addN(ctx, err, n)
 	}
 	report := g.engine.Tick(now)
 	g.ticked.Store(true)
 	nodes := g.engine.Nodes()
-	odd := g.odd.look(report, g.observer.ids.model, g.observer.views.gpus)
+	mismatches := g.mismatches.look(report, g.observer.ids.model, g.observer.views.gpus)
 	report.Events, report.Open = append(report.Events, events...), append(report.Open, slow...)
 	g.explainer.explain(report)
 	records, open := copies(report.Events), copies(report.Open)
@@ -195,8 +195,8 @@ func (g *gateway) tick(ctx context.Context, now time.Time) []pmetric.Metrics {
 	snap := snapshot(report, g.cfg)
 	snap.Standing = g.standing
 	metrics := g.reporter.metrics(report)
-	for i := range odd {
-		odd[i].tell(g.logger)
+	for i := range mismatches {
+		mismatches[i].log(g.logger)
 	}
 	for i := range records {
 		g.announce(ctx, &records[i], now)
@@ -231,7 +231,7 @@ func (g *gateway) standing(cluster, node string) threshold.Standing {
 	return threshold.Standing{Node: node, Group: group, Active: active, Needed: g.cfg.Gateway.MinPeers, Why: why}
 }
 
-// announce tells of one event: in the log, and in the logs pipelines.
+// announce writes one event to the log, and to the logs pipelines.
 func (g *gateway) announce(ctx context.Context, e *episode.Episode, now time.Time) {
 	logEpisode(e, g.logger)
 	g.telemetry.ProcessorStragglerEpisodes.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(
@@ -243,7 +243,7 @@ func (g *gateway) announce(ctx context.Context, e *episode.Episode, now time.Tim
 	}
 }
 
-// count adds up what the engine did not take at its word.
+// count adds the engine's counters to the telemetry.
 func (g *gateway) count(ctx context.Context, c *straggler.Counters) {
 	t := g.telemetry
 	for _, add := range [...]struct {
@@ -251,7 +251,6 @@ func (g *gateway) count(ctx context.Context, c *straggler.Counters) {
 		n  int64
 	}{
 		{t.ProcessorStragglerGroupChanges, c.GroupChanges},
-		{t.ProcessorStragglerReclaimedClusters, c.ReclaimedClusters},
 		{t.ProcessorStragglerContested, c.Contested},
 		{t.ProcessorStragglerStuck, c.Stuck},
 		{t.ProcessorStragglerFlapping, c.Flapping},
@@ -266,11 +265,9 @@ func (g *gateway) count(ctx context.Context, c *straggler.Counters) {
 // snapshot turns a report into what the extension serves.
 func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 	snap := &threshold.Snapshot{At: r.At, TTL: cfg.ttl(), Clusters: make(map[string]*threshold.Cluster)}
-	said := wordOf(r)
 	for i := range r.Groups {
 		gr := &r.Groups[i]
-		// A group that nobody can be judged by says so: its nodes would go on with what they
-		// heard last.
+		// A group without verdicts is published too: else its nodes would keep the last ones.
 		v := threshold.Value{
 			Group: gr.Group, Version: r.At.UnixMilli(), QuorumMet: gr.Quorum && gr.Valid,
 			Median: gr.Median, Scale: robust.MADToSigma * gr.MAD, K: cfg.Gateway.K,
@@ -279,12 +276,12 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 		if gr.Valid {
 			v.Threshold = gr.Value
 		}
-		if w, ok := said[groupKey{gr.Cluster, gr.Group}]; ok {
-			v.All, v.Verdicts = w.judged, threshold.NewVerdicts(v.Group, v.Version, w.stragglers)
-		}
+		var stragglers []threshold.Verdict
+		v.All, stragglers = verdictsOf(groupMembers(r.Nodes, gr.Cluster, gr.Group))
+		v.Verdicts = threshold.NewVerdicts(v.Group, v.Version, stragglers)
 		e, err := threshold.NewEntry(v)
 		if err != nil {
-			continue // a name without a wire form: nobody can ask for it
+			continue // a name without a wire form: no client can ask for it
 		}
 		c := snap.Clusters[gr.Cluster]
 		if c == nil {
@@ -303,35 +300,25 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 
 type groupKey struct{ cluster, group string }
 
-// word is what a tick says of a group's nodes. It is judged where the gateway compares
-// them, is about to, or is silent by intent: else they have to judge themselves.
-type word struct {
-	judged     bool
-	stragglers []threshold.Verdict
-}
-
-func wordOf(r *straggler.Report) map[groupKey]word {
-	said := make(map[groupKey]word, len(r.Groups))
-	for from := 0; from < len(r.Nodes); {
-		key, w := groupKey{r.Nodes[from].Cluster, r.Nodes[from].Group}, word{}
-		for ; from < len(r.Nodes) && r.Nodes[from].Group == key.group && r.Nodes[from].Cluster == key.cluster; from++ {
-			n := &r.Nodes[from]
-			switch n.Unjudged {
-			case unjudged.Judged, unjudged.Noise, unjudged.Levels, unjudged.Lockstep:
-				w.judged = true
-			case unjudged.Calibrating:
-				w.judged = w.judged || n.State == nodesignal.StateActive // it warms up
-			}
-			if !n.Straggler {
-				continue
-			}
-			v := threshold.Verdict{Node: n.Node, Loss: max(n.Gap, 0), Signal: n.Signal}
-			if n.Since.Unix() > 0 { // else it was slow before it was watched
-				v.Since = n.Since
-			}
-			w.judged, w.stragglers = true, append(w.stragglers, v)
+// verdictsOf returns the verdicts on a group's nodes. judged: the gateway compares them, is
+// about to, or has no verdict by intent. Else the nodes have to judge themselves.
+func verdictsOf(nodes []straggler.NodeReport) (judged bool, stragglers []threshold.Verdict) {
+	for i := range nodes {
+		n := &nodes[i]
+		switch n.Unjudged {
+		case unjudged.Judged, unjudged.Noise, unjudged.Levels, unjudged.Lockstep:
+			judged = true
+		case unjudged.Calibrating:
+			judged = judged || n.State == nodesignal.StateActive // it warms up
 		}
-		said[key] = w
+		if !n.Straggler {
+			continue
+		}
+		v := threshold.Verdict{Node: n.Node, Loss: max(n.Gap, 0), Signal: n.Signal}
+		if n.Since.Unix() > 0 { // else it was slow before it was watched
+			v.Since = n.Since
+		}
+		judged, stragglers = true, append(stragglers, v)
 	}
-	return said
+	return judged, stragglers
 }

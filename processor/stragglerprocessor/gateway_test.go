@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,9 +31,10 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/detect/threshold/rule"
 	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
@@ -161,15 +164,16 @@ func testGatewayFindsAndPublishes(t *testing.T) {
 
 	assert.True(t, v.All)
 	require.Len(t, v.Verdicts.List(), 1)
-	said := v.Verdicts.List()[0]
-	assert.Equal(t, "n2", said.Node)
-	assert.Equal(t, nodesignal.Throughput, said.Signal)
-	assert.InDelta(t, 0.6, said.Loss, 0.01)
+	verdict := v.Verdicts.List()[0]
+	assert.Equal(t, "n2", verdict.Node)
+	assert.Equal(t, nodesignal.Throughput, verdict.Signal)
+	assert.InDelta(t, 0.6, verdict.Loss, 0.01)
 }
 
-// TestAGroupThatNobodyIsComparedInSaysSo, for its nodes judge themselves then.
-func TestAGroupThatNobodyIsComparedInSaysSo(t *testing.T) {
-	rep := &straggler.Report{At: time.Now()}
+// TestGroupsWithoutVerdicts are published, for their nodes judge themselves then. So is a
+// reference before the first threshold.
+func TestGroupsWithoutVerdicts(t *testing.T) {
+	rep := &straggler.Report{At: time.Now(), Groups: []straggler.GroupReport{{Cluster: "c", Threshold: rule.Threshold{Value: 0.5}}}}
 	for i, tt := range []struct {
 		why       unjudged.Reason
 		straggler bool
@@ -187,16 +191,19 @@ func TestAGroupThatNobodyIsComparedInSaysSo(t *testing.T) {
 		{unjudged.Calibrating, true, true, nodesignal.StateActive},
 	} {
 		name := fmt.Sprintf("g%d %v %t", i, tt.want, tt.straggler)
-		rep.Groups = append(rep.Groups, straggler.GroupReport{Cluster: "c", Group: name})
+		rep.Groups = append(rep.Groups, straggler.GroupReport{Cluster: "c", Group: name, Threshold: rule.Threshold{Value: 0.5, Ref: 10}})
 		for n, why := range []unjudged.Reason{unjudged.Idle, tt.why} {
 			rep.Nodes = append(rep.Nodes, straggler.NodeReport{
 				NodeName: &straggler.NodeName{Cluster: "c", Group: name, Node: fmt.Sprintf("n%d", n)}, State: tt.state, Unjudged: why, Straggler: tt.straggler && n == 1,
 			})
 		}
 	}
-	groups := snapshot(rep, createDefaultConfig().(*Config)).Clusters["c"].Groups
-	require.Len(t, groups, len(rep.Groups))
-	for name, e := range groups {
+	c := snapshot(rep, createDefaultConfig().(*Config)).Clusters["c"]
+	assert.Nil(t, c.Wide)
+	require.Len(t, c.Groups, len(rep.Groups)-1)
+	for name, e := range c.Groups {
+		assert.InDeltaSlice(t, []float64{10, 0}, []float64{e.Ref, e.Threshold}, 0)
+		assert.False(t, e.QuorumMet)
 		assert.Contains(t, name, fmt.Sprintf(" %v %t", e.All, e.Verdicts != nil))
 	}
 }
@@ -293,57 +300,29 @@ func TestBadScores(t *testing.T) {
 	histogram.SetName("gpu.node.health_score")
 	histogram.SetEmptyHistogram().DataPoints().AppendEmpty()
 	r.push(md)
+	stranger := pushheaders.ContextWithCaller(t.Context(), pushheaders.Caller{Cluster: "mine", Authenticated: true})
+	require.NoError(t, r.g.ConsumeMetrics(stranger, fleet(0, 0, 0, 0, 0)))
 	got := r.tick()
 	assert.InDelta(t, 0.95, got[" gpu.straggler.threshold J/stage-0"], 1e-9)
 	assert.True(t, r.g.engine.Has("prod", "nan"), "it is there, whatever its value")
 	assert.Equal(t, map[string]int64{
-		"not_finite": 1, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "attribute_too_long": 1, "wrong_type": 1,
+		"not_finite": 1, "no_cluster": 1, "no_node": 2, "name_too_long": 1, "attribute_too_long": 1, "wrong_type": 1, "foreign_cluster": 5,
 	}, rejected(t, r.tel))
 }
 
-func TestClusterOfANode(t *testing.T) {
-	for name, tc := range map[string]struct {
-		attrs  map[string]any
-		caller wire.Caller
-		want   string
-		reason string
-	}{
-		"the caller's":          {nil, wire.Caller{Cluster: "b"}, "b", ""},
-		"the credentials' only": {map[string]any{"k8s.cluster.name": "victim"}, wire.Caller{Cluster: "mine", Authenticated: true}, "", "foreign_cluster"},
-		"credentials agree":     {map[string]any{"k8s.cluster.name": "mine"}, wire.Caller{Cluster: "mine", Authenticated: true}, "mine", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newGatewayRig(t, nil, nil)
-			md := pmetric.NewMetrics()
-			rm := resource(md, tc.attrs)
-			rm.Resource().Attributes().PutStr("host.name", "n")
-			gauge(rm, "gpu.node.health_score", 1)
-			require.NoError(t, r.g.ConsumeMetrics(wire.ContextWithCaller(t.Context(), tc.caller), md))
-			assert.Equal(t, tc.want != "", r.g.engine.Has(tc.want, "n"))
-			if tc.reason != "" {
-				assert.Equal(t, map[string]int64{tc.reason: 1}, rejected(t, r.tel))
-			}
-		})
-	}
-}
-
-// TestStateOfANode reads what an agent writes, whole and as a diff.
+// TestStateOfANode: the point with a 1 names the state, and an unknown one is calibrating.
 func TestStateOfANode(t *testing.T) {
 	r := newGatewayRig(t, nil, nil)
-	say := func(points map[string]float64) map[string]float64 {
-		md := pmetric.NewMetrics()
-		rm := resource(md, map[string]any{"host.name": "n", "k8s.cluster.name": "prod", "gpu.job.id": "J"})
-		for state, v := range points {
-			gauge(rm, "gpu.node.state", v, "gpu.node.state", state)
-		}
-		gauge(rm, "gpu.node.health_score", 1)
+	for _, tt := range []struct {
+		state string
+		value float64
+		want  string
+	}{{"idle", 1, "idle"}, {"active", 0, "idle"}, {"dancing", 1, "calibrating"}} {
+		md := fleet(1)
+		gauge(md.ResourceMetrics().At(0), "gpu.node.state", tt.value, "gpu.node.state", tt.state)
 		r.push(md)
-		return r.tick()
+		assert.InDelta(t, 1, r.tick()[" gpu.straggler.nodes "+tt.want+" J/stage-0"], 0, tt.state)
 	}
-	assert.InDelta(t, 1, say(map[string]float64{"active": 1, "idle": 0, "calibrating": 0})[" gpu.straggler.nodes active J"], 0)
-	assert.InDelta(t, 1, say(map[string]float64{"active": 0, "idle": 1})[" gpu.straggler.nodes idle J"], 0)
-	assert.InDelta(t, 1, say(map[string]float64{"idle": 0})[" gpu.straggler.nodes idle J"], 0, "what it is not says nothing")
-	assert.InDelta(t, 1, say(map[string]float64{"dancing": 1})[" gpu.straggler.nodes calibrating J"], 0)
 }
 
 func ingeroPush(state string, throughput, score float64, nodes ...string) pmetric.Metrics {
@@ -422,21 +401,47 @@ func TestHowANodeStands(t *testing.T) {
 	assert.Zero(t, r.g.standing("prod", "n9"))
 }
 
-func TestAReferenceIsPublishedBeforeTheFirstScore(t *testing.T) {
-	r := newGatewayRig(t, nil, nil)
-	require.NoError(t, r.g.Start(t.Context(), hostWith(r.ext)))
-	defer func() { require.NoError(t, r.g.Shutdown(t.Context())) }()
-	md := fleet(1, 1, 1, 1, 1)
-	for _, rm := range md.ResourceMetrics().All() {
-		rm.ScopeMetrics().At(0).Metrics().RemoveIf(func(m pmetric.Metric) bool { return m.Name() == "gpu.node.health_score" })
-	}
-	r.push(md)
-	r.tick()
-	c := r.ext.snap.Clusters["prod"]
-	require.NotNil(t, c)
-	assert.Nil(t, c.Wide)
-	v := c.Groups["J/stage-0"].Value
-	assert.InDelta(t, 10, v.Ref, 1e-9)
-	assert.Zero(t, v.Threshold)
-	assert.False(t, v.QuorumMet)
+// TestGatewayKeepsWhatItLearnt: after a restart the straggler is one with the first tick,
+// since the same time. A damaged file is set aside, and the gateway runs.
+func TestGatewayKeepsWhatItLearnt(t *testing.T) {
+	directory := t.TempDir()
+	file := filepath.Join(directory, "straggler.state")
+	synctest.Test(t, func(t *testing.T) {
+		life := func(run func(r *gatewayRig)) {
+			r := newGatewayRig(t, func(c *Config) { c.StateDirectory = directory }, nil)
+			require.NoError(t, r.g.Start(t.Context(), hostWith(r.ext)))
+			run(r)
+			require.NoError(t, r.g.Shutdown(t.Context()))
+		}
+		md := fleet(1, 1, 0.4, 1, 1)
+		life(func(r *gatewayRig) {
+			for range 30 {
+				r.push(md)
+				r.next()
+			}
+			assert.FileExists(t, file, "it is written while the gateway runs")
+		})
+		life(func(r *gatewayRig) {
+			data, err := learnt{r.g.gateway}.Snapshot()
+			require.NoError(t, err)
+			assert.Nil(t, data, "before its first tick it has nothing else to keep")
+		})
+		life(func(r *gatewayRig) {
+			assert.Equal(t, 5, r.g.engine.Nodes())
+			r.push(md)
+			got := r.next()
+			assert.InDelta(t, 1, got["n2 gpu.node.straggler J/stage-0"], 0)
+			assert.InDelta(t, 0, got["n0 gpu.node.straggler J/stage-0"], 0)
+			assert.Zero(t, got["n0 gpu.node.unjudged J/stage-0"], "no node warms up again")
+		})
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		data[len(data)/2] ^= 1
+		require.NoError(t, os.WriteFile(file, data, 0o600))
+		life(func(r *gatewayRig) {
+			assert.Zero(t, r.g.engine.Nodes())
+			require.Len(t, r.logs.FilterMessageSnippet("the file is set aside").All(), 1)
+			assert.FileExists(t, file+".set_aside")
+		})
+	})
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
@@ -33,7 +33,7 @@ type fakeExtension struct {
 
 	mu        sync.Mutex
 	snap      *threshold.Snapshot
-	claim     wire.Claim
+	claim     pushheaders.Claim
 	received  map[string]threshold.Received
 	reachable bool
 }
@@ -44,7 +44,7 @@ func (f *fakeExtension) Publish(s *threshold.Snapshot) {
 	f.snap = s
 }
 
-func (f *fakeExtension) SetClaim(c wire.Claim) { f.claim = c }
+func (f *fakeExtension) SetClaim(c pushheaders.Claim) { f.claim = c }
 
 func (f *fakeExtension) Reachable() bool { return f.reachable }
 
@@ -115,14 +115,14 @@ func gauge(rm pmetric.ResourceMetrics, name string, v float64, pairs ...string) 
 func values(md pmetric.Metrics) map[string]float64 {
 	out := map[string]float64{}
 	for _, rm := range md.ResourceMetrics().All() {
-		who := ""
+		node := ""
 		if v, ok := rm.Resource().Attributes().Get("host.name"); ok {
-			who = v.Str()
+			node = v.Str()
 		}
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
 				for _, p := range metricreading.Points(m).All() {
-					key := []string{who, m.Name()}
+					key := []string{node, m.Name()}
 					for _, v := range p.Attributes().All() {
 						key = append(key, v.Str())
 					}

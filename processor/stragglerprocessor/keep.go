@@ -17,7 +17,7 @@ import (
 
 const (
 	// stateForm is another when an older Restore would misread what the engine saves.
-	stateForm = "straggler-7"
+	stateForm = "straggler-8"
 	// keepEach is how often it is written, since a tick changes every node's averages. It is
 	// also written after each record of an episode, with the keeper's pauses: a crash between
 	// two writes repeats the newest onset.
@@ -32,17 +32,12 @@ func (l learnt) Snapshot() ([]byte, error) {
 		return nil, nil
 	}
 	var data, nodes, ranks bytes.Buffer
-	ofNodes, ofRanks := l.copy()
+	l.g.mu.Lock()
+	ofNodes, ofRanks := l.g.engine.Save(), l.g.observer.ranks.Save()
+	l.g.mu.Unlock() // pushes wait for the copy, and not for its encoding
 	err := errors.Join(ofNodes.Write(&nodes), ofRanks.Write(&ranks))
 	err = errors.Join(err, gob.NewEncoder(&data).Encode([][]byte{nodes.Bytes(), ranks.Bytes()}))
 	return data.Bytes(), err
-}
-
-// copy holds the lock, for which pushes wait, for as long as it takes, and for no encoding.
-func (l learnt) copy() (nodes *straggler.Saved, ranks *collective.Saved) {
-	l.g.mu.Lock()
-	defer l.g.mu.Unlock()
-	return l.g.engine.Save(), l.g.observer.book.Save()
 }
 
 func (l learnt) Restore(data []byte, now time.Time) error {
@@ -53,11 +48,11 @@ func (l learnt) Restore(data []byte, now time.Time) error {
 	if len(parts) != 2 {
 		return fmt.Errorf("it has %d parts, must be two: nodes and ranks", len(parts))
 	}
-	engine, book := straggler.New(l.g.cfg.bounded()), collective.New(l.g.cfg.bounded())
-	if err := errors.Join(engine.Restore(bytes.NewReader(parts[0]), now), book.Restore(bytes.NewReader(parts[1]), now)); err != nil {
+	engine, ranks := straggler.New(l.g.cfg.bounded()), collective.New(l.g.cfg.bounded())
+	if err := errors.Join(engine.Restore(bytes.NewReader(parts[0]), now), ranks.Restore(bytes.NewReader(parts[1]), now)); err != nil {
 		return err
 	}
-	l.g.engine, l.g.observer.book = engine, book
+	l.g.engine, l.g.observer.ranks = engine, ranks
 	l.g.logger.Info("what was learnt of the nodes before the restart is taken up", zap.Int("nodes", engine.Nodes()))
 	return nil
 }

@@ -18,19 +18,11 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
 )
 
-// The memory of a gateway's comparison, in percent. Nodes and groups are counted: their texts
-// are bounded, and they have no lists that clients fill.
+// slotBytes are what a slot of the engine takes at most. A node has 1.6 kB with all of its
+// signals, and a third of a level, since three nodes make one; a group has less than two
+// slots. Their texts are bounded. A test measures what all take.
 const (
-	nodePercent  = 85
-	groupPercent = 100 - nodePercent
-)
-
-// nodeBytes and groupBytes are what a node and a group take in the engine at most, with
-// all of their signals: 1.6 kB of a node, and a third of a level, since three nodes make
-// one. A test measures what all take.
-const (
-	nodeBytes  = 2200
-	groupBytes = 4000
+	slotBytes = 2200
 	// minBytes has room for some hundred nodes.
 	minBytes = 1 << 20
 )
@@ -48,30 +40,21 @@ func (c *Config) MemoryBytes() int64 {
 	return cmp.Or(c.MaxBytes, memorybudget.Percent(c.memoryPercent()))
 }
 
-// bounded is the engine's configuration with no more nodes and groups than the memory
-// has room for.
+// bounded is the engine's configuration with no more slots than the memory has room for.
 func (c *Config) bounded() straggler.Config {
-	e, bytes := c.engine(), c.MemoryBytes()
-	e.MaxNodes = min(e.MaxNodes, int(bytes*nodePercent/100/nodeBytes))
-	e.MaxGroups = min(e.MaxGroups, int(bytes*groupPercent/100/groupBytes))
+	e := c.engine()
+	e.MaxNodes = min(e.MaxNodes, int(c.MemoryBytes()/slotBytes))
 	return e
 }
 
-// noRoom are the errors that say that a bound is reached.
-var noRoom = map[error]bool{
-	fairshare.ErrTooManyClusters: true, fairshare.ErrTooManyGroups: true, fairshare.ErrTooManyNodes: true,
-	fairshare.ErrClusterGroups: true, fairshare.ErrClusterNodes: true,
-	collective.ErrTooMany: true,
-}
-
-// rejected counts a point of a cluster, and says once an hour that the cluster has no
+// rejected counts a point of a cluster, and logs once an hour that the cluster has no
 // room left.
 func (o *observer) rejected(ctx context.Context, cluster string, err error, now time.Time) {
 	o.rejects.add(ctx, err)
-	if !noRoom[err] {
+	if !errors.Is(err, fairshare.ErrFull) && !errors.Is(err, collective.ErrTooMany) {
 		return
 	}
-	if name, tell := o.short.Note(cluster, now); tell {
+	if name, due := o.short.Note(cluster, now); due {
 		o.log.Warn("Nodes of a cluster are not compared: there is no room for them.",
 			zap.String("cluster", name), zap.String("reason", reasons[err]))
 	}
@@ -89,10 +72,10 @@ const (
 // size is what a node takes.
 func (n *agentNode) size() int {
 	sum := int(unsafe.Sizeof(*n)) + nodeOverhead + len(n.cluster) + len(n.node) + len(n.group) + len(n.models.name) + n.score.Bytes()
-	for i := range n.models.told {
-		sum += int(unsafe.Sizeof(n.models.told[i])) + len(n.models.told[i].product)
+	for i := range n.models.seen {
+		sum += int(unsafe.Sizeof(n.models.seen[i])) + len(n.models.seen[i].product)
 	}
-	for _, of := range [][]string{n.named, n.peers} {
+	for _, of := range [][]string{n.named, n.labels} {
 		for _, s := range of {
 			sum += int(unsafe.Sizeof(s)) + len(s)
 		}
@@ -111,9 +94,9 @@ func (a *agent) keep(n *agentNode, size int) {
 }
 
 // names is at most what the texts of a report take that name a node, its peers and models.
-func (a *agent) names(id nodeKey, peers []string) int {
+func (a *agent) names(id nodeKey, labels []string) int {
 	sum := len(id.cluster) + len(id.node)
-	for _, s := range peers {
+	for _, s := range labels {
 		sum += 3 * len(s) // of named, peers and the group
 	}
 	for _, s := range a.models {
@@ -122,10 +105,10 @@ func (a *agent) names(id nodeKey, peers []string) int {
 	return sum
 }
 
-// lacking counts readings that found no room, and says once an hour in whose name.
-func (a *agent) lacking(ctx context.Context, cluster string, readings int, now time.Time) {
+// rejectForMemory counts readings that found no room, and logs their cluster once an hour.
+func (a *agent) rejectForMemory(ctx context.Context, cluster string, readings int, now time.Time) {
 	a.rejects.addN(ctx, errAgentBytes, int64(readings))
-	if name, tell := a.short.Note(cluster, now); tell {
+	if name, due := a.short.Note(cluster, now); due {
 		a.logger.Warn("Nodes or GPUs of a cluster are not scored: there is no room for them in `max_bytes`.", zap.String("cluster", name))
 	}
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // TestComparisonFitsItsMemory pushes nodes of several kinds until nothing more is taken:
-// it holds no more than the memory that the comparison has, the log says so once
+// it holds no more than the memory that the comparison has, the log has one line
 // for each cluster, and the second cluster finds room.
 func TestComparisonFitsItsMemory(t *testing.T) {
 	signals := func(rm pmetric.ResourceMetrics) {
@@ -82,7 +82,7 @@ func TestComparisonFitsItsMemory(t *testing.T) {
 }
 
 // TestAgentFitsItsMemory has a cluster make up nodes, GPUs and peers until nothing more is
-// taken: it holds no more than `max_bytes`, the log says so once, the node that
+// taken: it holds no more than `max_bytes`, the log has one line, the node that
 // was there is scored as before, and another cluster finds room. All of it is given back.
 func TestAgentFitsItsMemory(t *testing.T) {
 	const most = 4 << 20
@@ -124,25 +124,25 @@ func TestAgentFitsItsMemory(t *testing.T) {
 			}
 			push("mine", "me", step)
 			before := heap.Live()
-			lacks := func() int64 { return rejected(t, r.tel)["max_bytes"] }
-			for i := 0; lacks() < 20 && i < 20_000; i++ {
+			refused := func() int64 { return rejected(t, r.tel)["max_bytes"] }
+			for i := 0; refused() < 20 && i < 20_000; i++ {
 				push("greedy", fmt.Sprint("made-up-", i), func(rm pmetric.ResourceMetrics) { fill(rm, i) })
 			}
-			require.GreaterOrEqual(t, lacks(), int64(20))
+			require.GreaterOrEqual(t, refused(), int64(20))
 			grown, counted := heap.Live()-before, r.a.bytes.Held("greedy")
 			t.Logf("%d bytes, %d counted, %d nodes", grown, counted, len(r.a.nodes))
-			assert.LessOrEqual(t, counted, most/2+200_000, "its share, and what the last row was rounded up to")
+			assert.LessOrEqual(t, counted, most/4*3+200_000, "what anybody may have, and what the last row was rounded up to")
 			assert.Less(t, grown, most)
 			assert.LessOrEqual(t, grown, counted*5/4+100_000, "what is counted is what is taken")
 			assert.Equal(t, 1, logs.FilterField(zap.String("cluster", "greedy")).Len())
 
-			had := lacks()
+			had := refused()
 			for range 3 {
 				now = now.Add(10 * time.Second)
 				push("mine", "me", step)
 				push("other", "honest", step)
 			}
-			assert.Equal(t, had, lacks())
+			assert.Equal(t, had, refused())
 			assert.Contains(t, r.a.nodes, nodeKey{"other", "honest"})
 
 			now = now.Add(time.Hour)

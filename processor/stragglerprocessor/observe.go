@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
@@ -49,7 +49,7 @@ type observer struct {
 	from     metricreading.Resource // that is being read
 	views    views
 	starts   starts
-	book     *collective.Book // of ranks
+	ranks    *collective.Tracker // of ranks
 	maxNodes int
 	short    memorybudget.Shortages
 }
@@ -57,7 +57,7 @@ type observer struct {
 func newObserver(cfg *Config, r *rejects, log *zap.Logger) *observer {
 	o := &observer{
 		ids: newIdentifier(cfg), compares: reading.Verdict, rejects: r, log: log,
-		reader: metricreading.New(log, r.counter), views: views{twins: twins{}}, starts: starts{}, book: collective.New(cfg.bounded()),
+		reader: metricreading.New(log, r.counter), views: views{aliases: aliases{}}, starts: starts{}, ranks: collective.New(cfg.bounded()),
 		maxNodes: cfg.bounded().MaxNodes,
 	}
 	o.reader.Drops = cfg.RefusedPoints == refusedDrop
@@ -67,17 +67,17 @@ func newObserver(cfg *Config, r *rejects, log *zap.Logger) *observer {
 	return o
 }
 
-// observe takes what each resource says about its node. It counts what is not valid
-// and leaves it out. The rest of the push still counts.
+// observe gives each resource's report of its node to the engine. It counts points that
+// are not valid and leaves them out.
 func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.Metrics, now time.Time) {
-	caller := wire.CallerFromContext(ctx)
+	caller := pushheaders.CallerFromContext(ctx)
 	for _, rm := range md.ResourceMetrics().All() {
 		attrs := rm.Resource().Attributes()
-		id, peers := o.ids.read(caller, attrs)
+		id, labels := o.ids.read(caller, attrs)
 		o.name(id, attrs)
 		o.from.Begin(o.reader, attrs, caller.Cluster, o.ids.defaultCluster)
 		found := found{foreign: caller.Authenticated && id.cluster != caller.Cluster}
-		found.Cluster, found.Node, found.Peers = id.cluster, id.node, peers
+		found.Cluster, found.Node, found.GroupLabels = id.cluster, id.node, labels
 		ok := o.read(rm, &found)
 		refused := o.from.Refused != [reading.NumRefusals]int64{}
 		o.from.End(ctx)
@@ -110,9 +110,9 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 			o.rejected(ctx, found.Cluster, err, now)
 			continue
 		}
-		o.book.Alive(found.Cluster, found.Node, devices, now)
+		o.ranks.Alive(found.Cluster, found.Node, devices, now)
 		for i := range found.ranks {
-			if err := found.ranks[i].tell(o.book, id, now); err != nil {
+			if err := found.ranks[i].report(o.ranks, id, now); err != nil {
 				o.rejected(ctx, found.Cluster, err, now)
 			}
 		}
@@ -123,8 +123,8 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 type found struct {
 	nodesignal.Observation
 	foreign bool // the cluster is not the authenticated client's
-	// Of Ingero's agent: score is the newest point of its score, and idle says that
-	// its window had no launch.
+	// Of Ingero's agent: score is the newest point of its score, and idle is
+	// set where its window had no launch.
 	ingero, idle bool
 	score        pmetric.NumberDataPoint
 	ranks        []rankPoint
@@ -139,10 +139,8 @@ func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
 		for _, m := range sm.Metrics().All() {
 			switch known := reading.ByName(m.Name()); {
 			case known == nil:
-			case known.For&o.compares != 0:
-				any = o.verdict(f, &p, known, m) || any
-			case known.For&reading.Ranks != 0:
-				any = o.ofRanks(f, &p, known, m, rm.Resource().Attributes()) || any
+			case known.For&(o.compares|reading.Ranks) != 0:
+				any = o.take(f, &p, known, m, rm.Resource().Attributes()) || any
 			default:
 				o.from.Check(known, m)
 				if known.Kind == reading.Counter && known.Subject() == reading.GPU && !f.foreign {
@@ -158,8 +156,8 @@ func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
 }
 
 // drop takes the points out of a resource whose values the catalogue refuses, and metrics
-// that have none left. Of a report that has changes only, as its heartbeat says, a point
-// that is not there would say that the last value still holds: those series end.
+// that have none left. A report with a heartbeat has changes only, in which an
+// absent point means that the last value holds: there the series end.
 func drop(rm pmetric.ResourceMetrics, changes bool) {
 	for _, sm := range rm.ScopeMetrics().All() {
 		sm.Metrics().RemoveIf(func(m pmetric.Metric) bool {
@@ -172,23 +170,27 @@ func drop(rm pmetric.ResourceMetrics, changes bool) {
 	}
 }
 
-// verdict reads a metric that nodes are compared by.
-func (o *observer) verdict(f *found, p *metricreading.Point, known *reading.Metric, m pmetric.Metric) (any bool) {
-	from := &o.from
-	points, ok := from.Open(known, m)
+// take reads a metric that nodes or ranks are compared by, and reports whether it is a sign
+// of life of the node.
+func (o *observer) take(f *found, p *metricreading.Point, known *reading.Metric, m pmetric.Metric, resource pcommon.Map) (any bool) {
+	points, ok := o.from.Open(known, m)
 	if !ok {
 		return false
 	}
+	ofRanks := known.For&o.compares == 0
 	for i := range points.Len() {
-		if from.Read(points.At(i), p) != reading.BadSubject {
+		switch refusal := o.from.Read(points.At(i), p); {
+		case ofRanks && refusal == reading.Accepted:
+			f.ranks = append(f.ranks, rankPointOf(p, resource))
+		case !ofRanks && refusal != reading.BadSubject:
 			any = f.take(p) || any
 		}
 	}
-	return any
+	return any || ofRanks && points.Len() > 0
 }
 
 // take takes a point. Its value is NaN where the series has ended, or cannot be
-// used. It reports whether the point says anything of the node.
+// used. It reports whether the point is a sign of life of the node.
 func (f *found) take(p *metricreading.Point) bool {
 	void := math.IsNaN(p.Value)
 	switch p.Field {
@@ -218,7 +220,7 @@ func (f *found) take(p *metricreading.Point) bool {
 		if err != nil || s == nodesignal.Score {
 			return false // of a newer agent
 		}
-		// Of the others the push says nothing, as behind diff.
+		// Behind diff, the push has no point of the others.
 		if void {
 			f.Gone[s] = !f.Values.Known[s]
 		} else {
@@ -233,7 +235,7 @@ func (f *found) take(p *metricreading.Point) bool {
 	return true
 }
 
-// completeIngero adds what Ingero's agent says beside its score. The point names
+// completeIngero adds what Ingero's agent sends beside its score. The point names
 // peers, such as the workload type, that the resource does not.
 func (o *observer) completeIngero(f *found) {
 	if f.idle && f.State == nodesignal.StateActive {
@@ -270,11 +272,7 @@ var reasons = map[error]string{
 	nodesignal.ErrNameTooLong:    "name_too_long",
 	nodesignal.ErrScoreRange:     "value_range",
 	nodesignal.ErrSignalRange:    "value_range",
-	fairshare.ErrTooManyClusters: "max_clusters",
-	fairshare.ErrTooManyGroups:   "max_groups",
-	fairshare.ErrTooManyNodes:    "max_nodes",
-	fairshare.ErrClusterGroups:   "cluster_groups",
-	fairshare.ErrClusterNodes:    "cluster_nodes",
+	fairshare.ErrFull:            "max_nodes",
 	errForeignCluster:            "foreign_cluster",
 	errLongAttribute:             "attribute_too_long",
 	collective.ErrTooMany:        "max_communicators",
@@ -304,7 +302,7 @@ var (
 )
 
 // takeOut takes the metrics out of a push that a gateway alone may write, whatever
-// their type: nobody tells its readers who is slow but itself. It says so once per cluster.
+// their type, and logs that once per cluster: no other client may publish verdicts.
 func (o *observer) takeOut(ctx context.Context, md pmetric.Metrics) {
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, sm := range rm.ScopeMetrics().All() {
@@ -312,10 +310,10 @@ func (o *observer) takeOut(ctx context.Context, md pmetric.Metrics) {
 				if !gpusemconv.IsReserved(m.Name(), m.Unit()) {
 					return false
 				}
-				id, _ := o.ids.read(wire.CallerFromContext(ctx), rm.Resource().Attributes())
+				id, _ := o.ids.read(pushheaders.CallerFromContext(ctx), rm.Resource().Attributes())
 				if o.reader.Once(id.cluster, "reserved name") {
 					o.log.Warn("a metric was taken out of a push: only a gateway gives names like this. Name it otherwise. A pipeline without this processor takes the verdicts of another gateway",
-						zap.String("metric", wire.Clip(m.Name())), zap.Strings("reserved", gpusemconv.Reserved[:]),
+						zap.String("metric", pushheaders.Clip(m.Name())), zap.Strings("reserved", gpusemconv.Reserved[:]),
 						zap.String("cluster", id.cluster), zap.String("node", id.node))
 				}
 				why := alike
@@ -344,16 +342,16 @@ func newIdentifier(c *Config) identifier {
 	}
 }
 
-// read returns who a resource is. The peers are good until the next call.
-func (r *identifier) read(caller wire.Caller, attrs pcommon.Map) (key nodeKey, peers []string) {
+// read returns the node of a resource, and its labels, which are good until the next call.
+func (r *identifier) read(caller pushheaders.Caller, attrs pcommon.Map) (key nodeKey, labels []string) {
 	metricreading.Identify(&r.names, attrs)
-	return nodeKey{r.names.Cluster(caller.Cluster, r.defaultCluster), r.names.Node()}, r.names.Peers
+	return nodeKey{r.names.Cluster(caller.Cluster, r.defaultCluster), r.names.Node()}, r.names.GroupLabels
 }
 
 // stamp writes an identity: what the node's score, signals and verdict carry,
 // whichever of its reports led to them. A text about many nodes or groups leaves
 // node or peers empty.
-func (r *identifier) stamp(attrs pcommon.Map, cluster, node string, peers []string) {
+func (r *identifier) stamp(attrs pcommon.Map, cluster, node string, labels []string) {
 	put := func(key, text string) {
 		if text != "" {
 			attrs.PutStr(key, text)
@@ -361,7 +359,7 @@ func (r *identifier) stamp(attrs pcommon.Map, cluster, node string, peers []stri
 	}
 	put(gpusemconv.AttrHostName, node)
 	attrs.PutStr(gpusemconv.AttrClusterName, cluster)
-	for i, name := range r.groupBy[:min(len(r.groupBy), len(peers))] {
-		put(name, peers[i])
+	for i, name := range r.groupBy[:min(len(r.groupBy), len(labels))] {
+		put(name, labels[i])
 	}
 }

@@ -29,68 +29,58 @@ import (
 
 // TestSignals reads pushes of one node: whole ones, and what diff makes of them.
 func TestSignals(t *testing.T) {
-	over := func(p pmetric.NumberDataPoint) {
-		p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
-	}
 	type point struct {
 		signal string
 		value  float64
-		change func(pmetric.NumberDataPoint)
 	}
-	known := func(values map[nodesignal.Signal]float64) (v nodesignal.Values) {
-		for s, x := range values {
-			v.Set(s, x)
-		}
-		return v
-	}
+	ended := math.MaxFloat64 // a point without a value
+	cpu := map[nodesignal.Signal]float64{nodesignal.CPU: 0.5}
 	for name, tc := range map[string]struct {
 		points []point
-		want   nodesignal.Values
+		want   map[nodesignal.Signal]float64
 		gone   []nodesignal.Signal
 		bad    map[string]int64
-		none   bool
 	}{
 		"all": {
-			points: []point{{signal: "throughput", value: 7}, {signal: "compute", value: 0.9}, {signal: "interconnect", value: 1}, {signal: "cpu", value: 0.5}, {signal: "power", value: 700}, {signal: "memory", value: 0}},
-			want:   known(map[nodesignal.Signal]float64{nodesignal.Throughput: 7, nodesignal.Compute: 0.9, nodesignal.Interconnect: 1, nodesignal.CPU: 0.5, nodesignal.Power: 700, nodesignal.Memory: 0}),
+			points: []point{{"throughput", 7}, {"compute", 0.9}, {"interconnect", 1}, {"cpu", 0.5}, {"power", 700}, {"memory", 0}},
+			want: map[nodesignal.Signal]float64{
+				nodesignal.Throughput: 7, nodesignal.Compute: 0.9, nodesignal.Interconnect: 1,
+				nodesignal.CPU: 0.5, nodesignal.Power: 700, nodesignal.Memory: 0,
+			},
 		},
-		"one that changed":           {points: []point{{signal: "cpu", value: 0.5}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5})},
-		"one that is gone":           {points: []point{{signal: "cpu", value: 0.5}, {signal: "compute", change: over}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5}), gone: []nodesignal.Signal{nodesignal.Compute}},
-		"one that cannot be, beside": {points: []point{{signal: "throughput", value: math.NaN()}, {signal: "power", value: math.Inf(1)}, {signal: "cpu", value: 0.5}, {signal: "compute", value: -1}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5}), gone: []nodesignal.Signal{nodesignal.Throughput, nodesignal.Compute, nodesignal.Power}, bad: map[string]int64{"not_finite": 2, "value_range": 1}},
-		"twice, the first is gone":   {points: []point{{signal: "cpu", change: over}, {signal: "cpu", value: 0.5}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5}), gone: []nodesignal.Signal{nodesignal.CPU}},
-		"twice, the second is gone":  {points: []point{{signal: "cpu", value: 0.5}, {signal: "cpu", change: over}}, want: known(map[nodesignal.Signal]float64{nodesignal.CPU: 0.5})},
-		"of a newer agent":           {points: []point{{signal: "vibration", value: 1}}, none: true},
-		"the score is none":          {points: []point{{signal: "score", value: 1}}, none: true},
+		"one that changed": {points: []point{{"cpu", 0.5}}, want: cpu},
+		"one that is gone": {points: []point{{"cpu", 0.5}, {"compute", ended}}, want: cpu, gone: []nodesignal.Signal{nodesignal.Compute}},
+		"one that cannot be, beside": {
+			points: []point{{"throughput", math.NaN()}, {"power", math.Inf(1)}, {"cpu", 0.5}, {"compute", -1}}, want: cpu,
+			gone: []nodesignal.Signal{nodesignal.Throughput, nodesignal.Compute, nodesignal.Power}, bad: map[string]int64{"not_finite": 2, "value_range": 1},
+		},
+		"twice, the first is gone":  {points: []point{{"cpu", ended}, {"cpu", 0.5}}, want: cpu, gone: []nodesignal.Signal{nodesignal.CPU}},
+		"twice, the second is gone": {points: []point{{"cpu", 0.5}, {"cpu", ended}}, want: cpu},
+		"of a newer agent":          {points: []point{{"vibration", 1}}},
+		"the score is none":         {points: []point{{"score", 1}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newGatewayRig(t, nil, nil)
 			rm := resource(pmetric.NewMetrics(), map[string]any{"host.name": "n"})
-			points := rm.ScopeMetrics().At(0).Metrics().AppendEmpty()
-			points.SetName(gpusemconv.MetricNodeSignal)
 			for _, p := range tc.points {
-				dp := points.SetEmptyGauge
-				if points.Type() == pmetric.MetricTypeGauge {
-					dp = points.Gauge
-				}
-				to := dp().DataPoints().AppendEmpty()
-				to.SetDoubleValue(p.value)
-				to.Attributes().PutStr(gpusemconv.AttrSignal, p.signal)
-				if p.change != nil {
-					p.change(to)
+				if dp := gauge(rm, gpusemconv.MetricNodeSignal, p.value, gpusemconv.AttrSignal, p.signal); p.value == ended {
+					dp.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
 				}
 			}
 			from := &r.g.observer.from
 			from.Begin(r.g.observer.reader, rm.Resource().Attributes(), "", "")
-			var found found
+			var found, want found
 			any := r.g.observer.read(rm, &found)
 			from.End(t.Context())
-			assert.Equal(t, !tc.none, any)
-			assert.Equal(t, tc.want, found.Values)
-			var gone [nodesignal.Count]bool
-			for _, s := range tc.gone {
-				gone[s] = true
+			assert.Equal(t, tc.want != nil, any)
+			for s, x := range tc.want {
+				want.Values.Set(s, x)
 			}
-			assert.Equal(t, gone, found.Gone)
+			for _, s := range tc.gone {
+				want.Gone[s] = true
+			}
+			assert.Equal(t, want.Values, found.Values)
+			assert.Equal(t, want.Gone, found.Gone)
 			if tc.bad == nil {
 				tc.bad = map[string]int64{}
 			}
@@ -99,7 +89,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestAScoreThatIsGoneIsVoid as diff tells of it, and so is an impossible score.
+// TestAScoreThatIsGoneIsVoid, as diff ends it, and so is an impossible score.
 func TestAScoreThatIsGoneIsVoid(t *testing.T) {
 	for name, change := range map[string]func(pmetric.NumberDataPoint){
 		"gone":     func(p pmetric.NumberDataPoint) { p.SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true)) },
@@ -213,4 +203,59 @@ func TestASourceOfOnesOwn(t *testing.T) {
 		assert.InDelta(t, 7, r.push(md)["n1 gpu.node.signal throughput"], 0)
 		assert.Equal(t, map[string]int64{"value_range": 1}, rejected(t, r.tel))
 	})
+}
+
+// TestRefusedPoints: a gateway drops values that cannot be true, unless one key passes them
+// on. In a report of changes an absent point means no change, so that the series ends there.
+func TestRefusedPoints(t *testing.T) {
+	for _, tt := range []struct {
+		key       string
+		heartbeat bool
+		gone, end int
+	}{{refusedDrop, false, 7, 1}, {refusedDrop, true, 0, 8}, {refusedPass, true, 0, 1}} {
+		r := newGatewayRig(t, func(c *Config) { c.RefusedPoints = tt.key }, nil)
+		md := pmetric.NewMetrics()
+		rm := resource(md, map[string]any{"host.name": "n1"})
+		gauge(rm, "hw.power", 3.69e12, "hw.id", "g1", "hw.type", "gpu")
+		gauge(rm, "hw.temperature", 4294967295, "hw.id", "g1", "hw.sensor_location", "gpu")
+		gauge(rm, "hw.temperature", 41, "hw.id", "g2", "hw.sensor_location", "gpu")
+		gauge(rm, "hw.gpu.memory.usage", 2147483632, "hw.id", "view")
+		gauge(rm, "hw.gpu.mode", 7, "hw.id", "no gpu")
+		gauge(rm, "hw.power", 3.69e12, "hw.id", "no type")
+		gauge(rm, "hw.errors", 2147483632, "hw.id", "not a sum", "hw.type", "gpu", "error.type", "corrected")
+		gauge(rm, "gpu.node.health_score", math.Inf(1))
+		gauge(rm, "hw.gpu.mode", 9, "hw.id", "ended").SetFlags(pmetric.DefaultDataPointFlags.WithNoRecordedValue(true))
+		gauge(rm, "my.metric", 4294967295, "hw.id", "foreign")
+		gauge(rm, "hw.gpu.power.limit", 1e9, "hw.id", "in volts")
+		metrics := rm.ScopeMetrics().At(0).Metrics()
+		metrics.At(metrics.Len() - 1).SetUnit("V")
+		histogram := metrics.AppendEmpty()
+		histogram.SetName("hw.gpu.utilization")
+		histogram.SetEmptyHistogram().DataPoints().AppendEmpty().SetSum(1e300)
+		if tt.heartbeat {
+			gauge(rm, "gpu.node.heartbeat", 1e9)
+		}
+		before := md.DataPointCount()
+		r.push(md)
+		assert.EqualValues(t, 7, rejected(t, r.tel)["value_range"]+rejected(t, r.tel)["not_finite"], "the view finds other mistakes")
+		line := r.logs.FilterMessageSnippet("hw.power is 3.69e+12").All()
+		require.Len(t, line, 1)
+		assert.Equal(t, "n1", line[0].ContextMap()["node"])
+		assert.Equal(t, tt.key == refusedDrop, line[0].ContextMap()["dropped"] == true)
+		out := r.sink.AllMetrics()[0]
+		assert.Equal(t, before-tt.gone, out.DataPointCount())
+		ended := 0
+		left := values(out)
+		for series, v := range left {
+			if math.IsNaN(v) {
+				ended++
+				delete(left, series)
+			}
+		}
+		assert.Equal(t, tt.end, ended)
+		if tt.gone > 0 {
+			assert.Equal(t, map[string]float64{"n1 hw.temperature g2 gpu": 41, "n1 my.metric foreign": 4294967295, "n1 hw.gpu.power.limit in volts": 1e9}, left)
+			assert.Equal(t, 5, out.MetricCount(), "metrics that have nothing left are gone")
+		}
+	}
 }

@@ -86,7 +86,7 @@ func TestOneGatewayForAllPipelines(t *testing.T) {
 	})
 }
 
-func TestAnAgentHasNothingToSayInLogs(t *testing.T) {
+func TestAgentHasNoLogsPipeline(t *testing.T) {
 	f, cfg := NewFactory(), createDefaultConfig().(*Config)
 	cfg.Mode = modeAgent
 	_, err := f.CreateLogs(t.Context(), processortest.NewNopSettings(f.Type()), cfg, consumertest.NewNop())
@@ -141,9 +141,9 @@ func TestEpisodesReachTheLogsPipelines(t *testing.T) {
 			assert.InDelta(t, 0.3*64, a["gpu.straggler.gpu_hours_lost_per_hour"], 1)
 			assert.NotContains(t, a, "gpu.straggler.since", "it was slow from its first value on")
 		}
-		told := lines.FilterMessageSnippet("Straggler n2").All()
-		require.Len(t, told, 1)
-		assert.Equal(t, "GPU-2-0", told[0].ContextMap()["gpu"])
+		logged := lines.FilterMessageSnippet("Straggler n2").All()
+		require.Len(t, logged, 1)
+		assert.Equal(t, "GPU-2-0", logged[0].ContextMap()["gpu"])
 		m, err := tel.GetMetric("otelcol_processor_straggler_episodes")
 		require.NoError(t, err)
 		sum, ok := m.Data.(metricdata.Sum[int64])

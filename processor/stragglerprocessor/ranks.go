@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/collective"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/rankattr"
@@ -16,7 +15,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
-// rankPoint is what one point tells of a rank. Its text is the push's.
+// rankPoint is one point of a rank. Its text is the push's.
 type rankPoint struct {
 	of    collective.Rank
 	class collective.Class
@@ -24,21 +23,7 @@ type rankPoint struct {
 	value float64 // NaN where the series has ended
 }
 
-// ofRanks keeps the points of a metric that ranks tell: a sign of life of the node.
-func (o *observer) ofRanks(f *found, p *metricreading.Point, known *reading.Metric, m pmetric.Metric, resource pcommon.Map) (any bool) {
-	points, ok := o.from.Open(known, m)
-	if !ok {
-		return false
-	}
-	for i := range points.Len() {
-		if o.from.Read(points.At(i), p) == reading.Accepted {
-			f.ranks = append(f.ranks, rankPointOf(p, resource))
-		}
-	}
-	return points.Len() > 0
-}
-
-// rankPointOf reads whom a point names. The resource may say the rest.
+// rankPointOf reads the rank that a point names. The resource may have the rest.
 func rankPointOf(p *metricreading.Point, resource pcommon.Map) rankPoint {
 	get := func(name string) (v pcommon.Value, ok bool) {
 		if v, ok = p.Attributes().Get(name); !ok {
@@ -64,18 +49,18 @@ func rankPointOf(p *metricreading.Point, resource pcommon.Map) rankPoint {
 		Subject: rankattr.Within(resource, p.Attributes()),
 		Communicator: collective.Communicator{
 			ID: text(gpusemconv.AttrCommunicatorID), Name: text(gpusemconv.AttrCommunicatorName),
-			Place: number(gpusemconv.AttrCommunicatorRank), Size: number(gpusemconv.AttrCommunicatorSize), Nodes: number(gpusemconv.AttrCommunicatorNodes),
+			Index: number(gpusemconv.AttrCommunicatorRank), Size: number(gpusemconv.AttrCommunicatorSize), Nodes: number(gpusemconv.AttrCommunicatorNodes),
 		},
 	}}
 	r.class = collective.Class{Operation: text(gpusemconv.AttrCollectiveOperation), Size: number(gpusemconv.AttrCollectiveSize)}
 	return r
 }
 
-// tell gives the point to the book, as of that node.
-func (r *rankPoint) tell(b *collective.Book, id nodeKey, now time.Time) error {
+// report gives the point to the tracker, as of that node.
+func (r *rankPoint) report(b *collective.Tracker, id nodeKey, now time.Time) error {
 	of := &r.of
 	of.Cluster = id.cluster
-	if r.field != reading.CollectiveLaggard { // which another node tells of
+	if r.field != reading.CollectiveLaggard { // which another node reports
 		of.Node = id.node
 	}
 	if math.IsNaN(r.value) { // the series has ended
@@ -99,7 +84,7 @@ func (r *rankPoint) tell(b *collective.Book, id nodeKey, now time.Time) error {
 		return b.Stalled(of, since, now)
 	case reading.CollectiveLaggard:
 		if r.value == 1 {
-			return b.Laggard(of, now)
+			return b.Laggard(of, id.node, now)
 		}
 	case reading.CommunicatorBandwidth:
 		return b.Bandwidth(of, r.class, r.value, now)

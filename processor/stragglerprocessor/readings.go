@@ -23,7 +23,7 @@ import (
 
 var errGPUs = errors.New("more GPUs or ranks than a node can have")
 
-// collect adds what rm says to the reading and to the models, and returns the report's
+// collect adds the points of rm to the reading and to the models, and returns the report's
 // timestamp. A MIG slice is no GPU of its own here: its clock, power, links and model are
 // those of the GPU it is cut from.
 func (a *agent) collect(rm pmetric.ResourceMetrics) (ts pcommon.Timestamp) {
@@ -96,7 +96,7 @@ func (a *agent) collectForeign(resource pcommon.Map, m pmetric.Metric) (ts pcomm
 	return ts
 }
 
-// subject is whom a point is of. Only a job's own readings are of ranks: the
+// subject is the GPU or rank of a point. Only a job's own readings are of ranks: the
 // environment of a rank may have given its resource attributes to others.
 func subject(in *nodescore.Input, resource, point pcommon.Map, gpu string) nodesignal.Subject {
 	if in.Ranked {
@@ -105,7 +105,7 @@ func subject(in *nodescore.Input, resource, point pcommon.Map, gpu string) nodes
 	return nodesignal.Subject{GPU: gpu}
 }
 
-// matches reports whether a point has the attributes of an input or lacks them.
+// matches reports whether no attribute of a point contradicts an input.
 // Hardware of another type is only taken by an input that names it.
 func matches(in *nodescore.Input, attrs pcommon.Map, subject reading.Subject) bool {
 	named := subject != reading.Other
@@ -122,11 +122,10 @@ func matches(in *nodescore.Input, attrs pcommon.Map, subject reading.Subject) bo
 // round keeps log lines readable.
 func round(x float64) float64 { return math.Round(x*1000) / 1000 }
 
-// gpuModels are the models of a node's GPUs, which its reports tell with
-// hw.gpu.info. They stay known while no report tells any: a driver that hangs
-// must not take the node out of its group.
+// gpuModels are the models of a node's GPUs, by hw.gpu.info. They stay known while no
+// report has any: a driver that hangs must not take the node out of its group.
 type gpuModels struct {
-	told []gpuModel // by product name, at most maxModels
+	seen []gpuModel // by product name, at most maxModels
 	// name is the value of gpu.model, empty while nothing is known.
 	name string
 }
@@ -140,23 +139,22 @@ type gpuModel struct {
 // 253 bytes long at most. NVML's product names have less than 96 bytes.
 const maxModels, maxProduct = 4, 60
 
-// tell takes the products that one report named, and reports whether they are
-// news.
-func (g *gpuModels) tell(products []string, now time.Time, ttl time.Duration) (changed bool) {
+// add takes the products that one report named, and reports whether they changed.
+func (g *gpuModels) add(products []string, now time.Time, ttl time.Duration) (changed bool) {
 	for _, product := range products {
-		at, known := slices.BinarySearchFunc(g.told, product, func(m gpuModel, p string) int { return cmp.Compare(m.product, p) })
+		at, known := slices.BinarySearchFunc(g.seen, product, func(m gpuModel, p string) int { return cmp.Compare(m.product, p) })
 		switch {
 		case known:
-			g.told[at].at = now
-		case product != "" && len(g.told) < 2*maxModels:
-			g.told = slices.Insert(g.told, at, gpuModel{strings.Clone(product), now})
+			g.seen[at].at = now
+		case product != "" && len(g.seen) < 2*maxModels:
+			g.seen = slices.Insert(g.seen, at, gpuModel{strings.Clone(product), now})
 			changed = true
 		}
 	}
 	if len(products) > 0 {
-		before := len(g.told)
-		g.told = slices.DeleteFunc(g.told, func(m gpuModel) bool { return now.Sub(m.at) > ttl })
-		changed = changed || len(g.told) != before
+		before := len(g.seen)
+		g.seen = slices.DeleteFunc(g.seen, func(m gpuModel) bool { return now.Sub(m.at) > ttl })
+		changed = changed || len(g.seen) != before
 	}
 	if changed {
 		g.rename()
@@ -169,8 +167,8 @@ func (g *gpuModels) tell(products []string, now time.Time, ttl time.Duration) (c
 // the same ones.
 func (g *gpuModels) rename() {
 	var names []string
-	for i := range g.told {
-		name := strings.Join(strings.Fields(g.told[i].product), "-")
+	for i := range g.seen {
+		name := strings.Join(strings.Fields(g.seen[i].product), "-")
 		name = strings.ToValidUTF8(name[:min(len(name), maxProduct)], "")
 		if name != "" && !slices.Contains(names, name) && len(names) < maxModels {
 			names = append(names, name)

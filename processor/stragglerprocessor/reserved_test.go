@@ -28,8 +28,7 @@ import (
 
 // written are the metrics that a gateway writes, each once.
 func written(t testing.TB) []pmetric.Metric {
-	ids := newIdentifier(createDefaultConfig().(*Config))
-	r := reporter{ids: &ids}
+	r := newReporter()
 	rep := report("a")
 	g := &rep.Groups[1]
 	g.Valid, g.Quorum, g.Group = true, true, "g"
@@ -134,9 +133,9 @@ func TestNoOtherNameIsTakenForAGateways(t *testing.T) {
 	assert.Positive(t, clashes)
 }
 
-// TestNobodySpeaksForTheGateway: metrics with its names are taken out of a push, whatever
-// their type. The rest of the push counts, and the log tells of it once per cluster.
-func TestNobodySpeaksForTheGateway(t *testing.T) {
+// TestReservedNamesAreRemoved: metrics with a gateway's names are taken out of a push, whatever
+// their type. The rest of the push counts, and the log has one line per cluster.
+func TestReservedNamesAreRemoved(t *testing.T) {
 	r := newGatewayRig(t, nil, nil)
 	forged := func(cluster string) pmetric.Metrics {
 		md := fleet(1, 1, 1, 1, 1)
@@ -164,10 +163,10 @@ func TestNobodySpeaksForTheGateway(t *testing.T) {
 		{Attributes: attribute.NewSet(attribute.String("reason", "own_name")), Value: 3 * 5 * 19},
 		{Attributes: attribute.NewSet(attribute.String("reason", "alike")), Value: 3 * 5},
 	}, metricdatatest.IgnoreTimestamp())
-	told := r.logs.FilterMessageSnippet("only a gateway gives names like this").All()
-	require.Len(t, told, 2)
-	assert.Equal(t, "prod", told[0].ContextMap()["cluster"])
-	assert.Equal(t, "other", told[1].ContextMap()["cluster"])
+	logged := r.logs.FilterMessageSnippet("only a gateway gives names like this").All()
+	require.Len(t, logged, 2)
+	assert.Equal(t, "prod", logged[0].ContextMap()["cluster"])
+	assert.Equal(t, "other", logged[1].ContextMap()["cluster"])
 	got := r.tick()
 	assert.InDelta(t, 0, got["n0 gpu.node.straggler J/stage-0"], 0)
 }

@@ -7,18 +7,21 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
 // views are what the fleet view knows of nodes.
 type views struct {
-	store *fleetstate.Store // nil without a fleet view
-	twins twins
+	store   *fleetstate.Store // nil without a fleet view
+	aliases aliases
 }
 
 // node returns the view of a node, or that under another name of the same machine where only
@@ -29,7 +32,7 @@ func (v *views) node(cluster, name string) *fleetstate.Node {
 	}
 	own, _ := v.store.Node(fleetstate.Key{Cluster: cluster, Node: name}, time.Time{})
 	if own.Node == nil || len(own.GPUs) == 0 {
-		if other, same := v.twins.other(nodeKey{cluster, name}); same {
+		if other, same := v.aliases.other(nodeKey{cluster, name}); same {
 			if view, known := v.store.Node(fleetstate.Key{Cluster: cluster, Node: other}, time.Time{}); known {
 				return view.Node
 			}
@@ -99,4 +102,54 @@ func (s starts) older(id nodeKey, known *reading.Metric, m pmetric.Metric, most 
 		}
 	}
 	return false
+}
+
+// aliases are the names of nodes by their first label: without a domain, and with one. Two
+// collectors of one node may name it differently.
+type aliases map[nodeKey][2]alias
+
+// alias is a name of a node, and its host.id, empty where it is not known.
+type alias struct{ node, machine string }
+
+// slot is the key of a node's names, and the index of this one.
+func (aliases) slot(id nodeKey) (at nodeKey, is int) {
+	short, _, domain := strings.Cut(id.node, ".")
+	if domain {
+		is = 1
+	}
+	return nodeKey{id.cluster, short}, is
+}
+
+// note remembers the name, of at most so many nodes.
+func (t aliases) note(id nodeKey, attrs pcommon.Map, most int) {
+	machine := ""
+	if v, ok := attrs.Get(gpusemconv.AttrHostID); ok {
+		machine = metricreading.Text(v)
+	}
+	at, is := t.slot(id)
+	pair := t[at]
+	if own := (alias{id.node, machine}); pair[is] != own {
+		if len(t) >= most {
+			clear(t)
+		}
+		pair[is] = alias{strings.Clone(own.node), strings.Clone(own.machine)}
+		t[nodeKey{strings.Clone(at.cluster), strings.Clone(at.node)}] = pair
+	}
+}
+
+// other returns the other name that a node seems to have, if it has one, and whether both are
+// of one machine.
+func (t aliases) other(id nodeKey) (name string, same bool) {
+	at, is := t.slot(id)
+	own, other := t[at][is], t[at][1-is]
+	return other.node, other.node != "" && own.machine != "" && own.machine == other.machine
+}
+
+// name remembers the name of a node. It logs two names that seem to be one node's, once.
+func (o *observer) name(id nodeKey, attrs pcommon.Map) {
+	o.views.aliases.note(id, attrs, 2*o.maxNodes)
+	if other, _ := o.views.aliases.other(id); other != "" && o.reader.Once(id.cluster, "two names") {
+		o.log.Warn("two names look like one node's: give all collectors of a node the same host.name",
+			zap.String("cluster", id.cluster), zap.Strings("names", []string{id.node, other}))
+	}
 }

@@ -34,7 +34,7 @@ var metricTypes = map[string]struct {
 	"updowncounter": {reading.UpDownCounter, reading.IsUpDownCounter},
 }
 
-// Config says what to replay and how fast.
+// Config is what to replay and how fast.
 type Config struct {
 	// Path is the CSV file.
 	Path string `mapstructure:"path"`
@@ -64,7 +64,7 @@ type TableConfig struct {
 	_ struct{}
 }
 
-// TimeConfig says how to read the time column.
+// TimeConfig is how to read the time column.
 type TimeConfig struct {
 	// The time's column.
 	Column string `mapstructure:"column"`
@@ -79,7 +79,7 @@ type TimeConfig struct {
 // MetricConfig makes a point of a column.
 type MetricConfig struct {
 	// The value's column, without the header's unit; `a|b` takes the first that has a value.
-	// A metric whose columns the file lacks is left out.
+	// A metric whose columns are missing in the file is left out.
 	Column string `mapstructure:"column"`
 	// The value in place of the cell's, for facts such as a model's name.
 	Value *float64 `mapstructure:"value"`
@@ -117,20 +117,14 @@ func (c *Config) Validate() error {
 	}, c.Table.validate()...)...)
 }
 
-// isRecording checks what a replay can read: the start of a collector that reads its
-// configuration again would end it.
+// isRecording checks what a replay can read. It does not open the file: to open a named pipe
+// would block until someone writes.
 func isRecording(path string) error {
-	// Stat, since to open a named pipe would block until someone writes.
 	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return err
-	case info.IsDir():
-		return errors.New("it is a directory")
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("it is no regular file (%v), and a replay must be able to start over", info.Mode().Type())
+	if err == nil && !info.Mode().IsRegular() {
+		return errors.New("it is no regular file")
 	}
-	return nil
+	return err
 }
 
 func (t *TableConfig) validate() []error {

@@ -10,9 +10,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 )
 
 const (
@@ -23,14 +26,13 @@ const (
 	maxStepBytes = 256 << 20
 )
 
-// reason says why a row was left out, as the telemetry attribute shows it.
+// reason is why a row or cell was left out: a value of the telemetry's attribute.
 type reason string
 
 const (
 	badNumber    reason = "bad_number"
 	badQuote     reason = "bad_quote"
 	badTime      reason = "bad_time"
-	duplicate    reason = "duplicate"
 	empty        reason = "empty"
 	fieldCount   reason = "field_count"
 	noNode       reason = "no_node"
@@ -39,12 +41,11 @@ const (
 	outOfRange   reason = "value_range"
 	otherUnit    reason = "wrong_unit"
 	stepTooLarge reason = "step_too_large"
-	subject      reason = "subject"
 )
 
-// loss is what is left out: a cell of a column, or a row, without one.
+// loss is what is left out: a cell, or a row.
 type loss struct {
-	column string
+	cell   bool
 	why    reason
 	detail string
 }
@@ -55,7 +56,7 @@ type reader struct {
 	table   *table
 	window  time.Duration
 	maxStep int
-	// skip is told of each row that is left out, and of each cell of one that is not.
+	// skip is called for each row that is left out, and for each cell of the others.
 	skip func(line int64, what loss)
 
 	lines *bufio.Scanner
@@ -67,7 +68,9 @@ type reader struct {
 }
 
 func newReader(in io.Reader, cfg *Config, skip func(line int64, what loss)) (*reader, error) {
-	r := &reader{window: cfg.StepWindow, maxStep: maxStepBytes, skip: skip, lines: bufio.NewScanner(decoded(in))}
+	// Windows' shells write UTF-16, with a byte order mark.
+	utf8 := transform.NewReader(in, unicode.BOMOverride(encoding.Nop.NewDecoder()))
+	r := &reader{window: cfg.StepWindow, maxStep: maxStepBytes, skip: skip, lines: bufio.NewScanner(utf8)}
 	r.lines.Buffer(nil, maxLineBytes)
 	r.csv = csv.NewReader(&r.text)
 	text, err := r.next()
@@ -85,17 +88,7 @@ func newReader(in io.Reader, cfg *Config, skip func(line int64, what loss)) (*re
 		header[i] = strings.TrimSpace(header[i])
 	}
 	r.table, err = newTable(&cfg.Table, header)
-	if value := slices.IndexFunc(header, isNumber); err != nil && value >= 0 {
-		err = fmt.Errorf("the first line is no header, it has the value %q: was it written with `noheader`? (%w)", header[value], err)
-	}
 	return r, err
-}
-
-// isNumber reports whether a field begins with a number, as `57.10 W` does.
-func isNumber(field string) bool {
-	number, _, _ := strings.Cut(field, " ")
-	_, err := strconv.ParseFloat(number, 64)
-	return err == nil && strings.ContainsAny(number, "0123456789")
 }
 
 // next returns the next line that is not empty. Its text is UTF-8.
@@ -126,38 +119,37 @@ func (r *reader) split(line string) ([]string, error) {
 // step returns the next step, or io.EOF after the last. The rows before an
 // error are returned first; the next call meets the error again.
 func (r *reader) step(ctx context.Context) (*step, error) {
-	s := newStep()
+	s := new(step)
 	if r.held != nil {
-		r.table.add(s, r.held)
+		s.add(*r.held)
 		r.held = nil
 	}
 	for {
 		next, err := r.row(ctx)
 		switch {
-		case err != nil && s.rows > 0:
+		case err != nil && len(s.rows) > 0:
 			return s, nil
 		case err != nil:
 			return nil, err
-		case s.rows == 0:
-			r.table.add(s, &next)
-		case next.at > s.at+r.window, next.at > s.at && r.repeats(s, &next):
+		case len(s.rows) == 0:
+			s.add(next)
+		case next.at > s.at+r.window, next.at > s.at && s.repeats(&next):
 			r.held = &next
 			return s, nil
 		case next.at < s.at-r.window:
-			r.skip(r.line, loss{"", outOfOrder, fmt.Sprintf("its time is %v before that of its predecessors; a recording must be sorted by time", s.at-next.at)})
+			r.skip(r.line, loss{false, outOfOrder, fmt.Sprintf("its time is %v before that of its predecessors; a recording must be sorted by time", s.at-next.at)})
 		case s.bytes >= r.maxStep:
-			r.skip(r.line, loss{"", stepTooLarge, fmt.Sprintf("the rows of the step have more than %d bytes", r.maxStep)})
+			r.skip(r.line, loss{false, stepTooLarge, fmt.Sprintf("the rows of the step have more than %d bytes", r.maxStep)})
 		default:
-			r.table.add(s, &next)
+			s.add(next)
 		}
 	}
 }
 
 // repeats reports whether a row has a series of the step again, which is then of the next:
 // the recording is faster than the window.
-func (r *reader) repeats(s *step, next *row) bool {
-	_, names := r.table.series(next)
-	return slices.ContainsFunc(names, func(name string) bool { _, again := s.series[name]; return again })
+func (s *step) repeats(next *row) bool {
+	return slices.ContainsFunc(next.series, func(name string) bool { return name != "" && s.series[name] })
 }
 
 // row reads up to the next row that can be decoded.
@@ -174,10 +166,10 @@ func (r *reader) row(ctx context.Context) (row, error) {
 		fields, err := r.split(text)
 		switch {
 		case errors.Is(err, csv.ErrFieldCount):
-			r.skip(r.line, loss{"", fieldCount, fmt.Sprintf("it has %d fields, the header %d", len(fields), len(r.table.header))})
+			r.skip(r.line, loss{false, fieldCount, fmt.Sprintf("it has %d fields, the header %d", len(fields), len(r.table.header))})
 			continue
 		case err != nil:
-			r.skip(r.line, loss{"", badQuote, "a quote is not closed on the line or stands inside a field"})
+			r.skip(r.line, loss{false, badQuote, "a quote is not closed on the line or stands inside a field"})
 			continue
 		}
 		decoded, lost, ok := r.table.decode(fields)

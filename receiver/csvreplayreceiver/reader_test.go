@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
+	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver/internal/metadata"
 )
 
 // onePoint is the smallest mapping: t,host,v.
@@ -94,7 +95,7 @@ func TestSteps(t *testing.T) {
 					break
 				}
 				require.NoError(t, err)
-				md := s.stamp("", "", time.Now(), time.Now())
+				md := r.table.report(s, "", "", time.Now(), time.Now())
 				steps = append(steps, s.at.String()+": "+strings.ReplaceAll(strings.Join(pointsOf(md), " "), " mmap[]", ""))
 			}
 			assert.Equal(t, tt.want, steps)
@@ -105,18 +106,16 @@ func TestSteps(t *testing.T) {
 
 func TestHeaderErrors(t *testing.T) {
 	cfg := onePoint()
-	cfg.Table.Metrics[0] = MetricConfig{Column: "v", Name: "hw.power", Scale: 2}
+	cfg.Table.Metrics[0] = MetricConfig{Column: "v", Name: "hw.power"}
 	for name, tt := range map[string]struct{ in, want string }{
-		"empty file":           {"", "it is empty: the first line must name the columns"},
-		"blank lines only":     {"\n\r\n", "it is empty"},
-		"missing column":       {"t,hostname,v\n", `no column "host"; the file has: t, hostname, v`},
-		"no metric's column":   {"t,host,x\n", `no column "v"; the file has: t, host, x`},
-		"doubled column":       {"t,host,v,v\n", `column "v" occurs more than once`},
-		"no header":            {"2026/11/20 10:00:00.101, 0, GPU-c, NVIDIA H100L-2-24C, [N/A], 24576, [N/A], 57.10\n", "the first line is no header, it has the value \"0\": was it written with `noheader`?"},
-		"quote in header":      {"t,\"host,v\n", "the header line has a quote"},
-		"header is too long":   {strings.Repeat("x", 100_000) + "\n", "line 1: bufio.Scanner: token too long"},
-		"surely wrong unit":    {"t,host,v [MHz]\n", `column "v [MHz]" is in MHz, which cannot be converted to W of metric hw.power`},
-		"unit against a scale": {"t,host,v [mW]\n", `column "v [mW]" needs a ` + "`scale` of 0.001 by its unit, and has 2: leave `scale` out"},
+		"empty file":         {"", "it is empty: the first line must name the columns"},
+		"blank lines only":   {"\n\r\n", "it is empty"},
+		"missing column":     {"t,hostname,v\n", `no column "host"; the file has: t, hostname, v`},
+		"no metric's column": {"t,host,x\n", `no column "v"; the file has: t, host, x`},
+		"doubled column":     {"t,host,v,v\n", `column "v" occurs more than once`},
+		"quote in header":    {"t,\"host,v\n", "the header line has a quote"},
+		"header is too long": {strings.Repeat("x", 100_000) + "\n", "line 1: bufio.Scanner: token too long"},
+		"surely wrong unit":  {"t,host,v [MHz]\n", `column "v [MHz]" is in MHz, which cannot be converted to W of metric hw.power`},
 	} {
 		_, err := newReader(strings.NewReader(tt.in), cfg, nil)
 		assert.ErrorContains(t, err, tt.want, name)
@@ -135,7 +134,7 @@ func TestAnErrorComesAfterTheRowsBeforeIt(t *testing.T) {
 		require.NoError(t, err)
 		s, err := r.step(t.Context())
 		require.NoError(t, err)
-		assert.EqualValues(t, 1, s.rows)
+		assert.Len(t, s.rows, 1)
 		for range 2 {
 			_, err = r.step(t.Context())
 			require.ErrorContains(t, err, want)
@@ -150,26 +149,6 @@ func (zeros) Read(p []byte) (int, error) {
 		p[i] = '0'
 	}
 	return len(p), nil
-}
-
-// A row that does not say whose its point is, is skipped: no reader would take it.
-func TestAPointNeedsItsSubject(t *testing.T) {
-	cfg := onePoint()
-	cfg.Table.Metrics[0] = MetricConfig{Column: "v", Name: "hw.power", Attributes: map[string]string{"hw.id": "{gpu}", "hw.type": "{type}"}}
-	details := map[int64]string{}
-	in := "t,host,v,gpu,type\n1,a,700,g,gpu\n1,b,700,,gpu\n1,c,700,g,\n1,d,700,fan0,fan\n"
-	r, err := newReader(strings.NewReader(in), cfg, func(line int64, what loss) {
-		assert.Equal(t, subject, what.why)
-		details[line] = what.detail
-	})
-	require.NoError(t, err)
-	s, err := r.step(t.Context())
-	require.NoError(t, err)
-	assert.EqualValues(t, 2, s.rows, "a fan's power is no mistake, and no GPU's")
-	assert.Equal(t, map[int64]string{
-		3: "metric hw.power has no hw.id: must be the UUID of the GPU, or the name of the network adapter",
-		4: "metric hw.power has no hw.type: must be gpu for that of a GPU",
-	}, details)
 }
 
 func TestMapping(t *testing.T) {
@@ -198,8 +177,7 @@ func TestMapping(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, time.Date(2025, 2, 1, 10, 0, 0, 0, time.UTC), time.Unix(0, int64(s.at)).UTC())
 	assert.Equal(t, map[reason]int{outOfRange: 2}, skips, "a sum below 0, and a temperature that cannot be")
-	md := s.stamp("east", "", time.Now(), time.Now())
-	assert.Zero(t, s.duplicates)
+	md := r.table.report(s, "east", "", time.Now(), time.Now())
 	assert.Equal(t, []string{
 		"r1-s1 b.powermap[]=500",
 		"r1-s1 a.timemap[phase:forward]=3",
@@ -214,28 +192,17 @@ func TestMapping(t *testing.T) {
 		"an attribute that comes out empty is left out")
 	known := md.ResourceMetrics().At(2).ScopeMetrics().At(0).Metrics().At(1)
 	assert.Equal(t, "Cel", known.Unit(), "of a metric that the product reads")
+	own := md.ResourceMetrics().At(0).ScopeMetrics().At(0)
+	assert.Equal(t, metadata.ScopeName, own.Scope().Name())
+	assert.Equal(t, "W", own.Metrics().At(0).Unit())
+	steps := own.Metrics().At(2).Sum()
+	assert.True(t, steps.IsMonotonic())
+	assert.Equal(t, pmetric.AggregationTemporalityCumulative, steps.AggregationTemporality())
 
 	s, err = r.step(t.Context())
 	require.NoError(t, err)
-	md = s.stamp("", "", time.Now(), time.Now())
+	md = r.table.report(s, "", "", time.Now(), time.Now())
 	assert.Equal(t, []string{"r1-s1 c.stepsmap[gpu:g1]=201"}, pointsOf(md), "nothing is left of the step before")
-}
-
-func TestParseTemplate(t *testing.T) {
-	for text, want := range map[string]string{
-		"dp{a}-pp{b}": "",
-		"":            "",
-		"{a":          "a brace too many",
-		"{a{b}":       "a brace too many",
-		"a}":          "a brace too many",
-		"{ }":         "the name of a column",
-	} {
-		if _, err := parseTemplate(text); want == "" {
-			assert.NoError(t, err, text)
-		} else {
-			assert.ErrorContains(t, err, want, text)
-		}
-	}
 }
 
 func TestTimes(t *testing.T) {
@@ -294,13 +261,13 @@ func FuzzReader(f *testing.F) {
 				t.Fatalf("time %d after %d", s.at, last)
 			}
 			last = s.at
-			if s.rows == 0 || s.bytes >= r.maxStep+maxLineBytes {
-				t.Fatalf("%d rows of %d bytes", s.rows, s.bytes)
+			if len(s.rows) == 0 || s.bytes >= r.maxStep+maxLineBytes {
+				t.Fatalf("%d rows of %d bytes", len(s.rows), s.bytes)
 			}
-			rows += s.rows
-			md := s.stamp("", "", time.Now(), time.Now())
-			if points := int64(md.DataPointCount()); points != s.rows-s.duplicates {
-				t.Fatalf("%d points of %d rows, %d twice", points, s.rows, s.duplicates)
+			rows += int64(len(s.rows))
+			md := r.table.report(s, "", "", time.Now(), time.Now())
+			if points := int64(md.DataPointCount()); points > int64(len(s.rows)) {
+				t.Fatalf("%d points of %d rows", points, len(s.rows))
 			}
 			for _, p := range pointsOf(md) {
 				if v, err := strconv.ParseFloat(p[strings.LastIndexByte(p, '=')+1:], 64); err != nil || math.IsNaN(v) || math.IsInf(v, 0) || p[0] == ' ' || !utf8.ValidString(p) {

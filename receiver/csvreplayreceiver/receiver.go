@@ -40,16 +40,13 @@ type csvReplay struct {
 	obs       *receiverhelper.ObsReport
 	host      component.Host
 
-	told map[string]bool // columns and reasons of cells
-
 	file   *os.File
 	reader *reader
 	pacer  pacer
 
-	// The closing line tells these.
-	rows, refused, steps int64
-	passes               int
-	skipped, cells       map[reason]int64
+	// The closing line has these.
+	steps, refused int64
+	skipped        map[reason]int64 // rows and cells
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -80,20 +77,23 @@ func newReceiver(set receiver.Settings, cfg *Config, next consumer.Metrics) (*cs
 		obs:       obs,
 		pacer:     pacer{speed: cfg.Speed},
 		skipped:   map[reason]int64{},
-		cells:     map[reason]int64{},
-		told:      map[string]bool{},
 	}, nil
 }
 
 // Start opens the file and checks its columns, then replays in the background.
 func (r *csvReplay) Start(_ context.Context, host component.Host) error {
-	if err := r.open(); err != nil {
+	var err error
+	if r.file, err = os.Open(r.cfg.Path); err == nil {
+		if err = r.rewind(); err != nil {
+			err = errors.Join(err, r.file.Close())
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("csv_replay: `path` %s: %w", r.cfg.Path, err)
 	}
 	var ctx context.Context
 	ctx, r.cancel = context.WithCancel(context.Background())
-	r.host = host
-	r.done = make(chan struct{})
+	r.host, r.done = host, make(chan struct{})
 	go func() {
 		defer close(r.done)
 		r.run(ctx)
@@ -115,45 +115,29 @@ func (r *csvReplay) Shutdown(ctx context.Context) error {
 	}
 }
 
-func (r *csvReplay) open() (err error) {
-	if r.file, err = os.Open(r.cfg.Path); err != nil {
-		return err
+func (r *csvReplay) rewind() (err error) {
+	if _, err = r.file.Seek(0, io.SeekStart); err == nil {
+		r.reader, err = newReader(r.file, r.cfg, r.skip)
 	}
-	if r.reader, err = newReader(r.file, r.cfg, r.skip); err != nil {
-		return errors.Join(err, r.file.Close())
-	}
-	return nil
+	return err
 }
 
 func (r *csvReplay) run(ctx context.Context) {
 	defer func() { _ = r.file.Close() }() // it was only read
-	r.logger.Info("replay begins", zap.Strings("columns", r.reader.table.used), zap.Strings("not_in_the_file", r.reader.table.lacking))
+	r.logger.Info("replay begins", zap.Strings("not_in_the_file", r.reader.table.missing))
 	began := time.Now()
-	for {
-		before := r.steps
-		err := r.pass(ctx)
-		if err == nil && r.cfg.Loop && r.steps > before {
-			if err = r.rewind(); err == nil {
-				r.logger.Info("replay begins anew")
-				continue
-			}
+	err := r.pass(ctx)
+	for before := int64(0); err == nil && r.cfg.Loop && r.steps > before; {
+		before = r.steps
+		if err = r.rewind(); err == nil {
+			err = r.pass(ctx)
 		}
-		r.finish(ctx, err, time.Since(began))
-		return
 	}
-}
-
-func (r *csvReplay) rewind() (err error) {
-	if _, err = r.file.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	r.reader, err = newReader(r.file, r.cfg, r.skip)
-	return err
+	r.finish(ctx, err, time.Since(began))
 }
 
 // pass replays the file once.
 func (r *csvReplay) pass(ctx context.Context) error {
-	r.passes++
 	var began time.Time
 	for {
 		s, err := r.reader.step(ctx)
@@ -180,9 +164,7 @@ func (r *csvReplay) pass(ctx context.Context) error {
 // send hands a step on. A refused one is not sent again: the next step holds
 // newer state.
 func (r *csvReplay) send(ctx context.Context, s *step, began time.Time) {
-	md := s.stamp(r.cfg.Cluster, r.version, time.Now(), began)
-	r.count(duplicate, s.duplicates)
-	rows := s.rows - s.duplicates
+	md := r.reader.table.report(s, r.cfg.Cluster, r.version, time.Now(), began)
 	points := md.DataPointCount()
 	obsCtx := r.obs.StartMetricsOp(ctx)
 	callCtx, cancel := context.WithTimeout(obsCtx, timeout)
@@ -190,51 +172,29 @@ func (r *csvReplay) send(ctx context.Context, s *step, began time.Time) {
 	cancel()
 	r.obs.EndMetricsOp(obsCtx, "csv", points, err)
 	r.steps++
-	r.telemetry.ReceiverCsvReplaySteps.Add(ctx, 1)
 	if err == nil {
-		r.rows += rows
-		r.telemetry.ReceiverCsvReplayRows.Add(ctx, rows)
 		return
 	}
-	r.refused += rows
-	r.telemetry.ReceiverCsvReplayRefusedRows.Add(ctx, rows)
+	r.refused++
 	if ctx.Err() == nil {
-		r.logger.Warn("the next consumer refused a step; the next one goes on with newer state", zap.Error(err), zap.Int64("rows", rows))
+		r.logger.Warn("the next consumer refused a step; the next one goes on with newer state", zap.Error(err), zap.Int("rows", len(s.rows)))
 	}
 }
 
-// skip counts a row or a cell that is left out and names its line; of a column's cells the
-// first of each reason.
+// skip counts a row or a cell that is left out, and names its line.
 func (r *csvReplay) skip(line int64, what loss) {
-	said := "row skipped"
-	if what.column == "" {
-		r.count(what.why, 1)
-	} else {
-		r.cells[what.why]++
-		r.telemetry.ReceiverCsvReplaySkippedCells.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", string(what.why))))
-		key := what.column + string(what.why)
-		if r.told[key] {
-			return
-		}
-		r.told[key] = true
-		said = "cell skipped; others of its column are counted only"
+	counter, message := r.telemetry.ReceiverCsvReplaySkippedRows, "row skipped"
+	if what.cell {
+		counter, message = r.telemetry.ReceiverCsvReplaySkippedCells, "cell skipped"
 	}
-	r.logger.Warn(said, zap.Int64("line", line), zap.String("reason", string(what.why)), zap.String("detail", what.detail))
-}
-
-func (r *csvReplay) count(why reason, rows int64) {
-	if rows > 0 {
-		r.skipped[why] += rows
-		r.telemetry.ReceiverCsvReplaySkippedRows.Add(context.Background(), rows, metric.WithAttributes(attribute.String("reason", string(why))))
-	}
+	r.skipped[what.why]++
+	counter.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", string(what.why))))
+	r.logger.Warn(message, zap.Int64("line", line), zap.String("reason", string(what.why)), zap.String("detail", what.detail))
 }
 
 // finish is the closing line: the end, a stop, or a file that cannot be read.
 func (r *csvReplay) finish(ctx context.Context, err error, took time.Duration) {
-	fields := []zap.Field{
-		zap.Int64("rows", r.rows), zap.Int64("refused", r.refused), zap.Int64("steps", r.steps),
-		zap.Int("pass", r.passes), zap.Duration("took", took), zap.Any("skipped_by_reason", r.skipped), zap.Any("cells_skipped_by_reason", r.cells),
-	}
+	fields := []zap.Field{zap.Int64("steps", r.steps), zap.Int64("refused", r.refused), zap.Duration("took", took), zap.Any("skipped_by_reason", r.skipped)}
 	switch {
 	case ctx.Err() != nil:
 		r.logger.Info("replay stopped before its end", fields...)
@@ -259,14 +219,13 @@ func NewFactory() receiver.Factory {
 	)
 }
 
-// pacer says when a step is due.
+// pacer computes when a step is due.
 type pacer struct {
 	speed float64
 
-	due     time.Time
-	last    time.Duration
-	gap     time.Duration // the last gap, of the replay
-	running bool
+	due  time.Time // zero before the first step
+	last time.Duration
+	gap  time.Duration // the last gap, of the replay
 }
 
 // next returns when the step at the recording's time at is due. It keeps the schedule over small
@@ -274,15 +233,12 @@ type pacer struct {
 // no burst of old states.
 func (p *pacer) next(at time.Duration, now time.Time) time.Time {
 	switch {
-	case !p.running:
-		p.running, p.gap = true, p.scale(time.Second)
+	case p.due.IsZero():
+		p.gap = p.scale(time.Second)
 		p.due = now.Add(-p.gap)
 	case at > p.last:
 		p.gap = p.scale(at - p.last)
-	default:
-		// Times rise within a pass, so the recording has started over. Its end and
-		// its beginning are as far apart as the last two steps were.
-	}
+	} // else the recording has started over: its end and beginning are as far apart as the last two steps
 	p.last, p.due = at, p.due.Add(p.gap)
 	if now.Sub(p.due) > p.gap {
 		p.due = now

@@ -19,7 +19,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	semconv "github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/receiver/csvreplayreceiver/internal/metadata"
 )
 
@@ -36,15 +35,14 @@ type table struct {
 	resource []attr
 	host     template
 	measures []measure
-	// used are the columns that have values, lacking those that the file lacks.
-	used, lacking []string
+	missing  []string // columns of metrics that the file does not have
 }
 
 // measure is a column that makes points of a metric.
 type measure struct {
 	MetricConfig
 	kind       reading.Kind
-	known      *reading.Metric // nil for a metric that nobody here reads
+	known      *reading.Metric // nil for a metric that no component here reads
 	factor     float64         // to the unit of known
 	sources    []source
 	when       []condition
@@ -57,11 +55,13 @@ type condition struct {
 	want string
 }
 
-// row is a row that has been read. A value is NaN where the row has none.
+// row is a row that has been read. values and series are by measure: NaN and "" for none.
 type row struct {
 	at     time.Duration
 	fields []string
+	node   string // its resource's attributes, quoted
 	values []float64
+	series []string // node, metric and attributes, quoted
 }
 
 func newTable(cfg *TableConfig, header []string) (*table, error) {
@@ -74,38 +74,26 @@ func newTable(cfg *TableConfig, header []string) (*table, error) {
 	}
 	for i, name := range header {
 		if short, unit := bare(name); unit != "" {
-			if j, twice := t.columns[short]; !twice {
+			if _, twice := t.columns[short]; !twice {
 				t.columns[short] = i
-			} else if j < 0 || header[j] != short {
-				t.columns[short] = -1 // whose name it is, is not certain
 			}
 		}
 	}
-	var errs []error
-	need := func(name string, ok bool) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("no column %q; the file has: %s", name, strings.Join(header, ", ")))
-		}
-	}
-	var ok bool
-	t.at, ok = t.find(t.time.Column)
-	need(t.time.Column, ok)
-	var missing string
-	t.resource, missing = t.bind(cfg.Resource)
-	need(missing, missing == "")
-	// Validate has seen that it is there.
+	t.at, _ = t.find(t.time.Column)
+	t.resource, _ = t.bind(cfg.Resource)
+	// Validate requires the attribute.
 	t.host = t.resource[slices.IndexFunc(t.resource, func(a attr) bool { return a.key == semconv.AttrHostName })].value
+	required := t.missing
+	t.missing = nil
+	var errs []error
 	for _, m := range cfg.Metrics {
-		missing, err := t.measure(m)
-		if missing != "" && !slices.Contains(t.lacking, missing) {
-			t.lacking = append(t.lacking, missing)
-		}
-		errs = append(errs, err)
+		errs = append(errs, t.measure(m))
 	}
 	if len(t.measures) == 0 {
-		for _, name := range t.lacking {
-			need(name, false)
-		}
+		required = append(required, t.missing...)
+	}
+	for _, name := range required {
+		errs = append(errs, fmt.Errorf("no column %q; the file has: %s", name, strings.Join(header, ", ")))
 	}
 	return t, errors.Join(errs...)
 }
@@ -113,37 +101,45 @@ func newTable(cfg *TableConfig, header []string) (*table, error) {
 // find returns the columns of a name, the alternatives of "a|b" in their order. One that
 // is empty may be absent.
 func (t *table) find(name string) (at []int, ok bool) {
-	if i, exact := t.columns[name]; exact && i >= 0 && name != "" {
+	if i, exact := t.columns[name]; exact && name != "" {
 		return []int{i}, true
 	}
 	for one := range strings.SplitSeq(name, "|") {
 		one = strings.TrimSpace(one)
-		if i, known := t.columns[one]; known && i >= 0 && one != "" {
+		if i, known := t.columns[one]; known && one != "" {
 			at = append(at, i)
 		}
 		ok = ok || one == ""
 	}
-	return at, ok || len(at) > 0
+	if ok = ok || len(at) > 0; !ok {
+		t.miss(name)
+	}
+	return at, ok
 }
 
-// bind finds the columns of templates, and names one that is missing.
-func (t *table) bind(config map[string]string) (attrs []attr, missing string) {
-	attrs, _ = parseAttributes(config) // Validate has said what is wrong with it
+func (t *table) miss(column string) {
+	if !slices.Contains(t.missing, column) {
+		t.missing = append(t.missing, column)
+	}
+}
+
+// bind finds the columns of templates. It reports false where one is missing.
+func (t *table) bind(config map[string]string) (attrs []attr, ok bool) {
+	attrs, _ = parseAttributes(config) // Validate has reported its errors
+	ok = true
 	for _, a := range attrs {
 		for i := range a.value {
-			var ok bool
-			if a.value[i].at, ok = t.find(a.value[i].column); !ok {
-				missing = a.value[i].column
-			}
+			at, found := t.find(a.value[i].column)
+			a.value[i].at, ok = at, ok && found
 		}
 	}
-	return attrs, missing
+	return attrs, ok
 }
 
-// measure adds a metric, unless the file lacks one of its columns. What its configuration
-// leaves out is the catalogue's.
-func (t *table) measure(cfg MetricConfig) (missing string, err error) {
-	attrs, missing := t.bind(cfg.Attributes)
+// measure adds a metric, unless one of its columns is missing. What its configuration leaves
+// out comes from the catalogue.
+func (t *table) measure(cfg MetricConfig) error {
+	attrs, complete := t.bind(cfg.Attributes)
 	cfg.Scale = cmp.Or(cfg.Scale, 1)
 	m := measure{MetricConfig: cfg, kind: metricTypes[cfg.Type].kind, known: reading.ByName(cfg.Name), attributes: attrs}
 	if known := m.known; known != nil {
@@ -155,30 +151,24 @@ func (t *table) measure(cfg MetricConfig) (missing string, err error) {
 	}
 	for column, want := range cfg.When {
 		at, ok := t.find(column)
-		if !ok {
-			missing = column
-		}
-		m.when = append(m.when, condition{at, want})
+		m.when, complete = append(m.when, condition{at, want}), complete && ok
 	}
 	at, _ := t.find(cfg.Column)
 	if len(at) == 0 {
-		missing = cfg.Column
+		t.miss(cfg.Column)
 	}
-	if missing != "" {
-		return missing, nil
+	if len(at) == 0 || !complete {
+		return nil
 	}
 	for _, i := range at {
 		from, err := m.bind(i, t.header[i])
 		if err != nil {
-			return "", err
+			return err
 		}
 		m.sources = append(m.sources, from)
-		if !slices.Contains(t.used, from.column) {
-			t.used = append(t.used, from.column)
-		}
 	}
 	t.measures = append(t.measures, m)
-	return "", nil
+	return nil
 }
 
 // cell is the first text of some columns.
@@ -211,31 +201,35 @@ func pairs(attrs []attr, fields []string) []string {
 	return list
 }
 
-// decode reads a row. Not ok, it is lost, which says why; ok, what is lost are cells of it.
+// decode reads a row. It reports false for a row that is left out, with the reason, and else
+// returns the cells that are left out.
 func (t *table) decode(fields []string) (r row, lost []loss, ok bool) {
-	r = row{fields: fields, values: make([]float64, len(t.measures))}
+	r = row{fields: fields, values: make([]float64, len(t.measures)), series: make([]string, len(t.measures))}
 	text := cell(fields, t.at)
 	if r.at, ok = t.time.parse(text); !ok {
-		return r, []loss{{"", badTime, fmt.Sprintf("column %q is %s", t.time.Column, quote(text))}}, false
+		return r, []loss{{false, badTime, fmt.Sprintf("column %q is %s", t.time.Column, quote(text))}}, false
 	}
 	if render(t.host, fields) == "" {
-		return r, []loss{{"", noNode, "host.name comes out empty"}}, false
+		return r, []loss{{false, noNode, "host.name comes out empty"}}, false
 	}
-	ok = false
+	ok, r.node = false, fmt.Sprintf("%q", pairs(t.resource, fields))
 	for i := range t.measures {
-		v, bad := t.measures[i].read(fields)
+		m := &t.measures[i]
+		v, bad := m.read(fields)
 		if bad.why != "" {
 			lost = append(lost, bad)
 		}
-		r.values[i], ok = v, ok || !math.IsNaN(v)
+		if r.values[i] = v; !math.IsNaN(v) {
+			r.series[i], ok = fmt.Sprintf("%s%s%q", r.node, m.Name, pairs(m.attributes, fields)), true
+		}
 	}
 	switch {
 	case ok:
 		return r, lost, true
 	case len(lost) == 0:
-		return r, []loss{{"", empty, "it has no value for any metric"}}, false
+		return r, []loss{{false, empty, "it has no value for any metric"}}, false
 	default:
-		return r, []loss{{"", lost[0].why, lost[0].detail}}, false
+		return r, []loss{{false, lost[0].why, lost[0].detail}}, false
 	}
 }
 
@@ -247,14 +241,13 @@ func (m *measure) read(fields []string) (float64, loss) {
 		if text == "" || !m.selects(fields) {
 			continue
 		}
-		v, why, detail := m.parse(text, from)
-		if why == "" && math.IsNaN(v) {
-			continue
+		v, why := m.parse(text, from)
+		if why != "" {
+			return v, loss{true, why, fmt.Sprintf("column %q is %s", from.column, quote(text))}
 		}
-		if refused, ok := m.whom(fields); !ok {
-			v, why, detail = math.NaN(), subject, refused.String()
+		if !math.IsNaN(v) {
+			return v, loss{}
 		}
-		return v, loss{from.column, why, detail}
 	}
 	return math.NaN(), loss{}
 }
@@ -266,32 +259,6 @@ func (m *measure) selects(fields []string) bool {
 		}
 	}
 	return true
-}
-
-// whom reports whether the point of a row says whose it is, as its readers demand.
-func (m *measure) whom(fields []string) (refused reading.Refused, ok bool) {
-	if m.known == nil {
-		return refused, true
-	}
-	var id, hwType string
-	var texts reading.Texts
-	for _, a := range m.attributes {
-		switch a.key {
-		case semconv.AttrHWID:
-			id = render(a.value, fields)
-		case semconv.AttrHWType:
-			hwType = render(a.value, fields)
-		default:
-			for i, key := range m.known.Keys {
-				if a.key == key.Name || a.key == key.Alias {
-					texts[i] = render(a.value, fields)
-				}
-			}
-		}
-	}
-	_, of := m.known.Select(hwType, &texts)
-	why := m.known.Whom(of, id, hwType, &texts)
-	return reading.Refused{Metric: m.known, Why: why, ID: id, HWType: hwType}, why == reading.Accepted
 }
 
 // parse reads a time. A float64 holds Unix time to less than a microsecond.
@@ -309,99 +276,74 @@ func (t *TimeConfig) parse(text string) (time.Duration, bool) {
 	return time.Duration(at.UnixNano()), true
 }
 
-// series names the node of a row and the series that the row has values of, by measure.
-func (t *table) series(r *row) (node string, names []string) {
-	node, names = fmt.Sprintf("%q", pairs(t.resource, r.fields)), make([]string, len(r.values))
-	for i, v := range r.values {
-		if m := &t.measures[i]; !math.IsNaN(v) {
-			names[i] = fmt.Sprintf("%s%s%q", node, m.Name, pairs(m.attributes, r.fields))
-		}
-	}
-	return node, names
-}
-
-// step is the report of all rows of one time.
+// step is the rows of one time, which make one report.
 type step struct {
-	at               time.Duration
-	rows, duplicates int64 // of the rows those that set no series of their own: the last counts
-	bytes            int   // of the rows
-	md               pmetric.Metrics
-	nodes            map[string]pmetric.MetricSlice
-	metrics          map[string]pmetric.NumberDataPointSlice
-	series           map[string]pmetric.NumberDataPoint
+	at     time.Duration
+	rows   []row
+	bytes  int             // of the rows
+	series map[string]bool // of the rows, by name
 }
 
-func newStep() *step {
-	return &step{
-		md: pmetric.NewMetrics(), nodes: map[string]pmetric.MetricSlice{},
-		metrics: map[string]pmetric.NumberDataPointSlice{}, series: map[string]pmetric.NumberDataPoint{},
+func (s *step) add(r row) {
+	if len(s.rows) == 0 {
+		s.at, s.series = r.at, map[string]bool{}
 	}
-}
-
-// add adds a row to a step.
-func (t *table) add(s *step, r *row) {
-	if s.rows == 0 {
-		s.at = r.at
-	}
-	s.rows++
+	s.rows = append(s.rows, r)
 	for _, f := range r.fields {
 		s.bytes += len(f)
 	}
-	node, names := t.series(r)
-	if _, ok := s.nodes[node]; !ok {
-		rm := s.md.ResourceMetrics().AppendEmpty()
-		put(rm.Resource().Attributes(), pairs(t.resource, r.fields))
-		s.nodes[node] = rm.ScopeMetrics().AppendEmpty().Metrics()
-	}
-	before := len(s.series)
-	for j, name := range names {
-		if name == "" {
-			continue
-		}
-		m := &t.measures[j]
-		p, ok := s.series[name]
-		if !ok {
-			metric := node + m.Name
-			if _, ok := s.metrics[metric]; !ok {
-				s.metrics[metric] = m.points(s.nodes[node].AppendEmpty())
-			}
-			p = s.metrics[metric].AppendEmpty()
-			put(p.Attributes(), pairs(m.attributes, r.fields))
-			s.series[name] = p
-		}
-		if m.known != nil && m.known.Integer && m.factor == 1 {
-			p.SetIntValue(int64(math.Round(r.values[j])))
-		} else {
-			p.SetDoubleValue(r.values[j])
-		}
-	}
-	if len(s.series) == before {
-		s.duplicates++
+	for _, name := range r.series {
+		s.series[name] = true
 	}
 }
 
-// stamp completes the report, with all points at now and sums since began.
-func (s *step) stamp(cluster, version string, now, began time.Time) pmetric.Metrics {
-	for _, rm := range s.md.ResourceMetrics().All() {
-		if cluster != "" {
-			rm.Resource().Attributes().PutStr(semconv.AttrClusterName, cluster)
+// report makes the report of a step, with all points at now and sums since began. Of a series
+// that occurs twice the last row counts.
+func (t *table) report(s *step, cluster, version string, now, began time.Time) pmetric.Metrics {
+	md, nodes := pmetric.NewMetrics(), map[string]pmetric.MetricSlice{}
+	metrics, points := map[string]pmetric.NumberDataPointSlice{}, map[string]pmetric.NumberDataPoint{}
+	for _, r := range s.rows {
+		if _, ok := nodes[r.node]; !ok {
+			rm := md.ResourceMetrics().AppendEmpty()
+			put(rm.Resource().Attributes(), pairs(t.resource, r.fields))
+			if cluster != "" {
+				rm.Resource().Attributes().PutStr(semconv.AttrClusterName, cluster)
+			}
+			sm := rm.ScopeMetrics().AppendEmpty()
+			sm.Scope().SetName(metadata.ScopeName)
+			sm.Scope().SetVersion(version)
+			nodes[r.node] = sm.Metrics()
 		}
-		sm := rm.ScopeMetrics().At(0)
-		sm.Scope().SetName(metadata.ScopeName)
-		sm.Scope().SetVersion(version)
-		for _, m := range sm.Metrics().All() {
-			for _, p := range metricreading.Points(m).All() {
+		for i, name := range r.series {
+			if name == "" {
+				continue
+			}
+			m := &t.measures[i]
+			p, ok := points[name]
+			if !ok {
+				metric := r.node + m.Name
+				if _, ok := metrics[metric]; !ok {
+					metrics[metric] = m.points(nodes[r.node].AppendEmpty())
+				}
+				p = metrics[metric].AppendEmpty()
+				put(p.Attributes(), pairs(m.attributes, r.fields))
 				p.SetTimestamp(pcommon.NewTimestampFromTime(now))
-				if m.Type() == pmetric.MetricTypeSum && m.Sum().IsMonotonic() {
+				if m.kind == reading.Counter {
 					p.SetStartTimestamp(pcommon.NewTimestampFromTime(began))
 				}
+				points[name] = p
+			}
+			if m.known != nil && m.known.Integer && m.factor == 1 {
+				p.SetIntValue(int64(math.Round(r.values[i])))
+			} else {
+				p.SetDoubleValue(r.values[i])
 			}
 		}
 	}
-	return s.md
+	return md
 }
 
-// points describes a metric and returns the place of its points.
+// points describes a metric and returns the slice of its points.
 func (m *measure) points(to pmetric.Metric) pmetric.NumberDataPointSlice {
 	to.SetName(m.Name)
 	to.SetDescription(m.Description)
@@ -435,19 +377,6 @@ type templatePart struct {
 
 var inBraces = regexp.MustCompile(`\{([^{}]*[^{} ][^{}]*)\}`)
 
-func parseTemplate(text string) (template, error) {
-	if strings.ContainsAny(inBraces.ReplaceAllString(text, ""), "{}") {
-		return nil, fmt.Errorf("template %q has a brace too many: a pair of them must stand around the name of a column", text)
-	}
-	var t template
-	last := 0
-	for _, at := range inBraces.FindAllStringSubmatchIndex(text, -1) {
-		t = append(t, templatePart{text: text[last:at[0]], column: text[at[2]:at[3]]})
-		last = at[1]
-	}
-	return append(t, templatePart{text: text[last:]}), nil
-}
-
 // attr is an attribute whose value is a template.
 type attr struct {
 	key   string
@@ -455,15 +384,18 @@ type attr struct {
 }
 
 // parseAttributes reads templates by attribute key.
-func parseAttributes(config map[string]string) ([]attr, error) {
-	var attrs []attr
-	var errs []error
+func parseAttributes(config map[string]string) (attrs []attr, err error) {
 	for _, key := range slices.Sorted(maps.Keys(config)) {
-		t, err := parseTemplate(config[key])
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		text, a, last := config[key], attr{key: key}, 0
+		if strings.ContainsAny(inBraces.ReplaceAllString(text, ""), "{}") {
+			err = errors.Join(err, fmt.Errorf("%s: template %q has a brace too many: a pair of them must stand around the name of a column", key, text))
 		}
-		attrs = append(attrs, attr{key, t})
+		for _, at := range inBraces.FindAllStringSubmatchIndex(text, -1) {
+			a.value = append(a.value, templatePart{text: text[last:at[0]], column: text[at[2]:at[3]]})
+			last = at[1]
+		}
+		a.value = append(a.value, templatePart{text: text[last:]})
+		attrs = append(attrs, a)
 	}
-	return attrs, errors.Join(errs...)
+	return attrs, err
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/platform/clientidentity"
 	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
 )
 
 // Config of the receiver.
@@ -43,10 +43,10 @@ type Config struct {
 // A push that names a foreign cluster or node goes nowhere, or is taken as its sender's own.
 const foreignRefuse, foreignOverwrite = "refuse", "overwrite"
 
-// Identity says whose the pushes are. Without its keys the clients' claims count.
+// Identity is whose the pushes are. Without its keys the clients' claims count.
 type Identity struct {
 	clientidentity.Rule `mapstructure:",squash"`
-	// Cluster and Node are for whom everybody speaks, at a receiver that needs no
+	// Cluster and Node are for all clients, at a receiver that needs no
 	// authentication since all it takes is of one cluster or node.
 	Cluster string `mapstructure:"cluster"`
 	Node    string `mapstructure:"node"`
@@ -141,8 +141,8 @@ func (c *Config) Validate() error {
 // Validate implements xconfmap.Validator.
 func (c *Identity) Validate() error {
 	name := func(key, value string) error {
-		return mistake.If(value != "" && !wire.ValidName(value),
-			"`%s` is %q: must be 1 to %d printable ASCII characters", key, value, wire.MaxNameLength)
+		return mistake.If(value != "" && !pushheaders.ValidName(value),
+			"`%s` is %q: must be 1 to %d printable ASCII characters", key, value, pushheaders.MaxNameLength)
 	}
 	return errors.Join(
 		mistake.If(c.Cluster != "" && c.Rule != clientidentity.Rule{},
@@ -153,7 +153,7 @@ func (c *Identity) Validate() error {
 			"`foreign` is %q: must be %q or %q", c.Foreign, foreignRefuse, foreignOverwrite))
 }
 
-// of is for whom the client of a push may speak.
+// of is what the client of a push may push for.
 func (c *Identity) of(ctx context.Context) (clientidentity.Identity, error) {
 	if c.Cluster != "" {
 		return clientidentity.Identity{Cluster: c.Cluster, Node: c.Node}, nil

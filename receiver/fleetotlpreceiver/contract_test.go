@@ -33,7 +33,7 @@ func zipped(t testing.TB, msg []byte) []byte {
 	return out.Bytes()
 }
 
-// outcomes are what a pipeline may say of a push.
+// outcomes are a pipeline's possible answers to a push.
 var outcomes = map[string]error{
 	"taken":          nil,
 	"temporary":      errors.New("try again"),
@@ -48,7 +48,7 @@ var outcomes = map[string]error{
 }
 
 // TestAnswersAsTheCollectorsReceiver: but for what admission adds, and for 415 to an unknown
-// coding, a sender cannot tell the receiver from the Collector's own.
+// coding, a sender cannot distinguish the receiver from the Collector's own.
 func TestAnswersAsTheCollectorsReceiver(t *testing.T) {
 	stock := start(t, otlpreceiver.NewFactory(), &pipeline{}, nil, nil)
 	ours := fleet(t, nil)
@@ -143,7 +143,7 @@ func TestASignalWithoutAPipeline(t *testing.T) {
 	assert.Equal(t, codes.Unimplemented, status.Code(err))
 }
 
-// TestBodies of any form: nobody recovers from a stack that is too deep, and a body that is too
+// TestBodies of any form: a stack that is too deep cannot be recovered, and a body that is too
 // large has a status of HTTP's own.
 func TestBodies(t *testing.T) {
 	const most = 30_000

@@ -39,7 +39,7 @@ var rejections = []struct {
 	{clientidentity.ErrNoNode, "unauthenticated", codes.PermissionDenied},
 }
 
-// status is what the error of a push is to its sender, who repeats a push after the wait in
+// status is what the error of a push is to its sender, which repeats a push after the wait in
 // RetryInfo, and after Unavailable, and drops one that is at fault itself.
 // https://opentelemetry.io/docs/specs/otlp/#failures
 func (r *fleetReceiver) status(ctx context.Context, err error) *status.Status {
@@ -50,7 +50,7 @@ func (r *fleetReceiver) status(ctx context.Context, err error) *status.Status {
 		cluster, _ := r.refused.Note(refused.Cluster, time.Time{}) // the second result is for logs
 		r.telemetry.ReceiverFleetOtlpRefusals.Add(ctx, 1, metric.WithAttributes(r.id,
 			attribute.String("cluster", cluster), attribute.String("reason", refused.Reason)))
-		// In whole seconds, as HTTP has it. Who was refused together does not return together.
+		// In whole seconds, as HTTP has it. Clients that were refused together do not return together.
 		drawn := wait.Min + rand.N((wait.Max-wait.Min)/time.Second+1)*time.Second
 		return later(codes.ResourceExhausted, fmt.Sprintf("%v; try again in %s", err, drawn), drawn)
 	case errors.Is(err, errLate):

@@ -39,7 +39,7 @@ func (r *fleetReceiver) startGRPC(ctx context.Context, host component.Host) (err
 	}
 	largest := cmp.Or(cfg.MaxRecvMsgSizeMiB, 4) << 20 // as gRPC has it
 	for _, s := range r.signals() {
-		// On the wire a call of a unary method is that of a stream. As a stream it runs behind
+		// On the connection a call of a unary method is that of a stream. As a stream it runs behind
 		// the authenticator and before its message is received.
 		r.grpc.RegisterService(&grpc.ServiceDesc{
 			ServiceName: "opentelemetry.proto.collector." + s.service, HandlerType: (*any)(nil),

@@ -44,7 +44,7 @@ type host map[component.ID]component.Component
 
 func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
-// pipeline is what follows a receiver: it answers as it is told, and keeps what came.
+// pipeline is what follows a receiver: it answers with err, and keeps what came.
 type pipeline struct {
 	mu      sync.Mutex
 	err     error
@@ -256,7 +256,7 @@ func messages(t testing.TB) map[string]message {
 	}
 }
 
-// doorman is an authenticator: it knows whoever says so, and waits for wait.
+// doorman is an authenticator: it accepts any name, and waits for wait.
 type doorman struct {
 	component.StartFunc
 	component.ShutdownFunc

@@ -17,7 +17,6 @@ import (
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/consumer/consumererror"
-	"go.uber.org/zap"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -31,7 +30,7 @@ import (
 
 const contentProtobuf, contentJSON = "application/x-protobuf", "application/json"
 
-func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) (err error) {
+func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) error {
 	cfg, extensions := r.cfg.Protocols.HTTP.Get(), host.GetExtensions()
 	if cfg == nil {
 		return nil
@@ -47,14 +46,11 @@ func (r *fleetReceiver) startHTTP(ctx context.Context, host component.Host) (err
 	if r.answers != nil {
 		handler = r.answers.Guard(mux)
 	}
-	if r.http, err = serverguard.Listen(ctx, r.set.TelemetrySettings, r.set.ID.String()+"/http", "protocols::http",
-		&cfg.ServerConfig, cmp.Or(r.cfg.MaxConnections, serverguard.Connections(20, serverguard.HTTPBytes))); err != nil {
-		return err
+	r.http = &serverguard.Server{
+		Name: r.set.ID.String() + "/http", Key: "protocols::http", Config: &cfg.ServerConfig, Extensions: extensions, Handler: handler, Refuse: r.writeError,
+		Connections: cmp.Or(r.cfg.MaxConnections, serverguard.Connections(20, serverguard.HTTPBytes)),
 	}
-	if err = r.http.Serve(ctx, host, extensions, handler, r.writeError); err == nil {
-		r.set.Logger.Info("OTLP/HTTP is served", zap.String("endpoint", r.http.Addr().String()))
-	}
-	return err
+	return r.http.Start(ctx, host, r.set.TelemetrySettings)
 }
 
 func (r *fleetReceiver) post(w http.ResponseWriter, req *http.Request, s *signal) {
@@ -124,7 +120,7 @@ func contentType(req *http.Request) string {
 	return t
 }
 
-// writeError answers for the Collector's server: who is not authenticated, or sends an
+// writeError answers for the Collector's server: a client that is not authenticated, or sends an
 // encoding that is not known.
 func (r *fleetReceiver) writeError(w http.ResponseWriter, req *http.Request, text string, code int) {
 	s := status.New(codes.InvalidArgument, text)
@@ -137,8 +133,8 @@ func (r *fleetReceiver) writeError(w http.ResponseWriter, req *http.Request, tex
 	writeStatus(w, req, code, s)
 }
 
-// writeStatus answers in the encoding of the request, and says in Retry-After what RetryInfo
-// says. https://opentelemetry.io/docs/specs/otlp/#otlphttp-throttling
+// writeStatus answers in the encoding of the request, with RetryInfo's time in
+// Retry-After. https://opentelemetry.io/docs/specs/otlp/#otlphttp-throttling
 func writeStatus(w http.ResponseWriter, req *http.Request, code int, s *status.Status) {
 	for _, detail := range s.Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok {

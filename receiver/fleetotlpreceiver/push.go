@@ -22,7 +22,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/platform/admission"
 	"github.com/gpu-collector/gpu-collector/internal/platform/clientidentity"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
@@ -38,7 +38,7 @@ type request struct {
 
 // push works on one push: identity, permit, bytes, comparison, decoding, the pipeline, and
 // the answer.
-func (r *fleetReceiver) push(ctx context.Context, s *signal, req *request) ([]wire.Header, error) {
+func (r *fleetReceiver) push(ctx context.Context, s *signal, req *request) ([]pushheaders.Header, error) {
 	if !s.served {
 		return nil, status.Error(codes.Unimplemented,
 			"no pipeline takes the "+s.name+" of this receiver: add it to the `receivers` of one in `service::pipelines`")
@@ -61,11 +61,11 @@ func (r *fleetReceiver) push(ctx context.Context, s *signal, req *request) ([]wi
 		return nil, err
 	}
 	defer permit.Release()
-	answer := func() []wire.Header { return nil }
+	answer := func() []pushheaders.Header { return nil }
 	if r.answers != nil && s.answered {
 		ctx, answer = r.answers.Push(ctx, p)
 	} else {
-		ctx = wire.ContextWithCaller(ctx, p.Caller)
+		ctx = pushheaders.ContextWithCaller(ctx, p.Caller)
 	}
 	data, err := r.read(ctx, s, client, permit, req)
 	if err != nil {

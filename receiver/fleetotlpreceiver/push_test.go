@@ -21,7 +21,6 @@ import (
 	"go.opentelemetry.io/collector/client"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/extension/extensiontest"
-	"go.opentelemetry.io/collector/receiver/otlpreceiver"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
@@ -34,7 +33,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/platform/admission"
 	"github.com/gpu-collector/gpu-collector/internal/platform/clientidentity"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/receiver/fleetotlpreceiver/internal/metadatatest"
 )
 
@@ -121,7 +120,7 @@ func TestARefusedPushIsRefusedBeforeItsBody(t *testing.T) {
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 }
 
-// TestAPageOfAnotherName pushes nothing: its name leads here, and its browser says Origin.
+// TestAPageOfAnotherName pushes nothing: its name leads here, and its browser sends Origin.
 func TestAPageOfAnotherName(t *testing.T) {
 	s := fleet(t, nil)
 	msg := encode(t, report("n", 0, 1))
@@ -149,7 +148,7 @@ func TestAMessageThatDoesNotCome(t *testing.T) {
 	metadatatest.AssertEqualReceiverFleetOtlpReceiveTimeouts(t, s.tel, []metricdata.DataPoint[int64]{{Value: 2}}, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
 }
 
-// TestAnAuthenticatorThatTakesLong holds nobody else up on the connection: neither a push
+// TestAnAuthenticatorThatTakesLong holds no other client up on the connection: neither a push
 // that comes, nor the answer to one that is done. Too many unknown clients are refused.
 func TestAnAuthenticatorThatTakesLong(t *testing.T) {
 	d := &doorman{wait: make(chan struct{})}
@@ -194,8 +193,8 @@ func TestAnAuthenticatorThatTakesLong(t *testing.T) {
 	}
 }
 
-// TestWhoMaySpeakForWhom: a push is its client's own, of any signal, or goes nowhere.
-func TestWhoMaySpeakForWhom(t *testing.T) {
+// TestClientsPushForTheirOwnNodes: a push is its client's own, of any signal, or goes nowhere.
+func TestClientsPushForTheirOwnNodes(t *testing.T) {
 	identity := settings{"cluster_auth_attribute": "username", "node_auth_attribute": "username"}
 	for _, foreign := range []string{foreignRefuse, foreignOverwrite} {
 		identity["foreign"] = foreign
@@ -228,17 +227,41 @@ func TestWhoMaySpeakForWhom(t *testing.T) {
 // TestTheCallerOfAPush is known to the pipeline: by its credentials, or by its claim.
 func TestTheCallerOfAPush(t *testing.T) {
 	next := &pipeline{}
-	var caller wire.Caller
-	next.handle = func(ctx context.Context) error { caller = wire.CallerFromContext(ctx); return nil }
+	var caller pushheaders.Caller
+	next.handle = func(ctx context.Context) error { caller = pushheaders.CallerFromContext(ctx); return nil }
 	s := start(t, NewFactory(), next, nil, nil)
 	for _, push := range s.pushers("gpu-cluster", "lab") {
 		require.NoError(t, push(t, encode(t, report("n", 0, 1))))
-		assert.Equal(t, wire.Caller{Cluster: "lab"}, caller)
+		assert.Equal(t, pushheaders.Caller{Cluster: "lab"}, caller)
 	}
-	known := start(t, NewFactory(), next, host{doormanID: &doorman{}}, guarded(settings{"identity": settings{"cluster_auth_attribute": "username"}}))
+	known := start(t, NewFactory(), next, host{doormanID: &doorman{}}, guarded(settings{
+		"identity": settings{"cluster_auth_attribute": "username"}, "admission": settings{"max_concurrent": 1, "cluster_share": 1},
+	}))
 	for _, push := range known.pushers("gpu-cluster", "victim", "authorization", "lab") {
 		require.NoError(t, push(t, encode(t, report("n", 0, 1))))
-		assert.Equal(t, wire.Caller{Cluster: "lab", Authenticated: true}, caller)
+		assert.Equal(t, pushheaders.Caller{Cluster: "lab", Authenticated: true}, caller)
+	}
+	_, err := known.limiter.Acquire("other")
+	require.NoError(t, err)
+	_, err = known.call(t.Context(), metricsMethod, nil, "gpu-cluster", "victim", "authorization", "lab")
+	require.Error(t, err)
+	metadatatest.AssertEqualReceiverFleetOtlpRefusals(t, known.tel, []metricdata.DataPoint[int64]{{Value: 1, Attributes: attribute.NewSet(
+		attribute.String("cluster", "lab"), attribute.String("reason", "permits"), known.id,
+	)}}, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
+}
+
+// TestAPushHoldsWhatItTakes: its message, decoded, and over HTTP the body as it comes.
+func TestAPushHoldsWhatItTakes(t *testing.T) {
+	s := fleet(t, nil)
+	var held int64
+	s.next.handle = func(context.Context) error { _, held = s.limiter.InUse(); return nil }
+	msg := encode(t, report("n", 0, 1))
+	size, err := admission.Decoded(admission.Metrics, msg, false)
+	require.NoError(t, err)
+	want := map[string]int{"grpc": len(msg) + size, "http": 3*len(msg) + size}
+	for transport, push := range s.pushers() {
+		require.NoError(t, push(t, msg))
+		assert.EqualValues(t, want[transport], held, transport)
 	}
 }
 
@@ -267,69 +290,41 @@ func TestShutdownEndsACallThatDoesNot(t *testing.T) {
 	require.Error(t, <-done)
 }
 
-// TestAnswersAsTheMiddleware: straggler_threshold answers the same, whether it is a
-// middleware of the Collector's receiver or asked by this one.
-func TestAnswersAsTheMiddleware(t *testing.T) {
-	id := component.MustNewID("straggler_threshold")
+// TestAnswers: a push of metrics has the headers of straggler_threshold, also one that is
+// refused. Its API is on the HTTP port.
+func TestAnswers(t *testing.T) {
 	f := thresholdextension.NewFactory()
 	answers, err := f.Create(t.Context(), extensiontest.NewNopSettings(f.Type()), f.CreateDefaultConfig())
 	require.NoError(t, err)
 	require.NoError(t, answers.Start(t.Context(), host{}))
 	t.Cleanup(func() { require.NoError(t, answers.Shutdown(context.WithoutCancel(t.Context()))) })
-	value := threshold.Value{Version: 1, Threshold: 0.9, QuorumMet: true, Median: 1, K: 2, Nodes: 8, TTL: time.Hour}
-	wide, err := threshold.NewEntry(value)
+	wide, err := threshold.NewEntry(threshold.Value{Version: 1, Threshold: 0.9, QuorumMet: true, Median: 1, K: 2, Nodes: 8, TTL: time.Hour})
 	require.NoError(t, err)
-	value.Group, value.All, value.Verdicts = "g", true, threshold.NewVerdicts("g", 1, []threshold.Verdict{{Node: "n", Loss: 0.5}})
-	group, err := threshold.NewEntry(value)
-	require.NoError(t, err)
-	answers.(threshold.Publisher).Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Hour, Clusters: map[string]*threshold.Cluster{
-		"lab": {Wide: wide, Groups: map[string]*threshold.Entry{"g": group}},
-	}, Standing: func(cluster, node string) threshold.Standing { return threshold.Standing{Node: node, Group: cluster} }})
+	answers.(threshold.Publisher).Publish(&threshold.Snapshot{At: time.Now(), TTL: time.Hour, Clusters: map[string]*threshold.Cluster{"lab": {Wide: wide}}})
 
-	middlewares := settings{"middlewares": []any{settings{"id": "straggler_threshold"}}}
-	stock := start(t, otlpreceiver.NewFactory(), &pipeline{}, host{id: answers}, settings{"protocols": settings{"grpc": middlewares, "http": middlewares}})
-	ours := start(t, NewFactory(), &pipeline{}, host{id: answers}, settings{"threshold_extension": "straggler_threshold"})
-	for name, request := range map[string][]string{
-		"a node":         {"gpu-cluster", "lab", "gpu-node", "n", "gpu-group", `"g"`},
-		"no straggler":   {"gpu-cluster", "lab", "gpu-node", "m", "gpu-group", `"g", "other"`},
-		"nobody":         nil,
-		"another":        {"gpu-cluster", "west"},
-		"invalid":        {"gpu-cluster", strings.Repeat("x", 300), "gpu-group", "("},
-		"how it stands":  {"gpu-cluster", "lab", "gpu-node", "n", "gpu-standing", "?1"},
-		"a tier between": {"gpu-cluster", "lab", "gpu-tier", "true"},
-	} {
+	s := start(t, NewFactory(), &pipeline{}, host{component.MustNewID("straggler_threshold"): answers}, settings{"threshold_extension": "straggler_threshold"})
+	for _, refusal := range []error{nil, errors.New("away")} {
+		s.next.err = refusal
 		for path, msg := range messages(t) {
 			pb, err := msg.MarshalProto()
 			require.NoError(t, err)
-			for _, refusal := range []error{nil, errors.New("away")} {
-				stock.next.err, ours.next.err = refusal, refusal
-				want, _ := stock.call(t.Context(), signals[path], pb, request...)
-				got, _ := ours.call(t.Context(), signals[path], pb, request...)
-				assert.Equal(t, gpu(http.Header(want)), gpu(http.Header(got)), "gRPC, %s, %s, %v", name, path, refusal)
-				if path != "/v1/metrics" {
-					continue
+			md, _ := s.call(t.Context(), signals[path], pb, "gpu-cluster", "lab")
+			resp, _ := s.post(t, path, pb, map[string]string{"gpu-cluster": "lab"})
+			for transport, header := range map[string]http.Header{"grpc": http.Header(md), "http": resp.Header} {
+				got := map[string][]string{}
+				for name, values := range header {
+					got[strings.ToLower(name)] = values
 				}
-				wr, _ := stock.post(t, path, pb, pairs(request))
-				gr, _ := ours.post(t, path, pb, pairs(request))
-				assert.Equal(t, gpu(wr.Header), gpu(gr.Header), "HTTP, %s, %v", name, refusal)
-				assert.Contains(t, gpu(gr.Header), "Gpu-State-Epoch")
+				if path == "/v1/metrics" {
+					assert.Equal(t, []string{"0.9"}, got["gpu-straggler-threshold"], transport)
+					assert.NotEmpty(t, got["gpu-state-epoch"], transport)
+				} else {
+					assert.Empty(t, got["gpu-state-epoch"], "%s, %s", transport, path)
+				}
 			}
 		}
 	}
-	want, wantBody := stock.ask(t, http.MethodGet, "/api/v1/threshold?cluster=lab", nil, nil)
-	got, gotBody := ours.ask(t, http.MethodGet, "/api/v1/threshold?cluster=lab", nil, nil)
-	assert.Equal(t, want.StatusCode, got.StatusCode)
-	assert.Equal(t, string(wantBody), string(gotBody))
-	assert.Contains(t, string(gotBody), "0.9")
-}
-
-// gpu are the headers of ours.
-func gpu(all http.Header) http.Header {
-	ours := http.Header{}
-	for name, values := range all {
-		if strings.HasPrefix(strings.ToLower(name), "gpu-") {
-			ours[http.CanonicalHeaderKey(name)] = values
-		}
-	}
-	return ours
+	resp, body := s.ask(t, http.MethodGet, "/api/v1/threshold?cluster=lab", nil, nil)
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	assert.Contains(t, string(body), "0.9")
 }

@@ -76,7 +76,7 @@ func newReceiver(set receiver.Settings, cfg *Config) (*fleetReceiver, error) {
 			return nil, err
 		}
 	}
-	id := metric.WithAttributes(r.id) // or one of several receivers would take the place of the others
+	id := metric.WithAttributes(r.id) // or one of several receivers would replace the others
 	return r, errors.Join(
 		tb.RegisterReceiverFleetOtlpPermitsInUseCallback(gauge.Of(func() int64 { n, _ := r.limiter.InUse(); return int64(n) }, id)),
 		tb.RegisterReceiverFleetOtlpPermitsLimitCallback(gauge.Of(func() int64 { return int64(a.MaxConcurrent) }, id)),

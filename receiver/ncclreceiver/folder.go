@@ -30,7 +30,7 @@ type found struct {
 	info       fs.FileInfo // as it lies there
 }
 
-// fileID stays when a file is renamed, and tells another of its name.
+// fileID stays when a file is renamed, and differs for another file of its name.
 type fileID struct{ device, inode uint64 }
 
 func idOf(info fs.FileInfo) (id fileID, uid uint64) {
@@ -115,7 +115,7 @@ var (
 
 // open opens the very file that was listed.
 func (f *found) open() (*os.File, fs.FileInfo, error) {
-	// A pipe in its place would wait for a writer.
+	// A pipe of that name would wait for a writer.
 	file, err := f.in.OpenFile(f.name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, nil, err

@@ -34,7 +34,7 @@ type processes struct {
 }
 
 // find looks for the process that writes a file: the one that has it open, else the one
-// that its name tells of, if that is of its user and older. nil is for neither.
+// of its name, if that is of its user and older. nil is for neither.
 func (ps *processes) find(host string, pid int, info fs.FileInfo) *writer {
 	id, uid := idOf(info)
 	short := func(name string) string { name, _, _ = strings.Cut(name, "."); return name }
@@ -47,7 +47,7 @@ func (ps *processes) find(host string, pid int, info fs.FileInfo) *writer {
 	return nil
 }
 
-// open returns who has which file of a plug-in open. It reads /proc once a scrape at most.
+// open returns which process has which file of a plug-in open. It reads /proc once a scrape at most.
 // Children, such as loaders of data, inherit it: it is the oldest's.
 func (ps *processes) open() map[fileID]*writer {
 	if ps.holders != nil {
@@ -73,7 +73,7 @@ func (ps *processes) open() map[fileID]*writer {
 		}
 		ids = slices.Compact(ids)
 		if len(ids) != 1 {
-			continue // who has several replays them
+			continue // a process with several replays them
 		}
 		if w, held := ps.read(p.PID), ps.holders[ids[0]]; w != nil && (held == nil || w.start < held.start) {
 			ps.holders[ids[0]] = w

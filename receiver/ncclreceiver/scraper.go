@@ -35,13 +35,13 @@ const (
 	readSize = 2 * inspector.MaxLine
 	// tailSize is how much is read of what a file had before it was first seen.
 	tailSize = 8 << 20
-	// patience is how long a file grows still whose process nobody knows, how often it is
-	// looked for, and how often RAS is asked.
+	// patience is how long a file without a known process counts as growing, how often its
+	// process is looked for, and how often RAS is asked.
 	patience = time.Minute
 	// oldest is how long ago such a file was written that is worth a look.
 	oldest = time.Hour
 	// maxText bounds a file of the text format, which has a kilobyte for each kind of
-	// operation. settled is how long nobody writes to a file of the text format until it is read.
+	// operation. settled is how long a file of the text format is unchanged until it is read.
 	maxText = 1 << 20
 	settled = time.Second
 	// askTimeout is how long RAS may take.
@@ -57,18 +57,18 @@ type ncclScraper struct {
 	builder   *metadata.MetricsBuilder
 	resource  pcommon.Resource
 	procs     processes
-	gpus      *gpuholders.Book
+	gpus      *gpuholders.Registry
 	ask       func(ctx context.Context, endpoint string) (*ras.Report, error)
 	now       func() time.Time
 
-	files  map[string]*file
-	room   inspector.Room
-	buffer []byte
-	logged map[string]bool
-	beyond int           // files, at the last report
-	told   map[rank]bool // those of the last report
-	asked  time.Time
-	answer *ras.Report // while something stands still
+	files    map[string]*file
+	room     inspector.Room
+	buffer   []byte
+	logged   map[string]bool
+	beyond   int           // files, at the last report
+	reported map[rank]bool // those of the last report
+	asked    time.Time
+	answer   *ras.Report // while something stands still
 }
 
 // file is one that a process writes.
@@ -81,7 +81,7 @@ type file struct {
 	process *inspector.Process // nil where the process is gone
 	offset  int64
 	middle  bool // the offset is in a line
-	// written is when it was, as far as it told of operations; modified as it was read.
+	// written is when it last got an operation, modified when it last changed.
 	written, modified time.Time
 	inspector.Report
 }
@@ -104,7 +104,7 @@ func newScraper(cfg *Config, set receiver.Settings) (*ncclScraper, error) {
 		procs:   processes{FS: procs, path: cfg.ProcPath, host: host},
 		gpus:    &gpuholders.OfProcess, ask: ras.Ask, now: time.Now,
 		files: map[string]*file{}, room: inspector.Room{Left: inspector.MaxMembers},
-		buffer: make([]byte, readSize), logged: map[string]bool{}, told: map[rank]bool{},
+		buffer: make([]byte, readSize), logged: map[string]bool{}, reported: map[rank]bool{},
 	}, nil
 }
 
@@ -117,7 +117,7 @@ func (s *ncclScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	now := s.now()
 	s.read(ctx, now)
 	ended := s.askRAS(ctx, now)
-	ranks := s.tell(now, ended)
+	ranks := s.report(now, ended)
 	out := s.builder.Emit(metadata.WithResource(s.resource))
 	s.end(ranks, now, out)
 	return out, nil
@@ -253,7 +253,7 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) *fil
 		f = nil
 	}
 	if name := textName.FindStringSubmatch(path.Base(at.name)); name != nil {
-		if age := now.Sub(info.ModTime()); age < settled || age > oldest { // somebody writes it, or nobody
+		if age := now.Sub(info.ModTime()); age < settled || age > oldest { // it is being written, or abandoned
 			return nil
 		}
 		f = &file{id: id, gpu: "GPU-" + strings.ToLower(name[1]), process: inspector.NewProcess(&s.room)}
@@ -280,7 +280,7 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) *fil
 	return f
 }
 
-// seek goes to the last lines of a file of a size, which tell of the past.
+// seek goes to the last lines of a file of a size, which are of the past.
 func (f *file) seek(size int64) {
 	f.process.Past = true
 	f.offset = max(0, size-tailSize)
@@ -290,7 +290,7 @@ func (f *file) seek(size int64) {
 func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, add func(line []byte) error, budget int64) {
 	size := info.Size()
 	f.modified = info.ModTime()
-	if size < f.offset { // somebody cut it
+	if size < f.offset { // it was cut
 		f.offset, f.middle = 0, false
 	}
 	if size-f.offset > s.cfg.MaxBytes {

@@ -64,7 +64,7 @@ func newBench(t *testing.T, change ...func(*Config)) *bench {
 	var err error
 	b.ncclScraper, err = newScraper(cfg, metadatatest.NewSettings(b.telemetry))
 	require.NoError(t, err)
-	b.procs.host, b.gpus = "vm", &gpuholders.Book{}
+	b.procs.host, b.gpus = "vm", &gpuholders.Registry{}
 	b.now = func() time.Time { return b.time }
 	b.ask = func(context.Context, string) (*ras.Report, error) { return nil, errors.New("not asked here") }
 	t.Cleanup(func() {
@@ -103,7 +103,7 @@ func (b *bench) write(name string, text []byte) {
 	require.NoError(b.t, os.Chtimes(path, b.time, b.time))
 }
 
-// point is of a metric. Its value is -1 where it says that the series has ended.
+// point is of a metric. Its value is -1 where the series has ended.
 type point struct {
 	name       string
 	attributes map[string]any
@@ -266,7 +266,7 @@ func TestARankBecomesSlow(t *testing.T) {
 	}
 }
 
-// stalled is what all eight ranks of a recording tell.
+// stalled is what all eight ranks of a recording report.
 func (b *bench) stalled(at time.Time) int64 {
 	b.time = at
 	all := b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrCommunicatorRank)
@@ -341,7 +341,7 @@ func TestProcess(t *testing.T) {
 	name := "pod-0-pid17.log" // as the container has it
 	line := func(second float64) []byte { return lineOf("0xabc", "dp:0", 3, 8, b.time, second) }
 	b.write(name, append(line(-70), line(0)...))
-	assert.Equal(t, map[string]float64{"17": 0}, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrProcessPID), "as the name says")
+	assert.Equal(t, map[string]float64{"17": 0}, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrProcessPID), "as the name has it")
 	b.time = b.time.Add(patience)
 	b.write(name, line(1))
 	b.write("pod-0-pid18.log", nil)
@@ -350,7 +350,7 @@ func TestProcess(t *testing.T) {
 	b.run(4242, 1, "OTEL_RESOURCE_ATTRIBUTES=a=b,gpu.job.id=llama%203\x00SLURM_JOB_ID=7\x00ROLE_NAME=default\x00GPU_JOB_ROLE=actor\x00RANK=11\x00",
 		"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f2b8a52_3c0e_4d7c_9a51_2f9a8f6f7e10.slice/cri-containerd-1.scope\n", name)
 	b.run(4243, 2, "", "", name)
-	b.gpus.Tell(b, map[string][]uint32{"GPU-0": {4242, 1, 2}, "GPU-3": {4242}})
+	b.gpus.Report(b, map[string][]uint32{"GPU-0": {4242, 1, 2}, "GPU-3": {4242}})
 	b.scrape()
 	b.write(name, line(2))
 	md := b.scrape()
@@ -415,7 +415,7 @@ func TestProcessByName(t *testing.T) {
 	}
 }
 
-// Anybody can write into the folder.
+// Any user can write into the folder.
 func TestFolder(t *testing.T) {
 	b := newBench(t, func(c *Config) {
 		c.MaxFiles = 3
@@ -550,7 +550,7 @@ func TestReplacedFile(t *testing.T) {
 	}
 }
 
-// Who only sends has no group.
+// A rank that only sends has no group.
 func TestSenders(t *testing.T) {
 	b := newBench(t)
 	for rank := range 2 {
@@ -576,4 +576,19 @@ func TestText(t *testing.T) {
 	b.time = b.time.Add(settled)
 	assert.Len(t, b.scrape(), inspector.MaxMembers)
 	assert.Equal(t, map[string]int64{"communicators": 76}, b.skipped())
+	b.write("nccl_inspector_metrics_0000-2222.prom", text)
+	b.time = b.time.Add(oldest + time.Second)
+	assert.Empty(t, b.scrape(), "of a job of hours ago")
+}
+
+// A file that others cut takes what it has now of the budget.
+func TestFair(t *testing.T) {
+	b := newBench(t)
+	b.write("vm-pid1.log", make([]byte, 100))
+	b.write("vm-pid2.log", make([]byte, 1000))
+	l := listing{left: 10, fail: b.fail}
+	l.look(b.dir)
+	defer l.close()
+	cut := file{offset: 900, process: inspector.NewProcess(&b.room)}
+	assert.EqualValues(t, 500, fair(600, l.files, map[string]*file{filepath.Join(b.dir, "vm-pid1.log"): &cut}))
 }

@@ -61,7 +61,7 @@ func TestImpossibleUUIDs(t *testing.T) {
 		delete(want, fakenvml.UUID(i))
 	}
 	assert.Equal(t, want, up(md))
-	assert.Equal(t, map[string]int64{"uuid": 3}, n.rejected(), "a GPU without a handle has said nothing")
+	assert.Equal(t, map[string]int64{"uuid": 3}, n.rejected(), "a GPU without a handle has no UUID to reject")
 	assert.InDelta(t, 357.25, values(md, "hw.power", nil)[fakenvml.UUID(5)], 0, "the first of two keeps the name")
 	n.scrape()
 	why := map[any]any{}

@@ -36,7 +36,7 @@ type acknowledgement struct {
 }
 
 // acknowledger reads a file that names the GPUs an operator has dealt with. A file
-// needs no access to the node's network, and the node's own permissions say who may
+// needs no access to the node's network, and the node's own permissions govern who may
 // write it. The acknowledger removes the file once read, or remembers it where that
 // is not allowed.
 type acknowledger struct {
@@ -49,13 +49,13 @@ type acknowledger struct {
 	failing bool
 }
 
-// same tells a file from its predecessor of the same name.
+// same reports whether a file is not another one of the same name.
 func same(a, b fs.FileInfo) bool {
 	return b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime()) && a.Mode() == b.Mode()
 }
 
 // read returns what the file acknowledges, once. A file is read when two looks
-// in a row found it the same, so that nobody reads half of a line.
+// in a row found it the same, so that no line is read in half.
 func (a *acknowledger) read() []acknowledgement {
 	if a.path == "" {
 		return nil
@@ -160,8 +160,8 @@ func parseAcknowledgements(text []byte) (acks []acknowledgement, mistakes []erro
 	return acks, mistakes
 }
 
-// acknowledge tells the monitor and the roster of what the operator said, and
-// returns the GPUs that it was said of.
+// acknowledge applies the operator's file to the monitor and the roster, and returns
+// the GPUs that it names.
 func (s *gpuScraper) acknowledge(samples []gpuhealth.Sample) map[string]bool {
 	acknowledged := map[string]bool{}
 	for _, ack := range s.acks.read() {

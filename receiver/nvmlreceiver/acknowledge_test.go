@@ -92,7 +92,7 @@ func TestAcknowledgementsAreReadOnceTheyAreWhole(t *testing.T) {
 	a.write(t, "")
 	assert.Empty(t, a.read())
 	assert.Empty(t, a.read())
-	assert.FileExists(t, a.path, "nobody has written to it yet")
+	assert.FileExists(t, a.path, "it is still empty")
 	a.write(t, "GPU-a\nGP")
 	assert.Empty(t, a.read(), "it may not be whole")
 	a.write(t, "GPU-a\nGPU-b\n")
@@ -149,7 +149,7 @@ func TestAcknowledgementsThatAreNoFile(t *testing.T) {
 			for range 5 {
 				assert.Empty(t, a.read())
 			}
-			assert.Equal(t, 1, logs.FilterMessage("the file of acknowledgements is not used").Len(), "said once")
+			assert.Equal(t, 1, logs.FilterMessage("the file of acknowledgements is not used").Len(), "logged once")
 			assert.Equal(t, 1, logs.Len())
 			_, err := os.Lstat(a.path)
 			require.NoError(t, err, "what is no file of ours stays")

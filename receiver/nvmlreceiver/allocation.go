@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,18 +26,18 @@ import (
 
 // pods asks the kubelet beside the poll, so that neither waits for the other.
 type pods struct {
-	client  *podresources.Client
-	log     *zap.Logger
-	failure func()
-	trouble bool
-	heard   bool // the kubelet has answered
-	minors  minorFiles
-	strange bool // a device was of no GPU
+	client    *podresources.Client
+	log       *zap.Logger
+	failure   func()
+	trouble   bool
+	answered  bool // the kubelet has answered
+	minors    minorFiles
+	unmatched bool // a device was of no GPU
 }
 
 // ask begins to ask. The function it returns waits for the answer, which comes
-// within the client's deadline. That there is none is logged once; a node that never had a
-// kubelet lacks nothing.
+// within the client's deadline. A missing answer is logged once, at info level on a node
+// that never had a kubelet.
 func (p *pods) ask(ctx context.Context) (answer func() []podresources.Allocation) {
 	if p.client == nil {
 		return func() []podresources.Allocation { return nil }
@@ -53,8 +54,8 @@ func (p *pods) ask(ctx context.Context) (answer func() []podresources.Allocation
 	}()
 	return func() []podresources.Allocation {
 		r := <-results
-		p.heard = p.heard || r.err == nil
-		absent := !p.heard && errors.Is(r.err, fs.ErrNotExist)
+		p.answered = p.answered || r.err == nil
+		absent := !p.answered && errors.Is(r.err, fs.ErrNotExist)
 		if r.fresh && r.err != nil && !absent {
 			p.failure()
 		}
@@ -72,23 +73,18 @@ func (p *pods) ask(ctx context.Context) (answer func() []podresources.Allocation
 	}
 }
 
-// onlyGPU stands for the number of a node's only GPU, where nobody tells it.
+// onlyGPU stands for the minor number of a node's only GPU, where it is unknown.
 const onlyGPU = -1
 
 // gpus are the UUIDs of the GPUs by minor number, as device ids without a UUID name
 // them. NVML's index has another order.
 func (p *pods) gpus(samples []gpuhealth.Sample, held []podresources.Allocation, onNode int) map[int]string {
-	by, bare := map[int]string{}, 0
-	for i := range held {
-		if held[i].Device.UUID == "" {
-			bare++
-		}
-	}
-	if bare == 0 {
+	by := map[int]string{}
+	if !slices.ContainsFunc(held, func(a podresources.Allocation) bool { return a.Device.UUID == "" }) {
 		return by
 	}
 	alone := onNode == 1
-	var untold []*gpuhealth.Sample
+	var noMinor []*gpuhealth.Sample
 	for i := range samples {
 		s := &samples[i]
 		if s.Parent != "" {
@@ -99,12 +95,12 @@ func (p *pods) gpus(samples []gpuhealth.Sample, held []podresources.Allocation, 
 		case s.Minor.OK && (s.Up() || by[int(s.Minor.V)] == ""): // what a lost GPU had may be another's by now
 			by[int(s.Minor.V)] = s.UUID
 		case !s.Minor.OK:
-			untold = append(untold, s)
+			noMinor = append(noMinor, s)
 		}
 	}
-	if len(untold) > 0 {
+	if len(noMinor) > 0 {
 		files := p.minors.read()
-		for _, s := range untold {
+		for _, s := range noMinor {
 			if minor, ok := files[roster.Address(s.PCIBusID)]; ok {
 				by[minor] = s.UUID
 			} else if alone {
@@ -112,18 +108,18 @@ func (p *pods) gpus(samples []gpuhealth.Sample, held []podresources.Allocation, 
 			}
 		}
 	}
-	strange := false
+	unmatched := false
 	for i := range held {
 		d := &held[i].Device
 		if onNode > 0 || d.UUID != "" || gpuOf(d, by) != "" {
 			continue // or its GPU may be one that has not answered yet
 		}
-		if strange = true; !p.strange {
+		if unmatched = true; !p.unmatched {
 			p.log.Warn("hw.gpu.allocation lacks a device: no GPU is known to have its minor number", zap.Int("minor", d.Minor))
-			p.strange = true
+			p.unmatched = true
 		}
 	}
-	p.strange = strange
+	p.unmatched = unmatched
 	return by
 }
 
@@ -131,7 +127,7 @@ func gpuOf(d *podresources.Device, byMinor map[int]string) string {
 	return cmp.Or(byMinor[d.Minor], byMinor[onlyGPU])
 }
 
-// minorFiles reads the minor numbers that the kernel's module tells in procfs, for a
+// minorFiles reads the minor numbers that the kernel's module has in procfs, for a
 // library that does not.
 type minorFiles struct {
 	proc string
@@ -183,7 +179,7 @@ type allocation struct {
 	shared            bool
 }
 
-// relate records who holds what, each once whoever tells of it, and ends those of before that
+// relate records the holders of each GPU, each once whatever its source, and ends those of before that
 // are no more. A device that NVML does not know has no holder.
 func relate(mb *metadata.MetricsBuilder, ts pcommon.Timestamp, samples []gpuhealth.Sample, held []podresources.Allocation, byMinor map[int]string,
 	jobs map[string][]string, before map[allocation]bool,

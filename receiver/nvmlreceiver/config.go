@@ -204,15 +204,15 @@ func (c *HealthConfig) rubric() (*gpuhealth.Rubric, error) {
 }
 
 func (o HealthOverride) override() gpuhealth.Override {
-	override := gpuhealth.Override{Action: gpuhealth.Action(o.Action), Off: o.Enabled != nil && !*o.Enabled}
-	if o.Cap != nil {
-		override.Cap = gpuhealth.Some(*o.Cap)
+	return gpuhealth.Override{
+		Cap: opt(o.Cap), Action: gpuhealth.Action(o.Action), Off: o.Enabled != nil && !*o.Enabled,
+		ClearAfter: opt(o.ClearAfter), Threshold: opt(o.Threshold),
 	}
-	if o.ClearAfter != nil {
-		override.ClearAfter = gpuhealth.Some(*o.ClearAfter)
+}
+
+func opt[T any](p *T) (o gpuhealth.Opt[T]) {
+	if p != nil {
+		o = gpuhealth.Some(*p)
 	}
-	if o.Threshold != nil {
-		override.Threshold = gpuhealth.Some(*o.Threshold)
-	}
-	return override
+	return o
 }

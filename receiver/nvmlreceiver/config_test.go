@@ -80,7 +80,7 @@ func TestValidateReportsEveryMistake(t *testing.T) {
 
 	cfg := loadConfig(t, "nvml")
 	cfg.PodResources.ResourcePrefixes, cfg.Metrics.HwGpuAllocation.Enabled = nil, false
-	require.NoError(t, cfg.Validate(), "nobody asks the kubelet")
+	require.NoError(t, cfg.Validate(), "the kubelet is not asked")
 	cfg.PodResources.ResourcePrefixes = []string{"nvidia.com/", ""}
 	require.ErrorContains(t, cfg.Validate(), "`pod_resources::resource_prefixes` has an empty prefix")
 	cfg.PodResources.ResourcePrefixes = []string{"nvidia.com/"}

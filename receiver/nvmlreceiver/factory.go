@@ -21,7 +21,7 @@ import (
 )
 
 // NewFactory returns the factory of the receiver. In a binary that cannot load
-// NVML the receiver starts, says so once and emits nothing.
+// NVML the receiver starts, logs it once and emits nothing.
 func NewFactory() receiver.Factory {
 	shared := &instances{}
 	return receiver.NewFactory(
@@ -101,7 +101,7 @@ func (in *instance) run(ctx context.Context, host component.Host) error {
 	next := in.metrics
 	if next == nil {
 		// Only logs are asked for: the GPUs are read all the same.
-		in.scraper.silent = true
+		in.scraper.logsOnly = true
 		var err error
 		if next, err = consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { return nil }); err != nil {
 			return err

@@ -87,12 +87,12 @@ func TestFirstContactIsNoLoss(t *testing.T) {
 						assert.Zero(t, counts(md)[2])
 					}
 				}
-				told := m.lines("GPUs have not answered yet")
-				require.NotEmpty(t, told)
-				assert.Contains(t, fmt.Sprint(told[0]["known"]), tt.known)
-				assert.Contains(t, fmt.Sprint(told[0]["known"]), tt.why)
+				logged := m.lines("GPUs have not answered yet")
+				require.NotEmpty(t, logged)
+				assert.Contains(t, fmt.Sprint(logged[0]["known"]), tt.known)
+				assert.Contains(t, fmt.Sprint(logged[0]["known"]), tt.why)
 				m.answered()
-				assert.Len(t, m.lines("GPUs have not answered yet"), len(told), "it is said once")
+				assert.Len(t, m.lines("GPUs have not answered yet"), len(logged), "it is logged once")
 				m.stop()
 				of := m.logs.FilterField(zap.String("gpu", slow))
 				first := of.FilterMessage("GPU answers for the first time").All()
@@ -160,12 +160,12 @@ func TestTheContactAfterAReleaseIsAFirstOne(t *testing.T) {
 	assert.Equal(t, [3]int{2, 0, 0}, counts(md))
 	assert.Equal(t, 2, pending(md))
 	m.poll()
-	assert.Len(t, m.lines("NVML is in trouble"), 1, "it is said once")
+	assert.Len(t, m.lines("NVML is in trouble"), 1, "it is logged once")
 	m.answered()
 	m.stop()
 }
 
-// Each GPU that NVML gives no name of is told with NVML's error, once, and its end.
+// Each GPU that NVML does not name is logged with NVML's error, once, and its end.
 func TestAGPUWithoutAHandleIsNamed(t *testing.T) {
 	const message = "GPU is not reported, as NVML does not tell its UUID"
 	m := newMachine(t, 3, true, true)
@@ -174,7 +174,7 @@ func TestAGPUWithoutAHandleIsNamed(t *testing.T) {
 		return func(s *fakenvml.State) { s.SetGPU(gpu, "call."+call+".return", code) }
 	}
 	m.driver = failing(1, "nvmlDeviceGetHandleByIndex_v2", 999)
-	assert.Equal(t, [3]int{3, 2, 1}, counts(m.poll()), "the driver has spoken of it")
+	assert.Equal(t, [3]int{3, 2, 1}, counts(m.poll()), "the driver has reported it")
 	m.poll()
 	m.driver = failing(1, "nvmlDeviceGetUUID", 17)
 	m.poll()
@@ -186,7 +186,7 @@ func TestAGPUWithoutAHandleIsNamed(t *testing.T) {
 	m.answered()
 	assert.Len(t, m.lines("GPU answers for the first time"), 1)
 
-	// One that has a name is told with it.
+	// One that has a name is logged with it.
 	m.driver = failing(1, "nvmlDeviceGetTemperatureV", 16)
 	m.poll()
 	m.poll()
@@ -198,11 +198,11 @@ func TestAGPUWithoutAHandleIsNamed(t *testing.T) {
 
 	m.driver = failing(1, "nvmlDeviceGetHandleByIndex_v2", 999)
 	m.restart()
-	assert.Equal(t, "error", up(m.poll())[m.slots[1].uuid], "also where it is the first word of it")
+	assert.Equal(t, "error", up(m.poll())[m.slots[1].uuid], "also where it is the first report of it")
 	m.stop()
 }
 
-// TestDevicesByMinorNumber: /dev/nvidia0 is NVML's GPU 1. NVML says so, or the kernel's
+// TestDevicesByMinorNumber: /dev/nvidia0 is NVML's GPU 1. NVML reports it, or the kernel's
 // module does in procfs; else no GPU is named, unless it is the only one.
 func TestDevicesByMinorNumber(t *testing.T) {
 	const lines = "hw.gpu.allocation lacks a device: no GPU is known to have its minor number"
@@ -214,17 +214,17 @@ func TestDevicesByMinorNumber(t *testing.T) {
 		gpus, more   int // that answer, and that should
 		nvml, procfs []string
 		want         []string
-		told         int
+		logged       int
 	}{
 		"NVML":                         {gpus: 2, nvml: swapped, procfs: []string{"0", "1"}, want: []string{fakenvml.UUID(1)}},
 		"procfs":                       {gpus: 2, procfs: swapped, want: []string{fakenvml.UUID(1)}},
-		"nobody":                       {gpus: 2, told: 1},
-		"garbage":                      {gpus: 2, procfs: []string{"", "x"}, told: 1},
-		"another's":                    {gpus: 2, nvml: []string{"4", "5"}, told: 1},
+		"no source":                    {gpus: 2, logged: 1},
+		"garbage":                      {gpus: 2, procfs: []string{"", "x"}, logged: 1},
+		"another's":                    {gpus: 2, nvml: []string{"4", "5"}, logged: 1},
 		"of one that is not there yet": {gpus: 2, more: 1, nvml: []string{"4", "5"}},
 		"one of several":               {gpus: 1, more: 1},
-		"one, which nobody tells":      {gpus: 1, want: []string{fakenvml.UUID(0)}},
-		"one, which is another":        {gpus: 1, nvml: []string{"3"}, told: 1},
+		"one, of unknown number":       {gpus: 1, want: []string{fakenvml.UUID(0)}},
+		"one, which is another":        {gpus: 1, nvml: []string{"3"}, logged: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proc := t.TempDir()
@@ -250,14 +250,14 @@ func TestDevicesByMinorNumber(t *testing.T) {
 			}
 			n.shutdown()
 			assert.Equal(t, tt.want, got)
-			assert.Equal(t, tt.told, n.logs.FilterMessage(lines).Len())
+			assert.Equal(t, tt.logged, n.logs.FilterMessage(lines).Len())
 		})
 	}
 }
 
-// What an operator says of a GPU that has not answered yet is done once it has, and one
+// An acknowledgement of a GPU that has not answered yet is applied once it has, and one
 // that a virtual machine has by now is not waited for.
-func TestWordOfAPendingGPU(t *testing.T) {
+func TestAcknowledgementOfAPendingGPU(t *testing.T) {
 	m := newMachine(t, 3, true, true)
 	m.poll()
 	acked, given := m.slots[1].uuid, m.slots[2].uuid

@@ -15,7 +15,7 @@ import (
 )
 
 // Others of the Collector learn which process is on which GPU, while the receiver runs.
-func TestHoldersAreTold(t *testing.T) {
+func TestHoldersAreReported(t *testing.T) {
 	const first, second = 4_100_000, 4_100_010 // more than Linux gives
 	state := fakenvml.NewH100(2).SetGPU(0, "processes.first", first).SetGPU(0, "processes.compute", 3).
 		SetGPU(1, "processes.first", second)

@@ -25,7 +25,7 @@ import (
 // /slurm_NODE/... A task of an array has a number of its own.
 var slurmJob = regexp.MustCompile(`(?m)/(?:slurm[^/\n]*/uid_\d+|[^/\n]*slurmstepd\.scope)/job_(\d+)(?:/|$)`)
 
-// groupJobs finds the Slurm jobs of the processes that compute. The kernel shows anybody the
+// groupJobs finds the Slurm jobs of the processes that compute. The kernel shows everyone the
 // control groups of all processes; it shows none with hidepid, or from another pid namespace.
 type groupJobs struct {
 	proc string
@@ -33,7 +33,7 @@ type groupJobs struct {
 }
 
 // of returns the jobs by GPU or slice. A GPU that does not answer keeps its processes, as far
-// as they live: its job is what somebody will ask for.
+// as they live: an operator will ask for its job.
 func (g *groupJobs) of(samples []gpuhealth.Sample, pids map[string][]uint32) map[string][]string {
 	for i := range samples {
 		uuid := samples[i].UUID

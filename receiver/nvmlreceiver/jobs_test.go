@@ -78,7 +78,7 @@ func writeGroups(t *testing.T, proc string, pid int, groups string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup"), []byte(groups), 0o600))
 }
 
-// Processes, a scheduler's files and the kubelet tell of one relation.
+// Processes, a scheduler's files and the kubelet report one relation.
 func TestHolders(t *testing.T) {
 	const first, second = 4_100_000, 4_100_010 // more than Linux gives
 	proc, jobs, socket := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "kubelet.sock")
@@ -143,9 +143,9 @@ func TestJobFiles(t *testing.T) {
 		assert.NotContains(t, read(), "1")
 	}
 	require.Equal(t, 1, logs.Len(), "once")
-	said := logs.All()[0].ContextMap()["error"]
+	logged := logs.All()[0].ContextMap()["error"]
 	for _, what := range []string{"/1:", "/2 is no regular file"} {
-		assert.Contains(t, said, what)
+		assert.Contains(t, logged, what)
 	}
 	write("0", "good\n\x1b[2Jbad\n"+strings.Repeat("y", maxJobName+1))
 	assert.Equal(t, []string{"good"}, read()["0"])

@@ -13,15 +13,15 @@ import (
 // stateForm is another when the file's sections are others; each has a version of its own.
 const stateForm = "nvml-1"
 
-// books are the sections of the state file.
-type books struct{ health, gpus statefile.State }
+// savedStates are the sections of the state file.
+type savedStates struct{ health, gpus statefile.State }
 
 type sections struct {
 	Health json.RawMessage `json:"health"`
 	GPUs   json.RawMessage `json:"gpus"`
 }
 
-func (b books) Snapshot() ([]byte, error) {
+func (b savedStates) Snapshot() ([]byte, error) {
 	health, err := b.health.Snapshot()
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func (b books) Snapshot() ([]byte, error) {
 	return json.Marshal(sections{health, gpus})
 }
 
-func (b books) Restore(data []byte, now time.Time) error {
+func (b savedStates) Restore(data []byte, now time.Time) error {
 	var s sections
 	if err := json.Unmarshal(data, &s); err != nil {
 		return fmt.Errorf("its sections cannot be read: %w", err)

@@ -12,24 +12,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
-func newBooks(node string) books {
-	return books{gpuhealth.NewMonitor(gpuhealth.DefaultRubric()), roster.New(node)}
+func newSavedStates(node string) savedStates {
+	return savedStates{gpuhealth.NewMonitor(gpuhealth.DefaultRubric()), roster.New(node)}
 }
 
-// TestBooksRestore: health is taken up only with the GPUs that it is of.
-func TestBooksRestore(t *testing.T) {
+// TestSavedStatesRestore: health is taken up only with the GPUs that it is of.
+func TestSavedStatesRestore(t *testing.T) {
 	const uuid = "GPU-1"
-	before := newBooks("node")
+	before := newSavedStates("node")
 	before.health.(*gpuhealth.Monitor).ObserveXid(gpuhealth.XidEvent{UUID: uuid, Code: 48, Time: testTime})
 	r := before.gpus.(*roster.Roster)
 	r.Begin()
 	r.Claim(gpuhealth.Identity{UUID: uuid})
 	data, err := before.Snapshot()
 	require.NoError(t, err)
-	other, err := newBooks("another").Snapshot()
+	other, err := newSavedStates("another").Snapshot()
 	require.NoError(t, err)
 	var good, foreign sections
 	require.NoError(t, json.Unmarshal(data, &good))
@@ -48,16 +49,16 @@ func TestBooksRestore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data, err := json.Marshal(sections{tt.health, tt.gpus})
 			require.NoError(t, err)
-			after := newBooks("node")
+			after := newSavedStates("node")
 			err = after.Restore(data, testTime)
 			assert.Equal(t, tt.noXid || tt.noGPUs, err != nil, err)
 			s := gpuhealth.Sample{Identity: gpuhealth.Identity{UUID: uuid}, Reason: gpuhealth.ReasonOK}
-			s.Temperature = gpuhealth.Some(50.0)
+			s.Numbers[reading.Temperature] = gpuhealth.Some(50.0)
 			assert.Equal(t, tt.noXid, after.health.(*gpuhealth.Monitor).Observe(&s, testTime.Add(time.Second)).State == gpuhealth.StateHealthy)
 			text, err := after.gpus.Snapshot()
 			require.NoError(t, err)
 			assert.Equal(t, !tt.noGPUs, strings.Contains(string(text), uuid))
 		})
 	}
-	require.ErrorContains(t, newBooks("node").Restore([]byte("{"), testTime), "sections")
+	require.ErrorContains(t, newSavedStates("node").Restore([]byte("{"), testTime), "sections")
 }

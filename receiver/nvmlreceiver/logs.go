@@ -54,7 +54,7 @@ func (l *logs) record(at time.Time, name string, severity plog.SeverityNumber, f
 	l.sink.Offer(ld)
 }
 
-// xid logs one Xid event with what the catalogue says of its code.
+// xid logs one Xid event with what the catalogue has of its code.
 func (l *logs) xid(ev *gpuhealth.XidEvent, xid *gpuhealth.Xid) {
 	l.record(ev.Time, gpusemconv.EventXid, xidSeverity(xid), func(lr plog.LogRecord) {
 		lr.Body().SetStr(fmt.Sprintf("Xid %d on %s", ev.Code, ev.UUID))
@@ -77,19 +77,27 @@ func (l *logs) xid(ev *gpuhealth.XidEvent, xid *gpuhealth.Xid) {
 // xidSeverity follows the effect on the health. An application that died is
 // worth a warning, whatever the GPU thinks of it.
 func xidSeverity(xid *gpuhealth.Xid) plog.SeverityNumber {
-	switch state := gpuhealth.StateOf(xid.Cap); {
-	case state == gpuhealth.StateUnhealthy:
-		return plog.SeverityNumberError
-	case state == gpuhealth.StateDegraded, xid.Class == gpuhealth.XidApplication:
+	state := gpuhealth.StateOf(xid.Cap)
+	if state == gpuhealth.StateHealthy && xid.Class == gpuhealth.XidApplication {
 		return plog.SeverityNumberWarn
-	default:
+	}
+	return severityOf(state)
+}
+
+func severityOf(state gpuhealth.State) plog.SeverityNumber {
+	switch state {
+	case gpuhealth.StateHealthy:
 		return plog.SeverityNumberInfo
+	case gpuhealth.StateUnhealthy:
+		return plog.SeverityNumberError
+	default:
+		return plog.SeverityNumberWarn
 	}
 }
 
-// health logs that a GPU went from one state to another. An operator's word, or a
-// new board in its place, ends a state too. A GPU that is well when it is first
-// seen is no news.
+// health logs that a GPU went from one state to another. An acknowledgement, or a new
+// board at its address, ends a state too. A GPU that is well when it is first seen is
+// not logged.
 func (l *logs) health(s *gpuhealth.Sample, v *gpuhealth.Verdict, cause roster.Cause) {
 	if cause == "" && (!v.Changed || v.Previous == "" && v.State == gpuhealth.StateHealthy) {
 		return
@@ -98,14 +106,7 @@ func (l *logs) health(s *gpuhealth.Sample, v *gpuhealth.Verdict, cause roster.Ca
 	if !v.Changed {
 		at = l.now()
 	}
-	severity := plog.SeverityNumberWarn
-	switch v.State {
-	case gpuhealth.StateHealthy:
-		severity = plog.SeverityNumberInfo
-	case gpuhealth.StateUnhealthy:
-		severity = plog.SeverityNumberError
-	}
-	l.record(at, gpusemconv.EventHealthChange, severity, func(lr plog.LogRecord) {
+	l.record(at, gpusemconv.EventHealthChange, severityOf(v.State), func(lr plog.LogRecord) {
 		a := lr.Attributes()
 		a.PutStr(gpusemconv.AttrHWID, s.UUID)
 		putText(a, gpusemconv.AttrHWParent, s.Parent)
@@ -115,16 +116,17 @@ func (l *logs) health(s *gpuhealth.Sample, v *gpuhealth.Verdict, cause roster.Ca
 			a.PutInt(gpusemconv.AttrHealthScore, int64(v.Score.V))
 		}
 		reasons, actions := a.PutEmptySlice(gpusemconv.AttrHealthReasons), a.PutEmptySlice(gpusemconv.AttrHealthActions)
-		names := make([]string, 0, len(v.Reasons)+1)
+		var names []string
+		add := func(reason string, action gpuhealth.Action) {
+			reasons.AppendEmpty().SetStr(reason)
+			actions.AppendEmpty().SetStr(string(action))
+			names = append(names, reason)
+		}
 		if cause != "" {
-			reasons.AppendEmpty().SetStr(string(cause))
-			actions.AppendEmpty().SetStr(string(gpuhealth.ActionNone))
-			names = append(names, string(cause))
+			add(string(cause), gpuhealth.ActionNone)
 		}
 		for _, r := range v.Reasons {
-			reasons.AppendEmpty().SetStr(r.Reason)
-			actions.AppendEmpty().SetStr(string(r.Action))
-			names = append(names, r.Reason)
+			add(r.Reason, r.Action)
 		}
 		text := fmt.Sprintf("%s is %s", s.UUID, v.State)
 		if len(names) > 0 {
@@ -163,7 +165,7 @@ type xidSeries struct {
 	code         uint64
 }
 
-// add counts the event; known tells that the rubric knows its code. The GPUs
+// add counts the event; known: the rubric knows its code. The GPUs
 // are bounded by those that the poller has registered for events.
 func (x *xids) add(ev *gpuhealth.XidEvent, known bool) {
 	x.mu.Lock()

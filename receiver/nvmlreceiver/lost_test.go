@@ -223,7 +223,7 @@ func counts(md pmetric.Metrics) (counts [3]int) {
 	return counts
 }
 
-// down are the GPUs that are said not to answer, in order.
+// down are the GPUs that are reported not to answer, in order.
 func down(md pmetric.Metrics) []string {
 	var gpus []string
 	for uuid, reason := range up(md) {
@@ -341,8 +341,8 @@ func TestAGPUIsLostOverAReboot(t *testing.T) {
 	m.stop()
 }
 
-// An end of the wait is told: to people in the log, to others by points and a record.
-func TestTheEndOfTheWaitIsTold(t *testing.T) {
+// An end of the wait is reported: to people in the log, to others by points and a record.
+func TestTheEndOfTheWaitIsLogged(t *testing.T) {
 	m := newMachine(t, 2, false, true)
 	m.poll()
 	old := m.slots[1].uuid
@@ -362,7 +362,7 @@ func TestTheEndOfTheWaitIsTold(t *testing.T) {
 	m.stop()
 }
 
-func TestTheLogSaysThatNobodyCanKnow(t *testing.T) {
+func TestUnknownGPUCountIsLogged(t *testing.T) {
 	const message = "nobody can know whether a GPU was lost before this start; set `state_directory`, `expected_gpus`, or `sys_path` where the host's /sys is"
 	for _, tt := range []struct {
 		bus, storage, foreign bool
@@ -498,7 +498,7 @@ func TestLostGPUsProperty(t *testing.T) {
 	})
 }
 
-// Xids that the health score has no place for are counted.
+// Xids over the bounds of the health score are counted.
 func TestXidsWithoutAPlaceAreCounted(t *testing.T) {
 	m := newMachine(t, 1, false, false)
 	m.poll()

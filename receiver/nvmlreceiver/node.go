@@ -24,10 +24,10 @@ import (
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 )
 
-// The bus changes when somebody swaps a card or rescans it, which is rare.
+// The bus changes with a swapped card or a rescan, which is rare.
 const inventoryInterval = time.Minute
 
-// visibleEnv is how NVIDIA's container toolkit is told which GPUs a container gets.
+// visibleEnv is NVIDIA's container toolkit's setting of which GPUs a container gets.
 const visibleEnv = "NVIDIA_VISIBLE_DEVICES"
 
 // inventory looks at the PCI bus for the GPUs that the node has.
@@ -37,7 +37,7 @@ type inventory struct {
 	shown int // GPUs on the bus at the last look
 }
 
-// readable reports whether the bus tells how many GPUs to expect. A container that
+// readable reports whether the bus shows how many GPUs to expect. A container that
 // was given some GPUs sees all on the bus, but NVML lists only the given GPUs.
 func (v *inventory) readable() (ok bool, why string) {
 	if given := os.Getenv(visibleEnv); given != "" && given != allGPUs {
@@ -51,7 +51,7 @@ func (v *inventory) readable() (ok bool, why string) {
 
 func (v *inventory) devices() string { return filepath.Join(v.sys, "bus", "pci", "devices") }
 
-// look tells the roster what is on the bus, when it is time to look again.
+// look hands what is on the bus to the roster, when it is time to look again.
 func (v *inventory) look(known *roster.Roster, now time.Time) {
 	if now.Before(v.next) {
 		return
@@ -126,7 +126,7 @@ func (d *driverLoads) opened(r *nvml.Report) (load gpuhealth.DriverLoad, gone bo
 	load.BootID = sysText(filepath.Join(d.proc, "sys", "kernel", "random"), "boot_id")
 	// The module's directory is made anew with each load, and kernfs gives
 	// inode numbers out in turn (idr_alloc_cyclic in fs/kernfs/dir.c). Its
-	// times say nothing: they are those of the inode in the cache.
+	// times do not help: they are those of the inode in the cache.
 	if info, err := os.Stat(filepath.Join(d.sys, "module", "nvidia")); err == nil {
 		if st, ok := info.Sys().(*syscall.Stat_t); ok {
 			load.Module = strconv.FormatUint(uint64(st.Ino), 10) //nolint:unconvert // not a uint64 everywhere
@@ -153,7 +153,7 @@ type cpuPressure struct {
 
 // read returns the share of the last ten seconds when some task waited for a CPU, in
 // [0,1] (docs.kernel.org/accounting/psi.html). It returns nothing where the kernel
-// does not say: before 4.20, without CONFIG_PSI, or with psi=0.
+// has no figure: before 4.20, without CONFIG_PSI, or with psi=0.
 func (p *cpuPressure) read() gpuhealth.Opt[float64] {
 	v, err := p.some()
 	if err != nil {

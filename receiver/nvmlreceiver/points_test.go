@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/record"
 )
 
 var testTime = time.Unix(1_700_000_000, 0)
@@ -24,12 +26,8 @@ func points(md pmetric.Metrics) []pmetric.NumberDataPoint {
 }
 
 func pointsOf(m pmetric.Metric) []pmetric.NumberDataPoint {
-	dps := m.Gauge().DataPoints
-	if m.Type() == pmetric.MetricTypeSum {
-		dps = m.Sum().DataPoints
-	}
 	var all []pmetric.NumberDataPoint
-	for _, dp := range dps().All() {
+	for _, dp := range record.Points(m).All() {
 		all = append(all, dp)
 	}
 	return all
@@ -40,7 +38,7 @@ func find(md pmetric.Metrics, metric string, attributes map[string]string) []pme
 	return slices.DeleteFunc(findAll(md, metric, attributes), func(p pmetric.NumberDataPoint) bool { return p.Flags().NoRecordedValue() })
 }
 
-// ended are the UUIDs of the points that say that their series has ended.
+// ended are the UUIDs of the points that end their series.
 func ended(md pmetric.Metrics, metric string, attributes map[string]string) []string {
 	var uuids []string
 	for _, p := range findAll(md, metric, attributes) {

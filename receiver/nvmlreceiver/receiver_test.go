@@ -45,7 +45,7 @@ func settings(tb testing.TB) testSettings {
 	return testSettings{Settings: set, logs: logs, telemetry: telemetry}
 }
 
-// node is a receiver that scrapes when a test says so.
+// node is a receiver that scrapes when a test asks it to.
 type node struct {
 	testing.TB
 	testSettings
@@ -68,7 +68,7 @@ func TestNothingIsReadAfterTheFirstShutdown(t *testing.T) {
 		select {
 		case n.ticks <- time.Time{}:
 			assert.Fail(t, "it still scrapes")
-		case <-time.After(time.Hour): // of the bubble's clock: nobody is left who would take it
+		case <-time.After(time.Hour): // of the bubble's clock: no reader is left
 		}
 		require.NoError(t, n.receiver.Shutdown(context.Background()))
 	})

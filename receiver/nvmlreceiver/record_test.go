@@ -13,12 +13,13 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/record"
 )
 
 // teller records verdicts on one GPU as the scraper does.
-func teller(t *testing.T) func(gpuhealth.Sample, gpuhealth.Verdict) pmetric.Metrics {
+func newObserver(t *testing.T) func(gpuhealth.Sample, gpuhealth.Verdict) pmetric.Metrics {
 	t.Helper()
 	r, history := record.NewDefault(testTime), record.History{}
 	return func(s gpuhealth.Sample, v gpuhealth.Verdict) pmetric.Metrics {
@@ -40,8 +41,8 @@ func teller(t *testing.T) func(gpuhealth.Sample, gpuhealth.Verdict) pmetric.Metr
 	}
 }
 
-// TestNoTwoTruths plays an exporter that keeps each series until it is told
-// that it has ended: after each report it has one hw.gpu.up per GPU, no score
+// TestNoTwoTruths plays an exporter that keeps each series until it gets its
+// end: after each report it has one hw.gpu.up per GPU, no score
 // of a GPU that is unknown, and no reason that does not hold.
 func TestNoTwoTruths(t *testing.T) {
 	served := map[string]float64{}
@@ -59,11 +60,11 @@ func TestNoTwoTruths(t *testing.T) {
 		}
 		return served
 	}
-	tell := teller(t)
+	observe := newObserver(t)
 	poll := func(up gpuhealth.Reason, v gpuhealth.Verdict) map[string]float64 {
 		s := hopper()
 		s.Reason = up
-		return serve(tell(s, v))
+		return serve(observe(s, v))
 	}
 	score := "hw.gpu.health.score/" + gpuA
 	well := gpuhealth.Verdict{State: gpuhealth.StateHealthy, Score: some(100)}
@@ -86,11 +87,11 @@ func TestNoTwoTruths(t *testing.T) {
 }
 
 func TestReasonsThatAreOverAreBounded(t *testing.T) {
-	tell := teller(t)
+	observe := newObserver(t)
 	const most = 128
 	var md pmetric.Metrics
 	for i := range 2 * most {
-		md = tell(hopper(), gpuhealth.Verdict{Reasons: []gpuhealth.ActiveReason{{Reason: "gpu_lost"}, {Reason: fmt.Sprint("xid_", 1000+i)}}})
+		md = observe(hopper(), gpuhealth.Verdict{Reasons: []gpuhealth.ActiveReason{{Reason: "gpu_lost"}, {Reason: fmt.Sprint("xid_", 1000+i)}}})
 	}
 	reasons := valuesBy(md, "hw.gpu.health.reason", "reason")
 	require.Len(t, reasons, most)
@@ -160,18 +161,18 @@ func hopper() gpuhealth.Sample {
 		Reason: gpuhealth.ReasonOK,
 	}
 	r := &s.Readings
-	r.MemoryTotal, r.MemoryUsed, r.MemoryReserved = some[uint64](80<<30), some[uint64](60<<30), some[uint64](1<<30)
-	r.Utilization, r.Encoder, r.Decoder = some(0.9), some(0.0), some(0.0)
+	r.Numbers[reading.MemoryLimit], r.Numbers[reading.MemoryUsed], r.Numbers[reading.MemoryReserved] = some[float64](80<<30), some[float64](60<<30), some[float64](1<<30)
+	r.Numbers[reading.Utilization], r.Numbers[reading.EncoderUtilization], r.Numbers[reading.DecoderUtilization] = some(0.9), some(0.0), some(0.0)
 	for i := range r.Activity {
 		r.Activity[i] = some(0.5)
 	}
-	r.Temperature, r.MemoryTemperature = some(50.0), some(60.0)
+	r.Numbers[reading.Temperature], r.Numbers[reading.MemoryTemperature] = some(50.0), some(60.0)
 	for i := range r.TemperatureLimits {
 		r.TemperatureLimits[i] = some(90.0)
 	}
-	r.TemperatureMargin = some(30.0)
+	r.Numbers[reading.TemperatureMargin] = some(30.0)
 	r.MarginLimits = [gpuhealth.NumTemperatureLimits]gpuhealth.Opt[float64]{some(-2.0), some(-8.0), some(0.0), some(0.0)}
-	r.Power, r.PowerLimit, r.PowerLimitMax, r.Energy = some(500.0), some(700.0), some(700.0), some(1e6)
+	r.Numbers[reading.Power], r.Numbers[reading.PowerLimit], r.Numbers[reading.PowerLimitMax], r.Numbers[reading.Energy] = some(500.0), some(700.0), some(700.0), some(1e6)
 	for i := range r.Clocks {
 		r.Clocks[i], r.ClockLimits[i] = some(1.5e9), some(1.9e9)
 	}
@@ -261,8 +262,8 @@ func TestUnknownHealthIsNoState(t *testing.T) {
 	assert.Equal(t, map[string]float64{gpuA: 1}, values(md, "hw.gpu.health.state", map[string]string{"state": "unknown"}))
 }
 
-// TestSliceNamesItsParent proves that no point of a MIG slice lacks hw.parent. The golden
-// file of an A100 tells what a slice does not have.
+// TestSliceNamesItsParent proves that each point of a MIG slice has hw.parent. The golden
+// file of an A100 shows what a slice does not have.
 func TestSliceNamesItsParent(t *testing.T) {
 	slice := hopper()
 	slice.UUID = sliceA
@@ -294,9 +295,9 @@ func valuesBy(md pmetric.Metrics, metric, key string) map[string]int64 {
 // reported is values by metric and attribute.
 type reported map[string]map[string]int64
 
-// TestWhatHeldIsSaidToBeOver: a state has a point from when it first holds, and
+// TestWhatHeldIsRecordedAsOver: a state has a point from when it first holds, and
 // its last point never claims what is over.
-func TestWhatHeldIsSaidToBeOver(t *testing.T) {
+func TestWhatHeldIsRecordedAsOver(t *testing.T) {
 	keys := map[string]string{
 		"hw.status": "hw.state", "hw.gpu.recovery_action": "action", "hw.gpu.repair.pending": "part", "hw.gpu.fabric.state": "state",
 		"hw.gpu.fabric.health": "condition", "hw.gpu.throttle.active": "reason", "hw.gpu.nvlink.links": "state",
@@ -324,7 +325,7 @@ func TestWhatHeldIsSaidToBeOver(t *testing.T) {
 	s := hopper()
 	s.RecoveryAction = some(gpuhealth.RecoveryDrainReset)
 	s.RepairPending[gpuhealth.RepairTPC] = some(true)
-	s.Throttle = some(uint64(gpuhealth.ThrottleHWThermal | gpuhealth.ThrottlePowerCap | gpuhealth.ThrottleAppClocks))
+	s.Throttle = some(uint64(gpuhealth.ThrottleHWThermal | gpuhealth.ThrottlePowerCap | gpuhealth.ThrottleSyncBoost | gpuhealth.ThrottleAppClocks))
 	s.Fabric.State, s.Fabric.Summary = some(gpuhealth.FabricInProgress), some(gpuhealth.FabricSummaryLimitedCapacity)
 	s.Fabric.Conditions[gpuhealth.FabricAccessTimeout] = some(true)
 	s.NVLink.Up, s.NVLink.Down = some[uint32](17), some[uint32](1)
@@ -332,7 +333,7 @@ func TestWhatHeldIsSaidToBeOver(t *testing.T) {
 		"hw.status": {"ok": 0, "failed": 1}, "hw.gpu.recovery_action": {"none": 0, "drain_reset": 1}, "hw.gpu.repair.pending": {"tpc": 1},
 		"hw.gpu.fabric.state":  {"completed": 0, "in_progress": 1},
 		"hw.gpu.fabric.health": {"access_timeout": 1, "unhealthy": 0, "limited_capacity": 1},
-		// That application clocks hold is no fault.
+		// That sync boost and application clocks hold is no fault.
 		"hw.gpu.throttle.active": {"hw_thermal": 1, "power_cap": 1}, "hw.gpu.nvlink.links": {"up": 17, "down": 1},
 	}
 	assert.Equal(t, ill, report(gpuhealth.HardwareFailed, s))
@@ -346,7 +347,7 @@ func TestWhatHeldIsSaidToBeOver(t *testing.T) {
 	assert.Equal(t, over, report(gpuhealth.HardwareOK, hopper()))
 	assert.Equal(t, over, report(gpuhealth.HardwareOK, hopper()), "the same state gives the same points")
 
-	// Silence ends all of it, and forgets nothing.
+	// A lost GPU ends all of it, and forgets nothing.
 	lost := hopper()
 	lost.Reason = gpuhealth.ReasonLost
 	assert.Equal(t, map[string]int64{"ok": 0, "failed": 1}, report(gpuhealth.HardwareFailed, lost)["hw.status"])

@@ -47,10 +47,10 @@ type gpuScraper struct {
 	history   record.History
 	resource  pcommon.Resource
 	starts    startTimes
-	news      news
+	changeLog changeLog
 	logs      logs
 	now       func() time.Time
-	silent    bool // nobody wants metrics
+	logsOnly  bool // no pipeline consumes metrics
 
 	rubric    *gpuhealth.Rubric
 	monitor   *gpuhealth.Monitor
@@ -60,7 +60,7 @@ type gpuScraper struct {
 	inventory inventory
 	until     time.Time // first answers are waited for; zero while NVML is not asked
 	expected  int       // GPUs, as configured
-	warned    bool      // that nobody knows how many there were
+	warned    bool      // that the number of GPUs is unknown
 	pressure  cpuPressure
 	relates   bool // hw.gpu.allocation is on
 	pods      pods
@@ -86,7 +86,7 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 		telemetry: telemetry,
 		builder:   metadata.NewMetricsBuilder(cfg.MetricsBuilderConfig, set),
 		resource:  nodeResource(cfg),
-		news:      news{log: set.Logger, rejected: map[rejection]struct{}{}, awaited: map[string]bool{}},
+		changeLog: changeLog{log: set.Logger, rejected: map[rejection]struct{}{}, awaited: map[string]bool{}},
 		now:       time.Now,
 		rubric:    rubric,
 		monitor:   gpuhealth.NewMonitor(rubric),
@@ -134,9 +134,9 @@ func (s *gpuScraper) pollerConfig(cfg *Config, library newLibrary) nvml.Config {
 // start does not touch NVML: nvmlInit may take long, and a receiver without a
 // driver is no failure.
 func (s *gpuScraper) start(context.Context, component.Host) error {
-	s.keeper = statefile.Start(s.directory, s.set.ID.String(), stateForm, books{s.monitor, s.roster}, s.now(), s.set.Logger)
+	s.keeper = statefile.Start(s.directory, s.set.ID.String(), stateForm, savedStates{s.monitor, s.roster}, s.now(), s.set.Logger)
 	if bus, why := s.inventory.readable(); !bus {
-		s.nobodyKnows(why)
+		s.warnUnknownCount(why)
 	}
 	s.history.Resume(s.monitor.Known(), s.roster.Reasons())
 	if s.logs.sink != nil {
@@ -145,9 +145,9 @@ func (s *gpuScraper) start(context.Context, component.Host) error {
 	return nil
 }
 
-// nobodyKnows warns once that neither a state file nor the configuration tells what the bus
-// does not.
-func (s *gpuScraper) nobodyKnows(bus string) {
+// warnUnknownCount warns once that neither a state file, nor the configuration, nor the bus
+// has the number of GPUs.
+func (s *gpuScraper) warnUnknownCount(bus string) {
 	if s.warned || s.expected != 0 || s.keeper != nil {
 		return
 	}
@@ -167,7 +167,7 @@ func (s *gpuScraper) shutdown(ctx context.Context) error {
 		s.logs.sink.Shutdown(limited)
 	}
 	s.keeper.Shutdown()
-	gpuholders.OfProcess.Tell(s, nil)
+	gpuholders.OfProcess.Report(s, nil)
 	s.telemetry.Shutdown()
 	if err != nil {
 		// Nothing that anyone could do, and no reason to fail the shutdown.
@@ -202,7 +202,7 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	}
 	s.loads.note(&report)
 	after := firstContact - s.until.Sub(now)
-	s.news.report(&report, after)
+	s.changeLog.report(&report, after)
 
 	s.recorder.Begin(ts, &s.history)
 	s.countRejected(ctx, gpuhealth.FieldUUID, report.InvalidUUIDs)
@@ -210,14 +210,14 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 	s.inventory.look(s.roster, now)
 	if shown := s.inventory.shown; shown < report.Listed {
 		// As in a container or a virtual machine without the host's bus.
-		s.nobodyKnows(fmt.Sprintf("it shows %d GPUs, and NVML lists %d", shown, report.Listed))
+		s.warnUnknownCount(fmt.Sprintf("it shows %d GPUs, and NVML lists %d", shown, report.Listed))
 	}
 	acknowledged := map[string]bool{}
 	if s.count(samples, &report, now).Pending == 0 { // an operator may mean a GPU that is pending
 		acknowledged = s.acknowledge(samples)
 	}
 	samples = s.end(samples, now)
-	gpuholders.OfProcess.Tell(s, holders(samples))
+	gpuholders.OfProcess.Report(s, holders(samples))
 	for i := range samples {
 		sample := &samples[i]
 		verdict := s.monitor.Observe(sample, now)
@@ -250,15 +250,15 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		byMinor := s.pods.gpus(samples, held, max(count.Expected, report.Listed))
 		s.held = relate(s.builder, ts, samples, held, byMinor, jobs, s.held)
 	}
-	if len(samples) > 0 || count.Expected > 0 { // else there is nothing to say
+	if len(samples) > 0 || count.Expected > 0 { // else the node has no GPUs
 		s.recorder.Node(count, s.pressure.read())
 	}
-	s.news.missing(count, &report, s.roster, after)
+	s.changeLog.missing(count, &report, s.roster, after)
 
 	metrics := s.recorder.Emit(s.resource)
 	s.starts.apply(metrics)
 	s.slices.report(metrics, samples, ts)
-	if s.silent {
+	if s.logsOnly {
 		return pmetric.NewMetrics(), nil
 	}
 	return metrics, nil
@@ -285,7 +285,7 @@ func (s *gpuScraper) valid(ctx context.Context, samples []gpuhealth.Sample) []gp
 		for _, field := range rejected {
 			s.countRejected(ctx, field, 1)
 		}
-		s.news.reject(&samples[i], rejected)
+		s.changeLog.reject(&samples[i], rejected)
 		if len(rejected) == 0 || rejected[0] != gpuhealth.FieldUUID {
 			valid = append(valid, samples[i])
 		}
@@ -299,7 +299,7 @@ func (s *gpuScraper) countRejected(ctx context.Context, field gpuhealth.Field, n
 	}
 }
 
-// end says of GPUs that nobody waits for any more that it is so, and returns the
+// end reports the end of GPUs that are no longer waited for, and returns the
 // samples of the others.
 func (s *gpuScraper) end(samples []gpuhealth.Sample, now time.Time) []gpuhealth.Sample {
 	for _, ended := range s.roster.Ended() {
@@ -317,7 +317,7 @@ func (s *gpuScraper) end(samples []gpuhealth.Sample, now time.Time) []gpuhealth.
 }
 
 // count takes for lost what answered before, what was lost before and what the driver
-// has spoken of. Until the bound of the first contact the rest is pending.
+// has reported. Until the bound of the first contact the rest is pending.
 func (s *gpuScraper) count(samples []gpuhealth.Sample, r *nvml.Report, now time.Time) record.Census {
 	c := record.Census{Expected: s.roster.Expected(s.expected, r.Listed)}
 	for i := range samples {
@@ -329,8 +329,8 @@ func (s *gpuScraper) count(samples []gpuhealth.Sample, r *nvml.Report, now time.
 			c.Lost++
 		}
 	}
-	for i := range r.Silent {
-		if r.Silent[i].UUID == "" && r.Silent[i].Told {
+	for i := range r.NoReadings {
+		if r.NoReadings[i].UUID == "" && r.NoReadings[i].Reported {
 			c.Lost++
 		}
 	}

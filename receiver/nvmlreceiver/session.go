@@ -15,7 +15,7 @@ import (
 
 var errReleased = errors.New("NVML is released")
 
-// session is NVML while nobody wants it gone. NVML keeps the devices open,
+// session is NVML until an operator releases it. NVML keeps the devices open,
 // which blocks unloading the driver and resetting a GPU; while the release
 // file is there, NVML is shut down. A file works from within and from outside
 // of a container, and survives a restart of either.
@@ -49,7 +49,7 @@ func (s *session) poll(ctx context.Context) nvml.Report {
 	if closed {
 		return nvml.Report{Err: nvml.ErrClosed}
 	}
-	s.tell(release)
+	s.logChange(release)
 	if release {
 		if poller != nil {
 			if err := poller.Close(closeTimeout); err != nil {
@@ -64,7 +64,7 @@ func (s *session) poll(ctx context.Context) nvml.Report {
 	return report
 }
 
-// wanted reports whether somebody asks for the driver. A file that cannot be
+// wanted reports whether an operator asks for the driver. A file that cannot be
 // looked at counts as absent.
 func (s *session) wanted() bool {
 	if s.releaseFile == "" {
@@ -74,7 +74,7 @@ func (s *session) wanted() bool {
 	return err == nil
 }
 
-func (s *session) tell(release bool) {
+func (s *session) logChange(release bool) {
 	if release == s.released {
 		return
 	}

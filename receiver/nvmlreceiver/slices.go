@@ -12,7 +12,7 @@ import (
 )
 
 // sliceSeries are the points of the last report by MIG slice, each a metric of its own. They
-// end with their slice: who adds up memory would count it twice, with its GPU's.
+// end with their slice: a sum of memory would count it twice, with its GPU's.
 type sliceSeries map[string][]pmetric.Metric
 
 // report ends the series of the slices that are gone, and keeps those of the others.

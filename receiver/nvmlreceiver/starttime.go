@@ -19,7 +19,7 @@ const maxStepBack = 0.01
 // with as many counters as the receiver could have.
 const maxSeries = 256 * 64
 
-// startTimes gives each monotonic series its start time. NVML does not say when a
+// startTimes gives each monotonic series its start time. NVML does not report when a
 // counter began, so the first point starts at its own time: the OpenTelemetry data
 // model has that for an unknown start. A counter that goes back was reset after its
 // last point, and starts there. One that goes back by a little keeps its last value until it is

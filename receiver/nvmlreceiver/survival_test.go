@@ -92,8 +92,11 @@ func TestAllocation(t *testing.T) {
 	n.scrape()
 	n.shutdown()
 	assert.Equal(t, 1, n.logs.FilterMessage("hw.gpu.allocation names no pods: the kubelet has no socket here").Len())
-	const silent = "the kubelet does not say which pods hold which GPU: hw.gpu.allocation names those of its last answer for five minutes, and then none"
-	assert.Zero(t, n.logs.FilterMessage(silent).Len())
+	const noAnswer = "the kubelet does not say which pods hold which GPU: hw.gpu.allocation names those of its last answer for five minutes, and then none"
+	assert.Zero(t, n.logs.FilterMessage(noAnswer).Len())
+	const failed = "otelcol_receiver_nvml_pod_resources_failures"
+	_, err := n.telemetry.GetMetric(failed)
+	require.Error(t, err, "nothing has failed")
 
 	serveKubelet(t, socket, fakenvml.UUID(1))
 	n = startNode(t, change)
@@ -102,8 +105,8 @@ func TestAllocation(t *testing.T) {
 	n.scrape()
 	n.scrape()
 	n.shutdown()
-	assert.Equal(t, 1, n.logs.FilterMessage(silent).Len(), "a kubelet that was there")
-	failures, err := n.telemetry.GetMetric("otelcol_receiver_nvml_pod_resources_failures")
+	assert.Equal(t, 1, n.logs.FilterMessage(noAnswer).Len(), "a kubelet that was there")
+	failures, err := n.telemetry.GetMetric(failed)
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, sumOf(t, failures))
 	assert.Equal(t, map[string]any{
@@ -115,12 +118,17 @@ func TestModels(t *testing.T) {
 	library := fakenvml.Library(t)
 	for model, state := range map[string]*fakenvml.State{
 		"h100": fakenvml.NewH100(1), "b200": fakenvml.NewB200(1), "a100_mig": fakenvml.NewA100MIG(1), "t4": fakenvml.NewT4(1),
+		"eight_gpus": fakenvml.NewState(8).SetGPU(3, "throttle", "0xE5"),
 	} {
 		t.Run(model, func(t *testing.T) {
 			state.Install(t)
 			n := startNode(t, func(cfg *Config) { cfg.LibraryPath = library })
-			compareGolden(t, model+".yaml", n.first())
-			compareGolden(t, model+".yaml", n.scrape()) // a quiet GPU has no news
+			md := n.first()
+			compareGolden(t, model+".yaml", md)
+			for _, p := range points(md) {
+				assert.Equal(t, points(md)[0].Timestamp(), p.Timestamp(), "one report has one time")
+			}
+			compareGolden(t, model+".yaml", n.scrape()) // a quiet GPU has no changes
 			n.shutdown()
 			_, err := n.telemetry.GetMetric("otelcol_receiver_nvml_rejected_fields")
 			require.Error(t, err, "nothing is rejected")
@@ -129,7 +137,7 @@ func TestModels(t *testing.T) {
 }
 
 // TestReleaseIsNoReset: NVML that was closed and opened has healed no GPU. A
-// load of the driver has, or a reset, or an operator who says so.
+// load of the driver has, or a reset, or an operator's acknowledgement.
 func TestReleaseIsNoReset(t *testing.T) {
 	ecc := func(first, second int) func(*fakenvml.State) {
 		return func(s *fakenvml.State) {
@@ -184,7 +192,7 @@ func reasonOf(md pmetric.Metrics, reason string) bool {
 }
 
 // TestAcknowledge: an operator without access to the node but by its files
-// ends what no poll ends, and the log says who was meant.
+// ends what no poll ends, and the log has the GPU that was meant.
 func TestAcknowledge(t *testing.T) {
 	library, file := fakenvml.Library(t), filepath.Join(t.TempDir(), "acknowledge")
 	state := fakenvml.NewState(2)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package demo is the command `demo`: a collector, a recorded training run and a
-// simulated fleet in one process, and a screen that tells what the collector finds.
+// simulated fleet in one process, and a screen with what the collector finds.
 package demo // import "github.com/gpu-collector/gpu-collector/sim/demo"
 
 import (
@@ -129,7 +129,7 @@ func (d *demo) play(ctx context.Context) (alone bool, err error) {
 			d.screen.end()
 			return false, nil
 		}
-		// From the first push on: a fault that is there before is told apart from nothing.
+		// From the first push on: a fault that is there before differs from nothing.
 		if !started && d.collector.GetState() == otelcol.StateRunning {
 			started = true
 			fleets, err := simulated(d.ports[otlp])
@@ -176,13 +176,13 @@ func newCollector(set otelcol.CollectorSettings, o *options, dir string, ports [
 	return otelcol.NewCollector(set)
 }
 
-// openBrowser opens the page where somebody can see it.
+// openBrowser opens the page where there is a display.
 func openBrowser(ctx context.Context, url string) {
 	if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
 		return
 	}
 	if open := exec.CommandContext(ctx, "xdg-open", url); open.Start() == nil { //nolint:gosec // G204: our own page
-		go func() { _ = open.Wait() }() // it has its own words
+		go func() { _ = open.Wait() }() // it reports its own errors
 	}
 }
 

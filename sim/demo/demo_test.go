@@ -37,7 +37,7 @@ func lists() (early, full *fleetclient.AttentionList) {
 	return early, full
 }
 
-// TestScreen: three lines a verdict, each told once, and few lines before the first.
+// TestScreen: three lines a verdict, each shown once, and few lines before the first.
 func TestScreen(t *testing.T) {
 	var out bytes.Buffer
 	s := newScreen(&out, false, "http://127.0.0.1:1/")
@@ -101,7 +101,7 @@ func TestTerminal(t *testing.T) {
 		"\r\x1b[Kstays\n\r  3 s  0 nodes report, 0 of 5 faults are found\x1b[K\r\x1b[K", out.String())
 }
 
-// TestPorts: a port that is taken is replaced by a free one, and said.
+// TestPorts: a port that is taken is replaced by a free one, and reported.
 func TestPorts(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -31,9 +31,9 @@ var faults = []fault{
 
 // simulated returns the fleets that push beside the recording, 32 nodes in all.
 func simulated(otlp int) ([]*fleetpush.Pusher, error) {
-	cooling := fleetsim.Fault{Kind: fleetsim.ThermalThrottle, GPU: 3, From: 4 * time.Second, Severity: 0.62} // the GPU is hot by 25 s
-	fault := func(kind fleetsim.Kind, node, gpu int, severity float64) fleetpush.Fault {
-		return fleetpush.Fault{Target: fleetsim.Target{Node: node}, Fault: fleetsim.Fault{Kind: kind, GPU: gpu, From: healthy, Severity: severity}}
+	cooling := fleetsim.Fault{Node: 3, Kind: fleetsim.ThermalThrottle, GPU: 3, From: 4 * time.Second, Severity: 0.62} // the GPU is hot by 25 s
+	fault := func(kind fleetsim.Kind, node, gpu int, severity float64) fleetsim.Fault {
+		return fleetsim.Fault{Node: node, Kind: kind, GPU: gpu, From: healthy, Severity: severity}
 	}
 	numbered := func(format string) func(int) string {
 		return func(nth int) string { return fmt.Sprintf(format, nth+1) }
@@ -42,17 +42,17 @@ func simulated(otlp int) ([]*fleetpush.Pusher, error) {
 	for _, cfg := range []fleetpush.Config{
 		{
 			Cluster: "west", Nodes: 8, NodeName: numbered("west-a%d"), JobName: numbered("pretrain-a%d"),
-			Faults: []fleetpush.Fault{{Target: fleetsim.Target{Node: 3}, Fault: cooling}, fault(fleetsim.LostGPU, 6, 2, 1)},
+			Faults: []fleetsim.Fault{cooling, fault(fleetsim.LostGPU, 6, 2, 1)},
 		},
 		{
 			Cluster: "west", Nodes: 8, NodeName: numbered("west-b%d"), JobName: numbered("pretrain-b%d"), Ranks: true,
-			Faults: []fleetpush.Fault{fault(fleetsim.Neighbour, 2, 5, 0.3)},
+			Faults: []fleetsim.Fault{fault(fleetsim.Neighbour, 2, 5, 0.3)},
 		},
 		{
 			// Four racks of four nodes; all nodes in the third lose clock speed.
 			Cluster: "east", Nodes: 16, JobName: numbered("finetune-%d"),
 			NodeName: func(nth int) string { return fmt.Sprintf("rack%d-node%d", nth/4+1, nth%4+1) },
-			Faults: []fleetpush.Fault{
+			Faults: []fleetsim.Fault{
 				fault(fleetsim.ClockLock, 8, fleetsim.AllGPUs, 0.3), fault(fleetsim.ClockLock, 9, fleetsim.AllGPUs, 0.3),
 				fault(fleetsim.ClockLock, 10, fleetsim.AllGPUs, 0.3), fault(fleetsim.ClockLock, 11, fleetsim.AllGPUs, 0.3),
 			},
@@ -62,7 +62,7 @@ func simulated(otlp int) ([]*fleetpush.Pusher, error) {
 		if cfg.Ranks { // a tick is a mean of several steps
 			interval *= 2
 		}
-		// Of these seeds no job writes a checkpoint in the first minutes, in which nobody is judged.
+		// Of these seeds no job writes a checkpoint in the first minutes, in which no node is judged.
 		cfg.Seed = uint64(len(pushers) + 5)
 		cfg.GPUs, cfg.Jobs, cfg.Load, cfg.Step, cfg.Start = 8, 1, fleetsim.Training, interval, time.Now()
 		fleet, err := fleetpush.New(cfg)

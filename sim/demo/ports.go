@@ -37,18 +37,19 @@ func findPorts(o *options) (ports [numPorts]int, moved string, err error) {
 	for i, server := range servers {
 		host, port := "127.0.0.1", server.port
 		if i == page {
-			host, port = o.listen, o.port
+			host, port = strings.Trim(o.listen, "[]"), o.port
 		}
-		l, err := listen(host, port)
+		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 		if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EACCES) {
-			if l, err = listen(host, 0); err == nil {
+			if l, err = net.Listen("tcp", net.JoinHostPort(host, "0")); err == nil {
 				all = append(all, fmt.Sprintf("%d is taken, %s has %d", port, server.what, portOf(l)))
 			}
 		}
 		if err != nil && i == page {
-			return ports, "", fmt.Errorf("`--listen` is %q and `--port` %d, must be an address of this machine and a port up to 65535: %w", host, port, err)
-		} else if err != nil {
-			return ports, "", fmt.Errorf("%s has no port: %w", server.what, err)
+			err = fmt.Errorf("`--listen` is %q and `--port` %d, must be an address of this machine and a port up to 65535: %w", host, port, err)
+		}
+		if err != nil {
+			return ports, "", fmt.Errorf("no port for %s: %w", server.what, err)
 		}
 		// All are held until all are found, or one would be found twice.
 		defer func() { _ = l.Close() }()
@@ -58,10 +59,6 @@ func findPorts(o *options) (ports [numPorts]int, moved string, err error) {
 		moved = "Ports: " + strings.Join(all, "; ") + "."
 	}
 	return ports, moved, nil
-}
-
-func listen(host string, port int) (net.Listener, error) {
-	return net.Listen("tcp", net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(port)))
 }
 
 func portOf(l net.Listener) int {

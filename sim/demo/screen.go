@@ -21,30 +21,30 @@ type screen struct {
 	moving   bool          // the cursor is behind the line that moves
 	next     time.Duration // of progress, where no line can move
 	nodes    int64
-	told     map[string]said // by item
+	items    map[string]itemState // by item
 	found    map[fault]bool
 }
 
 func newScreen(out io.Writer, terminal bool, page string) *screen {
-	return &screen{out: out, terminal: terminal, page: page, next: quiet, told: map[string]said{}, found: map[fault]bool{}}
+	return &screen{out: out, terminal: terminal, page: page, next: quiet, items: map[string]itemState{}, found: map[fault]bool{}}
 }
 
-// quiet is how long nothing is said of the progress where no line can move; before the
-// first verdict, as long as it took until then.
+// quiet is the time between two lines of progress where no line can move; before the first
+// verdict it doubles.
 const quiet = 10 * time.Second
 
-// said is what an item says, how often it did so in a row, and whether it was told.
-type said struct {
-	what  string
-	times int
-	told  bool
+// itemState is an item's text, how often in a row it was that, and whether it was shown.
+type itemState struct {
+	what     string
+	times    int
+	reported bool
 }
 
-// settled is how often an item says the same before it is told: more nodes of a rack may be
-// on their way.
+// settled is how often an item is the same before it is shown: more nodes of a rack may be on
+// their way.
 const settled = 6
 
-// begin says what is to be seen.
+// begin writes what is to be seen.
 func (s *screen) begin(moved string) {
 	if moved != "" {
 		s.line(moved)
@@ -54,22 +54,22 @@ func (s *screen) begin(moved string) {
 	s.line("The page: " + s.page + "   Ctrl-C ends it.")
 }
 
-// show tells of what is new in a list.
+// show writes what is new in a list.
 func (s *screen) show(l *fleetclient.AttentionList, elapsed time.Duration) {
 	s.nodes = l.Counts.Nodes
 	for i := range l.Items {
 		it := &l.Items[i]
 		if it.EpisodeID == nil && (it.Kind == fleetclient.AttentionItemKindStraggler || it.Kind == fleetclient.AttentionItemKindGroupFault) {
-			continue // its record is on its way, and says since when and why
+			continue // its record, which has since when and why, is on its way
 		}
-		as := s.told[it.ID]
+		as := s.items[it.ID]
 		what := fmt.Sprint(or(it.NodeCount, 0), or(it.Reason, ""), or(it.Part, "")) // its figures move
 		if as.times++; as.what != what {
 			as.what, as.times = what, 1
 		}
-		tell := !as.told && as.times >= settled
-		as.told = as.told || tell
-		if s.told[it.ID] = as; !tell {
+		report := !as.reported && as.times >= settled
+		as.reported = as.reported || report
+		if s.items[it.ID] = as; !report {
 			continue
 		}
 		s.verdict(it, elapsed)
@@ -87,22 +87,22 @@ func (s *screen) show(l *fleetclient.AttentionList, elapsed time.Duration) {
 
 // verdict is what, why and next, a line each.
 func (s *screen) verdict(it *fleetclient.AttentionItem, elapsed time.Duration) {
-	who, link := or(it.Node, ""), s.page+"#in="+url.QueryEscape(it.Cluster)+"&node="+url.QueryEscape(or(it.Node, ""))
-	if who == "" {
+	subject, link := or(it.Node, ""), s.page+"#in="+url.QueryEscape(it.Cluster)+"&node="+url.QueryEscape(or(it.Node, ""))
+	if subject == "" {
 		link = s.page + "#cluster=" + url.QueryEscape(it.Cluster) + "&group=" + url.QueryEscape(or(it.Group, "")) + "&show=faults"
-		if who = strings.Join(or(it.Nodes, nil), ", "); who == "" {
-			who = or(it.Group, "")
+		if subject = strings.Join(or(it.Nodes, nil), ", "); subject == "" {
+			subject = or(it.Group, "")
 		}
 	}
 	if part := or(it.Part, ""); part != "" {
-		who += ", " + part
+		subject += ", " + part
 	}
-	s.line(fmt.Sprintf("%3.0f s  %s (%s): %s%s", elapsed.Seconds(), who, it.Cluster, it.What, figures(it)))
+	s.line(fmt.Sprintf("%3.0f s  %s (%s): %s%s", elapsed.Seconds(), subject, it.Cluster, it.What, figures(it)))
 	s.line("       why:  " + or(it.Why, "see above"))
 	s.line("       next: " + it.Next + " " + link)
 }
 
-// figures say since when, how sure, and at what cost, as far as that is known.
+// figures are since when, how sure, and at what cost, as far as that is known.
 func figures(it *fleetclient.AttentionItem) string {
 	var list []string
 	if it.Since != nil {
@@ -139,14 +139,14 @@ func (s *screen) progress(elapsed time.Duration) {
 		_, _ = fmt.Fprintf(s.out, "\r%s\x1b[K", text)
 		s.moving = true
 	case elapsed >= s.next && len(s.found) < len(faults):
-		if s.next = elapsed + quiet; len(s.told) == 0 {
+		if s.next = elapsed + quiet; len(s.items) == 0 {
 			s.next = max(s.next, 2*elapsed)
 		}
 		s.line(text)
 	}
 }
 
-// line adds a line that stays. Names come from who pushes: no terminal obeys them.
+// line adds a line that stays. Names come from clients: no terminal must obey them.
 func (s *screen) line(text string) {
 	s.end()
 	text = strings.Map(func(r rune) rune {

@@ -8,11 +8,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"go.uber.org/goleak"
 
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
@@ -22,13 +24,6 @@ func newFleet(t testing.TB, cfg Config) *Fleet {
 	f, err := New(cfg)
 	require.NoError(t, err)
 	return f
-}
-
-func decode(t testing.TB, b []byte) pmetric.Metrics {
-	t.Helper()
-	r := pmetricotlp.NewExportRequest()
-	require.NoError(t, r.UnmarshalProto(b))
-	return r.Metrics()
 }
 
 func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
@@ -47,10 +42,67 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 		b1, b0 := next(b, 1, tick), next(b, 0, tick)
 		assert.Equal(t, a0, b0)
 		assert.Equal(t, a1, b1)
-		o0 := next(other, 0, tick)
-		assert.NotEqual(t, a0, o0)
-		for _, id := range append(gpuIDs(decode(t, a1)), gpuIDs(decode(t, o0))...) {
-			assert.NotContains(t, gpuIDs(decode(t, a0)), id, "GPUs of other nodes and other seeds are others")
+		assert.NotEqual(t, a0, next(other, 0, tick))
+	}
+	for _, id := range append(gpuIDs(a.metrics(1, 1, start)), gpuIDs(other.metrics(0, 1, start))...) {
+		assert.NotContains(t, gpuIDs(a.metrics(0, 1, start)), id, "GPUs of other nodes and other seeds are others")
+	}
+}
+
+// A job that ends leaves its nodes at rest for a while, without step times.
+func TestJobsEnd(t *testing.T) {
+	f := newFleet(t, Config{
+		Nodes: 2, GPUs: 1, Load: fleetsim.Training, Seed: 1, Raw: true, Runs: 20 * time.Minute, Pause: 5 * time.Minute,
+	})
+	reports := map[int]int{} // by how many resources they are of
+	for tick := range 6 * 60 {
+		for i := range 2 {
+			reports[f.metrics(i, 1, start.Add(time.Duration(tick)*10*time.Second)).ResourceMetrics().Len()]++
 		}
 	}
+	assert.Greater(t, reports[1], 40, "the receiver's alone")
+	assert.Greater(t, reports[2], 400, "with the step time")
+	assert.Len(t, reports, 2)
+}
+
+// A verdict finds each fault that its node has when the verdict begins. A verdict
+// on a node without a fault is false.
+func TestVerdictsAreOfTheirFault(t *testing.T) {
+	const step = 10 * time.Second
+	n := &node{troubles: []trouble{
+		{fault: 3, from: time.Minute, until: 5 * time.Minute},
+		{fault: 7, from: 20 * time.Minute},
+	}}
+	for _, tc := range []struct {
+		at    time.Duration
+		wrong int
+		found [2]time.Duration
+	}{
+		{30 * time.Second, 1, [2]time.Duration{}},
+		{2 * time.Minute, 1, [2]time.Duration{2 * time.Minute, 0}},
+		{6 * time.Minute, 1, [2]time.Duration{2 * time.Minute, 0}}, // as it ends
+		{10 * time.Minute, 2, [2]time.Duration{2 * time.Minute, 0}},
+		{21 * time.Minute, 2, [2]time.Duration{2 * time.Minute, 21 * time.Minute}},
+		{3 * time.Hour, 2, [2]time.Duration{2 * time.Minute, 21 * time.Minute}},
+	} {
+		n.began(tc.at, step, nodescore.ModeFleet)
+		assert.Equal(t, tc.wrong, n.wrong, "at %s", tc.at)
+		for i, found := range tc.found {
+			assert.Equal(t, found, n.troubles[i].found, "at %s", tc.at)
+		}
+	}
+	n.group = new(group)
+	r := Report{Faults: make([]FaultReport, 8)}
+	n.report(&r, "a")
+	n.troubles[0].found += time.Second
+	n.report(&r, "b")
+	assert.Equal(t, FaultReport{Nodes: 2, Found: 2, Delay: new(61.0), By: "fleet"}, r.Faults[3], "the longest delay")
+}
+
+func TestMistakes(t *testing.T) {
+	_, err := New(Config{Cluster: "a\nb", Step: -1})
+	require.ErrorContains(t, err, `cluster is "a\nb", must be 1 to 200`)
+	require.ErrorContains(t, err, "step is -1ns, must be more than 0s")
+	_, err = NewPusher(PushConfig{}, nil)
+	require.ErrorContains(t, err, "endpoint is empty")
 }

@@ -28,7 +28,7 @@ import (
 
 const testGroup = "job-00000//NVIDIA-H100-80GB-HBM3"
 
-// params is what a gateway says of the group of a fleet of one job.
+// params is what a gateway returns for the group of a fleet of one job.
 func params(t *testing.T) string {
 	t.Helper()
 	m, err := threshold.EncodeMember(threshold.Value{
@@ -40,14 +40,14 @@ func params(t *testing.T) string {
 
 type refusing struct {
 	pmetricotlp.UnimplementedGRPCServer
-	params string
-	told   sync.Map // the headers of each node that pushed
+	params  string
+	headers sync.Map // the headers of each node that pushed
 }
 
 func (r *refusing) Export(ctx context.Context, _ pmetricotlp.ExportRequest) (pmetricotlp.ExportResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	header := func(name string) string { return strings.Join(md.Get(name), " ") }
-	r.told.Store(header(gpusemconv.HeaderNode), Headers{header(gpusemconv.HeaderCluster), header(gpusemconv.HeaderNode), header(gpusemconv.HeaderGroup)})
+	r.headers.Store(header(gpusemconv.HeaderNode), Headers{header(gpusemconv.HeaderCluster), header(gpusemconv.HeaderNode), header(gpusemconv.HeaderGroup)})
 	if err := grpc.SetHeader(ctx, metadata.Pairs(gpusemconv.HeaderParams, r.params)); err != nil {
 		return pmetricotlp.NewExportResponse(), err
 	}
@@ -58,8 +58,22 @@ func (r *refusing) Export(ctx context.Context, _ pmetricotlp.ExportRequest) (pme
 	return pmetricotlp.NewExportResponse(), s.Err()
 }
 
-// A refusal tells when to come back, and the threshold all the same.
-func TestRefusalsAreHeard(t *testing.T) {
+// pushUntil runs a pusher until its report is enough.
+func pushUntil(t *testing.T, cfg PushConfig, f *Fleet, enough func(Report) bool) Report {
+	t.Helper()
+	p, err := NewPusher(cfg, f)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { assert.NoError(t, p.Run(ctx)) })
+	require.Eventually(t, func() bool { return enough(p.Report()) }, time.Minute, time.Millisecond)
+	cancel()
+	running.Wait()
+	return p.Report()
+}
+
+// A refusal has the time to wait, and the threshold all the same.
+func TestRefusalsBringThresholds(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := grpc.NewServer()
@@ -71,26 +85,15 @@ func TestRefusalsAreHeard(t *testing.T) {
 	f := newFleet(t, Config{Nodes: 2, GPUs: 1, Load: fleetsim.Training})
 	cfg := DefaultPushConfig()
 	cfg.Endpoint, cfg.Interval, cfg.Timeout, cfg.Compression = l.Addr().String(), 0, time.Minute, CompressionZstd
-	p, err := NewPusher(cfg, f)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { assert.NoError(t, p.Run(ctx)) })
-	require.Eventually(t, func() bool { return p.Report().Pushes >= 2 }, time.Minute, 10*time.Millisecond)
-	cancel()
-	wg.Wait()
-
-	r := p.Report()
+	r := pushUntil(t, cfg, f, func(r Report) bool { return r.Pushes >= 2 })
 	assert.Zero(t, r.Accepted)
-	assert.Equal(t, map[string]int64{"ResourceExhausted": 2}, r.Refusals, "nobody comes back within the hour")
-	assert.EqualValues(t, 2, r.Thresholds)
-	assert.EqualValues(t, 2, r.NewThresholds)
+	assert.Equal(t, map[string]int64{"ResourceExhausted": 2}, r.Refusals, "no node comes back within the hour")
 	assert.Equal(t, 2, r.NodesWithThreshold)
 	for i := range f.nodes {
 		n := &f.nodes[i]
 		assert.True(t, n.reachable, "a refusal is an answer")
-		told, _ := other.told.Load(NodeName(i))
-		assert.Equal(t, Headers{"fleetsim", NodeName(i), `"` + testGroup + `"`}, told)
+		headers, _ := other.headers.Load(NodeName(i))
+		assert.Equal(t, Headers{"fleetsim", NodeName(i), `"` + testGroup + `"`}, headers)
 		assert.InDelta(t, 0.8, n.received.Threshold, 0)
 	}
 }
@@ -99,34 +102,28 @@ func TestNobodyThere(t *testing.T) {
 	f := newFleet(t, Config{Nodes: 1, GPUs: 1, Load: fleetsim.Idle})
 	cfg := DefaultPushConfig()
 	cfg.Endpoint, cfg.Interval = loopback.FreeAddr(t), time.Millisecond
-	p, err := NewPusher(cfg, f)
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() { assert.NoError(t, p.Run(ctx)) })
-	require.Eventually(t, func() bool { return p.Report().Refusals["Unavailable"] > 0 }, time.Minute, time.Millisecond)
-	cancel()
-	wg.Wait()
+	r := pushUntil(t, cfg, f, func(r Report) bool { return r.Refusals["Unavailable"] > 0 })
 	assert.False(t, f.nodes[0].reachable)
-	assert.Zero(t, p.Report().Accepted)
+	assert.Zero(t, r.Accepted)
 }
 
-// Bytes in headers are somebody else's.
+// Bytes in headers are not to be trusted.
 func TestBadHeadersAreCounted(t *testing.T) {
 	f := newFleet(t, Config{Nodes: 1, GPUs: 1})
-	good := params(t)
 	for text, want := range map[string]struct{ threshold, bad bool }{
-		good:                        {threshold: true},
+		params(t):                   {threshold: true},
 		`"` + testGroup + `";v="x"`: {bad: true},
 		"\x00":                      {bad: true},
 		`"other";v=1;q;t="0.5";m="0.9";s="0";k="2";n=1;ttl=50`: {},
 	} {
 		f.nodes[0].received = threshold.Received{}
-		h := f.Hear(0, Answer{Accepted: true, Answered: true, Headers: func(name string) []string {
-			return map[string][]string{gpusemconv.HeaderParams: {text}}[name]
-		}}, start)
-		assert.Equal(t, want.threshold, h.Threshold, "%q", text)
-		assert.Equal(t, want.threshold, h.New, "%q", text)
-		assert.Equal(t, want.bad, h.Err != nil, "%q: %v", text, h.Err)
+		r := result{headers: metadata.Pairs(gpusemconv.HeaderParams, text), answered: true}
+		err := f.receive(0, &r, start)
+		assert.Equal(t, want.bad, err != nil, "%q: %v", text, err)
+		s := newStats(1)
+		s.push(time.Second, 0, &r, err)
+		report := s.report(f)
+		assert.Equal(t, want.threshold, report.NodesWithThreshold == 1, "%q", text)
+		assert.Equal(t, want.bad, report.BadHeaders == 1 && report.LastError != "", "%q", text)
 	}
 }

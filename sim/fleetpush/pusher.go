@@ -3,7 +3,6 @@
 package fleetpush
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -25,8 +23,7 @@ type PushConfig struct {
 	Endpoint    string
 	Compression string
 	TLS         *tls.Config
-	// Interval is the time between two pushes of a node; with 0 each node pushes
-	// again as soon as answers come.
+	// Interval between two pushes of a node; with 0 it pushes again as soon as answers come.
 	Interval time.Duration
 	// Connections are shared by all nodes; at most InFlight pushes are on their way.
 	Connections, InFlight int
@@ -57,15 +54,14 @@ type Pusher struct {
 	cfg    PushConfig
 	fleet  *Fleet
 	sender sender
-	nodes  []turn
-	stats  stats
+	stats  *stats
+	due    chan turn // has room for all nodes
 }
 
-// turn is where a node is in its pushes.
+// turn is a push of a node. Slots are the times when it is due, counted from 0.
 type turn struct {
-	busy  atomic.Bool
-	round int64        // of its next push; of whoever has it
-	until atomic.Int64 // Unix nanoseconds before which it leaves the other end alone
+	node       int
+	slot, last int64 // of this push, and of the one before
 }
 
 // NewPusher makes a Pusher. Nothing is sent before Run.
@@ -73,154 +69,81 @@ func NewPusher(cfg PushConfig, f *Fleet) (*Pusher, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Pusher{cfg: cfg, fleet: f, nodes: make([]turn, f.Nodes())}
-	p.stats.init(f.Nodes())
-	var err error
-	p.sender, err = newGRPCSender(cfg.Endpoint, cfg.Connections, cfg.Compression, cfg.TLS)
-	return p, err
+	sender, err := newGRPCSender(&cfg)
+	return &Pusher{cfg: cfg, fleet: f, sender: sender, stats: newStats(f.Nodes()), due: make(chan turn, f.Nodes())}, err
 }
 
 // Run pushes until ctx ends, and waits for the pushes on their way. It is called
 // once.
 func (p *Pusher) Run(ctx context.Context) error {
-	workers := min(p.cfg.InFlight, p.fleet.Nodes())
-	p.stats.at(&p.stats.from, time.Now())
-	if p.cfg.Interval == 0 {
-		p.hurry(ctx, workers)
-	} else {
-		due := make(chan job)
-		var wg sync.WaitGroup
-		for range workers {
-			wg.Go(func() {
-				for j := range due {
-					p.push(ctx, j)
-					p.nodes[j.node].busy.Store(false)
-				}
-			})
-		}
-		p.pace(ctx, due)
-		close(due)
-		wg.Wait()
+	for node := range p.fleet.Nodes() {
+		p.plan(turn{node: node, last: -1}, p.phase(node))
 	}
-	p.stats.at(&p.stats.to, time.Now())
-	return p.sender.close()
-}
-
-// job is a push that is due.
-type job struct {
-	node  int
-	round int64
-}
-
-// order is that of the nodes in a round. By the golden ratio the nodes of one
-// group, which are neighbours by number, are spread over it.
-func order(nodes int) []int32 {
-	const golden = 0.618033988749894848
-	place := func(i int32) float64 { _, f := math.Modf(float64(i) * golden); return f }
-	all := make([]int32, nodes)
-	for i := range all {
-		all[i] = int32(i)
-	}
-	slices.SortFunc(all, func(a, b int32) int { return cmp.Compare(place(a), place(b)) })
-	return all
-}
-
-// pace hands out each node once in an interval, evenly spread. A node that is so
-// late that its next push is due skips this push.
-func (p *Pusher) pace(ctx context.Context, due chan<- job) {
-	nodes := order(p.fleet.Nodes())
-	start := time.Now()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for round := int64(0); ; round++ {
-		for at, node := range nodes {
-			when := start.Add(time.Duration(round)*p.cfg.Interval + time.Duration(int64(at)*int64(p.cfg.Interval)/int64(len(nodes))))
-			late := time.Since(when)
-			if late < 0 {
-				timer.Reset(-late)
-				select {
-				case <-ctx.Done():
-					return
-				case <-timer.C:
-				}
-			} else if late >= p.cfg.Interval {
-				if ctx.Err() != nil {
-					return
-				}
-				p.stats.skip(skipLate)
-				continue
-			}
-			if !p.hand(ctx, due, job{int(node), round}) {
-				return
-			}
-		}
-	}
-}
-
-// hurry pushes each node again once its last push has ended.
-func (p *Pusher) hurry(ctx context.Context, workers int) {
-	idle := make(chan int, p.fleet.Nodes())
-	for i := range p.fleet.Nodes() {
-		idle <- i
-	}
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
+	var workers sync.WaitGroup
+	for range min(p.cfg.InFlight, p.fleet.Nodes()) {
+		workers.Go(func() {
 			for {
 				select {
 				case <-ctx.Done():
 					return
-				case node := <-idle:
-					if ctx.Err() != nil {
-						return
+				case t := <-p.due:
+					if ctx.Err() == nil {
+						p.turn(ctx, t)
 					}
-					p.push(ctx, job{node, p.nodes[node].round})
-					rest := p.nodes[node].until.Load() - time.Now().UnixNano()
-					time.AfterFunc(time.Duration(rest), func() { idle <- node })
 				}
 			}
 		})
 	}
-	wg.Wait()
+	workers.Wait()
+	return p.sender.close()
 }
 
-// hand gives a node to a worker, unless its last push is on its way still or the
-// other end wants to be left alone. It reports false when it is over.
-func (p *Pusher) hand(ctx context.Context, due chan<- job, j job) bool {
-	t := &p.nodes[j.node]
-	if until := t.until.Load(); until != 0 && time.Now().UnixNano() < until {
-		p.stats.skip(skipTold)
-		return ctx.Err() == nil
-	}
-	if !t.busy.CompareAndSwap(false, true) {
-		p.stats.skip(skipBusy)
-		return ctx.Err() == nil
-	}
-	select {
-	case due <- j:
-		return true
-	case <-ctx.Done():
-		t.busy.Store(false)
-		return false
-	}
+// Report returns what has come to pass so far.
+func (p *Pusher) Report() Report { return p.stats.report(p.fleet) }
+
+func (p *Pusher) plan(t turn, wait time.Duration) { time.AfterFunc(wait, func() { p.due <- t }) }
+
+// phase is when in its interval a node pushes. By the golden ratio all are spread over it,
+// and so are the nodes of one group, which are neighbours by number.
+func (p *Pusher) phase(node int) time.Duration {
+	const golden = 0.618033988749894848
+	_, part := math.Modf(float64(node) * golden)
+	return time.Duration(part * float64(p.cfg.Interval))
 }
 
-// push makes a node's report and sends it.
-func (p *Pusher) push(ctx context.Context, j job) {
-	t := &p.nodes[j.node]
-	steps := int(j.round-t.round) + 1
-	t.round = j.round + 1
-	md := p.fleet.metrics(j.node, steps, time.Now())
+// slot is the last slot of a node before a time.
+func (p *Pusher) slot(node int, at time.Time) int64 {
+	return int64((at.Sub(p.stats.begin) - p.phase(node)) / p.cfg.Interval)
+}
+
+// turn makes a push that is due, and plans the node's next. Slots that pass meanwhile are
+// skipped, while the node's world goes on.
+func (p *Pusher) turn(ctx context.Context, t turn) {
+	if p.cfg.Interval == 0 {
+		p.plan(t, p.push(ctx, t.node, 1))
+		return
+	}
+	now := p.slot(t.node, time.Now())
+	p.stats.skip(skipLate, now-t.slot)
+	wait := p.push(ctx, t.node, int(now-t.last))
+	ended := time.Now()
+	free, asked := p.slot(t.node, ended), p.slot(t.node, ended.Add(wait))
+	p.stats.skip(skipBusy, free-now)
+	p.stats.skip(skipAsked, asked-free)
+	next := p.stats.begin.Add(time.Duration(asked+1)*p.cfg.Interval + p.phase(t.node))
+	p.plan(turn{t.node, asked + 1, now}, time.Until(next))
+}
+
+// push makes a node's report and sends it, and returns how long the server asks to wait.
+func (p *Pusher) push(ctx context.Context, node, steps int) time.Duration {
+	md := p.fleet.metrics(node, steps, time.Now())
 	size := new(pmetric.ProtoMarshaler).MetricsSize(md) // before it is sent
 	// A push that is on its way is waited for when the run ends.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Timeout)
 	defer cancel()
 	sent := time.Now()
-	r := p.sender.send(call, j.node%p.cfg.Connections, p.fleet.Headers(j.node), md)
+	r := p.sender.send(call, node%p.cfg.Connections, p.fleet.Headers(node), md)
 	now := time.Now()
-	if r.wait > 0 {
-		t.until.Store(now.Add(r.wait).UnixNano())
-	}
-	h := p.fleet.Hear(j.node, r.Answer, now)
-	p.stats.push(j.node, sent, now.Sub(sent), size, &r, &h)
+	p.stats.push(now.Sub(sent), size, &r, p.fleet.receive(node, &r, now))
+	return r.wait
 }

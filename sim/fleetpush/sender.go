@@ -4,7 +4,6 @@ package fleetpush
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
@@ -39,7 +38,7 @@ func Compressions() []string {
 	return []string{CompressionNone, CompressionGzip, CompressionZstd, CompressionSnappy}
 }
 
-// sender carries requests to the other end.
+// sender carries requests to the server.
 type sender interface {
 	// send pushes one report over one of the connections.
 	send(ctx context.Context, connection int, h Headers, md pmetric.Metrics) result
@@ -48,11 +47,10 @@ type sender interface {
 
 // result is how a push ended.
 type result struct {
-	Answer
-	// code names the refusal or failure, empty for a push that was accepted.
-	code string
-	err  error
-	// wait is how long the other end asks to be left alone.
+	headers  metadata.MD
+	answered bool // a server answered
+	err      error
+	// wait is how long the server asks to wait.
 	wait time.Duration
 	// rejected are points of an accepted push that were not taken.
 	rejected int64
@@ -61,30 +59,28 @@ type result struct {
 // reconnectDelay bounds the pause between two attempts to connect, as agents do.
 const reconnectDelay = 5 * time.Second
 
-type grpcSender struct {
-	conns   []*grpc.ClientConn
-	clients []pmetricotlp.GRPCClient
-}
+type grpcSender struct{ conns []*grpc.ClientConn }
 
-func newGRPCSender(endpoint string, connections int, compression string, tlsConfig *tls.Config) (*grpcSender, error) {
-	creds := insecure.NewCredentials()
-	if tlsConfig != nil {
-		creds = credentials.NewTLS(tlsConfig)
-	}
-	s := &grpcSender{}
-	var options []grpc.CallOption
-	if compression != CompressionNone {
-		options = append(options, grpc.UseCompressor(compression))
-	}
+func newGRPCSender(cfg *PushConfig) (*grpcSender, error) {
 	reconnect := backoff.DefaultConfig
 	reconnect.MaxDelay = reconnectDelay
-	for range connections {
-		conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(creds),
-			grpc.WithDefaultCallOptions(options...), grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: reconnectDelay}))
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: reconnectDelay}),
+	}
+	if cfg.TLS != nil {
+		options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(cfg.TLS)))
+	}
+	if cfg.Compression != CompressionNone {
+		options = append(options, grpc.WithDefaultCallOptions(grpc.UseCompressor(cfg.Compression)))
+	}
+	s := &grpcSender{}
+	for range cfg.Connections {
+		conn, err := grpc.NewClient(cfg.Endpoint, options...)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("endpoint %q: %w", endpoint, err), s.close())
+			return nil, errors.Join(fmt.Errorf("endpoint %q: %w", cfg.Endpoint, err), s.close())
 		}
-		s.conns, s.clients = append(s.conns, conn), append(s.clients, pmetricotlp.NewGRPCClient(conn))
+		s.conns = append(s.conns, conn)
 	}
 	return s, nil
 }
@@ -100,17 +96,16 @@ func (s *grpcSender) close() error {
 func (s *grpcSender) send(ctx context.Context, connection int, h Headers, md pmetric.Metrics) result {
 	ctx = metadata.NewOutgoingContext(ctx, metadata.Pairs(
 		gpusemconv.HeaderCluster, h.Cluster, gpusemconv.HeaderNode, h.Node, gpusemconv.HeaderGroup, h.Group))
-	var header metadata.MD
-	response, err := s.clients[connection].Export(ctx, pmetricotlp.NewExportRequestFromMetrics(md), grpc.Header(&header))
+	r := result{}
+	client := pmetricotlp.NewGRPCClient(s.conns[connection])
+	response, err := client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(md), grpc.Header(&r.headers))
 	code := status.Code(err)
-	r := result{Answer: Answer{Accepted: err == nil, Headers: header.Get}, err: err}
-	// As in the agents' extension: without a header nobody has spoken.
-	r.Answered = len(header) > 0 || code != codes.Unavailable && code != codes.DeadlineExceeded && code != codes.Canceled
+	// As in the agents' extension: without a header no server has answered.
+	r.err, r.answered = err, len(r.headers) > 0 || code != codes.Unavailable && code != codes.DeadlineExceeded && code != codes.Canceled
 	if err == nil {
 		r.rejected = response.PartialSuccess().RejectedDataPoints()
 		return r
 	}
-	r.code = code.String()
 	for _, d := range status.Convert(err).Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {
 			r.wait = info.GetRetryDelay().AsDuration()

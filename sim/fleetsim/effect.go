@@ -7,25 +7,32 @@ import (
 	"time"
 )
 
-// effect is what the faults of a moment do to a GPU; wholeEffect what they do
-// to the node.
-type effect struct {
-	speed   float64 // left of its speed by what no clock shows
-	cooling float64 // left of the cooling
-	cap     float64 // of the power limit
-	clock   float64 // of the highest clock, by a setting
-	brake   float64 // of the highest clock, by the power brake
-	lost    bool
-	lanes   float64 // left of the PCIe lanes
-	speedup float64 // left of the PCIe generations
-	links   float64 // left of the NVLinks
+// part is something of a GPU that faults leave a part of.
+type part int
 
-	processes         int
-	pending, broken   bool // a row of the memory that waits, or that cannot be remapped
-	corrected, errors float64
-	replays, crc      float64
-	rows              int
-	xids              []uint64
+const (
+	nothing part = iota
+	speed        // by what no clock shows
+	cooling
+	powerLimit
+	clockLimit // by a setting
+	brake      // of the highest clock, by the power brake
+	pcieLanes
+	pcieGenerations
+	nvlinks
+	numParts
+)
+
+// effect is what the faults of a moment do to a GPU, wholeEffect to the node.
+type effect struct {
+	left            [numParts]float64 // 1 without a fault
+	lost            bool
+	processes       int
+	pending, broken bool // a row of the memory that waits, or that cannot be remapped
+	corrected       float64
+	uncorrected     int
+	replays, crc    float64
+	xids            []uint64
 }
 
 type wholeEffect struct {
@@ -39,6 +46,7 @@ const (
 	// PCIe link take: a link of half the bandwidth makes them twice as long. The
 	// exchange is the model's own, the other our judgement.
 	exchangeLoss, hostLoss = exchangePart, 0.05
+	minNVLinks, minPCIe    = 0.1, 0.05 // of the bandwidth: there are slower ways
 	// How often what happens now and then happens again.
 	xidEvery = time.Minute
 	eccEvery = 2 * time.Minute
@@ -48,14 +56,14 @@ const (
 	crcPerSecond       = 400.0
 	xidLoss            = 0.3
 	cannotRemap        = 0.8 // severity from which on a row cannot be remapped
+	lostXid            = 79
 )
 
-// effect works out what is wrong in the dt before now, of each GPU and of the
-// node.
+// effect works out what is wrong in the dt before now, of each GPU and of the node.
 func (n *Node) effect(dt time.Duration) wholeEffect {
 	var whole wholeEffect
 	for i := range n.effects {
-		n.effects[i] = effect{speed: 1, cooling: 1, cap: 1, clock: 1, brake: 1, lanes: 1, speedup: 1, links: 1, processes: 1}
+		n.effects[i] = effect{left: [numParts]float64{1, 1, 1, 1, 1, 1, 1, 1, 1}, processes: 1}
 	}
 	for i := range n.faults {
 		f := &n.faults[i]
@@ -67,7 +75,7 @@ func (n *Node) effect(dt time.Duration) wholeEffect {
 			whole.starved = min(0.95, whole.starved+f.severity()/2)
 		}
 		for g := range n.effects {
-			if f.hits(g) {
+			if f.GPU == AllGPUs || f.GPU == g {
 				n.effects[g].add(f, n.at, dt)
 			}
 		}
@@ -80,83 +88,61 @@ func (n *Node) effect(dt time.Duration) wholeEffect {
 		}
 	}
 	for i := range n.effects {
-		e := &n.effects[i]
-		e.speed *= float64(up) / float64(len(n.effects)) * (1 - whole.starved)
+		n.effects[i].left[speed] *= float64(up) / float64(len(n.effects)) * (1 - whole.starved)
 	}
 	return whole
 }
 
 // add puts a fault into the effect that it has on one GPU.
 func (e *effect) add(f *Fault, at, dt time.Duration) {
-	s := f.severity()
+	s, since := f.severity(), f.since(at)
+	e.left[kinds[f.Kind].takes] *= 1 - s
 	// A recurring event happens in the first moment too.
-	again := func(every time.Duration) bool { return f.since(at)%every < dt }
+	again := func(every time.Duration) bool { return since%every < dt }
+	// What takes a part of a step takes longer with a part of its bandwidth.
+	longer := func(part, least float64) { e.left[speed] /= 1 + part*(1/max(least, 1-s)-1) }
 	switch f.Kind {
-	case SlowNode, Flapping:
-		e.speed *= 1 - s
 	case Drift:
-		e.speed *= max(minSpeed, 1-s*f.since(at).Hours())
-	case ThermalThrottle:
-		e.cooling *= 1 - s
-	case PowerLimit:
-		e.cap *= 1 - s
-	case Brake:
-		e.brake *= 1 - s
-	case ClockLock:
-		e.clock *= 1 - s
+		e.left[speed] *= max(minSpeed, 1-s*since.Hours())
 	case ECC:
-		e.speed *= 1 - s
 		e.corrected += correctedPerSecond / 10 * dt.Seconds()
-		e.pending = true
+		e.pending, e.broken = true, e.broken || s >= cannotRemap
 		if again(eccEvery) {
-			e.errors++
-			e.rows++
-			e.xids = append(e.xids, 94, 63)
-		}
-		if s >= cannotRemap {
-			e.broken = true
-			if again(eccEvery) {
+			e.uncorrected++
+			if e.xids = append(e.xids, 94, 63); e.broken {
 				e.xids = append(e.xids, 64)
 			}
 		}
 	case ECCCorrected:
 		e.corrected += correctedPerSecond * s * dt.Seconds()
 	case XidError:
-		if uint64(s) == 79 {
-			e.lost = true
-		} else {
-			e.speed *= 1 - xidLoss
+		if s != lostXid {
+			e.left[speed] *= 1 - xidLoss
+			if again(xidEvery) {
+				e.xids = append(e.xids, uint64(s))
+			}
+			return
 		}
-		if again(xidEvery) && (!e.lost || f.since(at) < dt) {
-			e.xids = append(e.xids, uint64(s))
-		}
+		fallthrough
 	case LostGPU:
-		e.lost = true
-		if f.since(at) < dt {
-			e.xids = append(e.xids, 79)
+		if e.lost = true; since < dt {
+			e.xids = append(e.xids, lostXid)
 		}
 	case NVLink:
-		e.links *= 1 - s
-		e.speed /= 1 + exchangeLoss*(1/max(0.1, 1-s)-1)
+		longer(exchangeLoss, minNVLinks)
 	case NVLinkErrors:
-		e.speed /= 1 + exchangeLoss*(1/max(0.1, 1-s)-1)
+		longer(exchangeLoss, minNVLinks)
 		e.replays += replaysPerSecond * s * dt.Seconds()
 		e.crc += crcPerSecond * s * dt.Seconds()
-	case PCIe:
-		e.lanes *= 1 - s
-		e.speed /= 1 + hostLoss*(1/max(0.05, 1-s)-1)
-	case PCIeSlow:
-		e.speedup *= 1 - s
-		e.speed /= 1 + hostLoss*(1/max(0.05, 1-s)-1)
+	case PCIe, PCIeSlow:
+		longer(hostLoss, minPCIe)
 	case Neighbour:
-		e.speed *= 1 - s
 		e.processes++
-	case CPU: // of the node
+	default:
 	}
 }
 
-// fail writes what is wrong into the readings, as far as it shows there
-// directly.
+// fail writes what is wrong into the readings, as far as it shows there directly.
 func (g *gpu) fail(e *effect, busy bool) {
 	r := &g.now
 	r.Up = !e.lost
@@ -164,14 +150,14 @@ func (g *gpu) fail(e *effect, busy bool) {
 		r.count(code)
 	}
 	r.ECCCorrected += e.corrected
-	r.ECCUncorrected += e.errors
-	r.RemappedRows += e.rows
+	r.ECCUncorrected += float64(e.uncorrected)
+	r.RemappedRows += e.uncorrected
 	r.RemapPending, r.RemapFailed = e.pending, e.broken
 	r.NVLinkReplays += e.replays
 	r.NVLinkCRC += e.crc
-	r.NVLinksUp = int(math.Round(float64(NVLinks) * e.links))
-	r.PCIeLanes = lanes(PCIeLanes, e.lanes)
-	r.PCIeGeneration = max(1, int(math.Floor(float64(PCIeGeneration)*e.speedup+1e-9)))
+	r.NVLinksUp = int(math.Round(NVLinks * e.left[nvlinks]))
+	r.PCIeLanes = lanes(e.left[pcieLanes])
+	r.PCIeGeneration = max(1, int(math.Floor(PCIeGeneration*e.left[pcieGenerations]+1e-9)))
 	r.Processes = e.processes
 	if !busy {
 		r.PCIeGeneration = 1
@@ -191,9 +177,9 @@ func (r *Reading) count(code uint64) {
 }
 
 // lanes is the widest link that a part of the lanes gives, a power of two.
-func lanes(all int, part float64) int {
+func lanes(part float64) int {
 	n := 1
-	for float64(2*n) <= float64(all)*part+1e-9 {
+	for float64(2*n) <= PCIeLanes*part+1e-9 {
 		n *= 2
 	}
 	return n

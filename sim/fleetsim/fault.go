@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -15,48 +17,34 @@ type Kind string
 
 // The kinds, and what their severity means.
 const (
-	// SlowNode loses a part of the speed of all of its work, and no sensor says why.
-	SlowNode Kind = "slow_node"
-	// Drift is the same, getting worse by the severity each hour.
-	Drift Kind = "drift"
-	// Flapping is the same, coming and going.
-	Flapping Kind = "flapping"
-	// ThermalThrottle loses a part of the cooling. Half of it heats an H100 at
-	// work beyond its limit.
+	SlowNode Kind = "slow_node" // loses a part of the speed of all of its work, and no sensor shows why
+	Drift    Kind = "drift"     // the same, getting worse by the severity each hour
+	Flapping Kind = "flapping"  // the same, coming and going
+	// ThermalThrottle loses a part of the cooling. Half of it heats an H100 at work beyond
+	// its limit.
 	ThermalThrottle Kind = "thermal_throttle"
-	// PowerLimit is a power limit lowered by a part.
-	PowerLimit Kind = "power_cap"
-	// Brake is the hardware's power brake, which takes a part of the clock.
-	Brake Kind = "power_brake"
-	// ClockLock is a limit of the application clock, lower by a part.
-	ClockLock Kind = "clock_lock"
-	// ECC is uncorrectable errors of the memory among many that are corrected:
-	// Xids 94 and 63, a row that waits to be remapped. From a severity of 0.8 on
-	// the row cannot be remapped, with Xid 64. The part is lost to the repetition
-	// of work.
-	ECC Kind = "ecc"
-	// ECCCorrected is many errors that are corrected, in units of 100 per second.
-	// They cost nothing.
-	ECCCorrected Kind = "ecc_corrected"
+	PowerLimit      Kind = "power_cap"   // a power limit lowered by a part
+	Brake           Kind = "power_brake" // the hardware's power brake, which takes a part of the clock
+	ClockLock       Kind = "clock_lock"  // a limit of the application clock, lower by a part
+	// ECC is uncorrectable errors of the memory among many that are corrected: Xids 94 and
+	// 63, a row that waits to be remapped, or from a severity of 0.8 on cannot be (Xid 64).
+	// The part is lost to the repetition of work.
+	ECC          Kind = "ecc"
+	ECCCorrected Kind = "ecc_corrected" // corrected errors, in units of 100 per second; they cost nothing
 	// XidError is an Xid, whose code the severity is, once in a minute, and three
 	// tenths of the speed. 79 is LostGPU.
 	XidError Kind = "xid"
 	// LostGPU is a GPU that falls off the bus, with Xid 79. The node's other GPUs do
 	// its work, however severe the fault.
-	LostGPU Kind = "lost_gpu"
-	// NVLink is a part of the NVLinks that are down, which slows the exchange.
-	NVLink Kind = "nvlink"
-	// NVLinkErrors is replays and CRC errors, which take a part of the bandwidth.
-	NVLinkErrors Kind = "nvlink_errors"
-	// PCIe is a part of the lanes that are gone, in powers of two.
-	PCIe Kind = "pcie"
-	// PCIeSlow is a part of the generations that are gone.
-	PCIeSlow Kind = "pcie_generation"
-	// CPU is other work on the host: tasks wait for a CPU for that part of the
-	// time more than before, and for half of that part the GPUs wait for them.
-	CPU Kind = "cpu"
-	// Neighbour is another process that takes a part of the GPU.
-	Neighbour Kind = "neighbour"
+	LostGPU      Kind = "lost_gpu"
+	NVLink       Kind = "nvlink"          // a part of the NVLinks is down, which slows the exchange
+	NVLinkErrors Kind = "nvlink_errors"   // replays and CRC errors take a part of the bandwidth
+	PCIe         Kind = "pcie"            // a part of the lanes is gone, in powers of two
+	PCIeSlow     Kind = "pcie_generation" // a part of the generations is gone
+	// CPU is other work on the host: tasks wait for a CPU for that part of the time more
+	// than before, and for half of that part the GPUs wait for them.
+	CPU       Kind = "cpu"
+	Neighbour Kind = "neighbour" // another process takes a part of the GPU
 )
 
 // AllGPUs in Fault.GPU means every GPU of the node.
@@ -65,11 +53,14 @@ const AllGPUs = -1
 // Fault is one thing that is wrong with a node for a while.
 type Fault struct {
 	Kind Kind
+	// Node has it, or a Share in (0, 1] of all nodes.
+	Node  int
+	Share float64
 	// GPU is an index, or AllGPUs. Kinds of the whole node have AllGPUs.
 	GPU int
 	// From and Until are times since the node's start; with Until 0 it lasts.
 	From, Until time.Duration
-	// Severity is a part, 0 to 1, if the kind says nothing else; 0 is the kind's
+	// Severity is a part, 0 to 1, if the kind has no other unit; 0 is the kind's
 	// default.
 	Severity float64
 }
@@ -77,27 +68,28 @@ type Fault struct {
 type kindInfo struct {
 	severity float64 // by default
 	most     float64
+	takes    part // of which the severity is lost
 	node     bool // of the node, never of one GPU
 }
 
 var kinds = map[Kind]kindInfo{
-	SlowNode:        {severity: 0.2, most: 0.95, node: true},
-	Drift:           {severity: 0.1, most: 0.95, node: true},
-	Flapping:        {severity: 0.2, most: 0.95, node: true},
-	ThermalThrottle: {severity: 0.6, most: 0.95},
-	PowerLimit:      {severity: 0.4, most: 0.8},
-	Brake:           {severity: 0.5, most: 0.8},
-	ClockLock:       {severity: 0.3, most: 0.8},
-	ECC:             {severity: 0.3, most: 0.95},
-	ECCCorrected:    {severity: 0.5, most: 1e3},
-	XidError:        {severity: 119, most: 999},
-	LostGPU:         {severity: 1, most: 1},
-	NVLink:          {severity: 0.5, most: 1},
-	NVLinkErrors:    {severity: 0.5, most: 0.95},
-	PCIe:            {severity: 0.5, most: 0.95},
-	PCIeSlow:        {severity: 0.4, most: 0.8},
-	CPU:             {severity: 0.4, most: 0.9, node: true},
-	Neighbour:       {severity: 0.3, most: 0.95},
+	SlowNode:        {0.2, 0.95, speed, true},
+	Drift:           {0.1, 0.95, nothing, true},
+	Flapping:        {0.2, 0.95, speed, true},
+	ThermalThrottle: {0.6, 0.95, cooling, false},
+	PowerLimit:      {0.4, 0.8, powerLimit, false},
+	Brake:           {0.5, 0.8, brake, false},
+	ClockLock:       {0.3, 0.8, clockLimit, false},
+	ECC:             {0.3, 0.95, speed, false},
+	ECCCorrected:    {0.5, 1e3, nothing, false},
+	XidError:        {119, 999, nothing, false},
+	LostGPU:         {1, 1, nothing, false},
+	NVLink:          {0.5, 1, nvlinks, false},
+	NVLinkErrors:    {0.5, 0.95, nothing, false},
+	PCIe:            {0.5, 0.95, pcieLanes, false},
+	PCIeSlow:        {0.4, 0.8, pcieGenerations, false},
+	CPU:             {0.4, 0.9, nothing, true},
+	Neighbour:       {0.3, 0.95, speed, false},
 }
 
 // Kinds returns all kinds, sorted.
@@ -106,9 +98,29 @@ func Kinds() []Kind { return slices.Sorted(maps.Keys(kinds)) }
 // flapPeriod is that of Flapping, which is there for the first half of each.
 const flapPeriod = 10 * time.Minute
 
-// Validate returns what is wrong with the fault for a node of so many GPUs; 0
-// when that is not known.
-func (f *Fault) Validate(gpus int) error {
+// Target names the nodes that have the fault.
+func (f *Fault) Target() string {
+	if f.Share != 0 {
+		return fmt.Sprintf("%.4g %% of nodes", 100*f.Share)
+	}
+	return fmt.Sprintf("node %d", f.Node)
+}
+
+// Nodes returns the numbers of those that have it among so many nodes. A share is at least
+// one node, and spread evenly over the jobs, whose nodes are neighbours.
+func (f *Fault) Nodes(nodes int) []int {
+	if f.Share == 0 {
+		return []int{f.Node}
+	}
+	hit := make([]int, max(1, int(f.Share*float64(nodes)+0.5)))
+	for i := range hit {
+		hit[i] = i * nodes / len(hit)
+	}
+	return hit
+}
+
+// Validate returns what is wrong with the fault for so many nodes and GPUs of each, 0 for unknown.
+func (f *Fault) Validate(nodes, gpus int) error {
 	k, ok := kinds[f.Kind]
 	switch {
 	case !ok:
@@ -117,6 +129,12 @@ func (f *Fault) Validate(gpus int) error {
 		return fmt.Errorf("severity of %s is %v, must be between 0 and %v", f.Kind, f.Severity, k.most)
 	case f.Kind == XidError && f.Severity != float64(int(f.Severity)):
 		return fmt.Errorf("severity of %s is %v, must be the code, a whole number", f.Kind, f.Severity)
+	case !(f.Share >= 0 && f.Share <= 1):
+		return fmt.Errorf("share is %v %%, must be more than 0 %% and at most 100 %%", 100*f.Share)
+	case f.Share != 0 && f.Node != 0:
+		return fmt.Errorf("node is %d and share %v %%, must be one of the two", f.Node, 100*f.Share)
+	case f.Node < 0 || nodes > 0 && f.Node >= nodes:
+		return fmt.Errorf("node is %d, must be one of the %d nodes, which count from 0", f.Node, nodes)
 	case f.GPU < AllGPUs || gpus > 0 && f.GPU >= gpus:
 		return fmt.Errorf("gpu is %d, must be below the %d of the node, or none for all", f.GPU, gpus)
 	case k.node && f.GPU != AllGPUs:
@@ -140,9 +158,50 @@ func (f *Fault) active(at time.Duration) bool {
 	return f.Kind != Flapping || f.since(at)%flapPeriod < flapPeriod/2
 }
 
-// hits reports whether the fault is one of a GPU.
-func (f *Fault) hits(gpu int) bool { return f.GPU == AllGPUs || f.GPU == gpu }
-
-// since is how long the fault is there, 0 in its first moment. A fault that comes
-// and goes is there since its first time.
+// since is the time since the fault first began.
 func (f *Fault) since(at time.Duration) time.Duration { return at - f.From }
+
+var faultForm = regexp.MustCompile(`^(\w*):(?:([\d.]+)%|(\d{1,9}))(?::(\d{1,9}))?(?:@([\w.]+)(?:-([\w.]+))?)?(?:=([\d.]+))?$`)
+
+// ParseFault reads `kind:node[:gpu][@from[-until]][=severity]`, as in
+// thermal_throttle:12:3@5m-10m=0.8, where nodes and GPUs count from 0 and times
+// from the start. A share of the nodes, as in slow_node:30%, may replace the
+// node. Without a GPU the fault is one of all of them.
+func ParseFault(text string) (f Fault, err error) {
+	bad := fmt.Errorf("fault %q must be `kind:node[:gpu][@from[-until]][=severity]`, as in "+
+		"thermal_throttle:12:3@5m-10m=0.8 or slow_node:30%%, with an end, a share and a severity above 0", text)
+	m := faultForm.FindStringSubmatch(text)
+	if m == nil {
+		return Fault{}, bad
+	}
+	f = Fault{Kind: Kind(m[1]), GPU: AllGPUs}
+	ok := true
+	number := func(text string, to *float64) {
+		if text != "" {
+			*to, err = strconv.ParseFloat(text, 64)
+			ok = ok && err == nil && *to > 0
+		}
+	}
+	duration := func(text string, to *time.Duration) {
+		if text != "" {
+			*to, err = time.ParseDuration(text)
+			ok = ok && err == nil
+		}
+	}
+	number(m[2], &f.Share)
+	f.Share /= 100
+	f.Node, _ = strconv.Atoi(m[3]) // of few digits
+	if m[4] != "" {
+		f.GPU, _ = strconv.Atoi(m[4])
+	}
+	duration(m[5], &f.From)
+	duration(m[6], &f.Until)
+	number(m[7], &f.Severity)
+	if !ok || m[6] != "" && f.Until == 0 {
+		return Fault{}, bad
+	}
+	if err := f.Validate(0, 0); err != nil {
+		return Fault{}, fmt.Errorf("fault %q: %w", text, err)
+	}
+	return f, nil
+}

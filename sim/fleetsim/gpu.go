@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleetsim is a physical model of GPU nodes under load: what a poll of
-// their sensors reads, second by second. It is pure and repeatable: the same
-// seed gives the same readings.
+// Package fleetsim is a physical model of GPU nodes under load: what a poll of their sensors
+// reads, second by second. It is pure: the same seed gives the same readings.
 //
-// The question is how often readings change and by how much, and the model is as
-// simple as that allows. A load phase sets how hard the chip works, and power follows
-// the work with correlated noise. The clock gives way when power meets its cap. Heat
-// follows power with inertia; counters integrate.
+// A load phase sets how hard the chip works, and power follows the work with correlated noise.
+// The clock gives way when power meets its cap. Heat follows power with inertia; counters
+// integrate.
 package fleetsim // import "github.com/gpu-collector/gpu-collector/sim/fleetsim"
 
 import (
@@ -24,28 +22,22 @@ import (
 // 194). The maximum, idle power, 65 to 70 °C at full load from 26 °C air, and the tens
 // of seconds to get there are common for such nodes, and from no recording.
 const (
-	IdleWatts = 70.0
-	CapWatts  = 700.0
-	// BoostHertz is the clock with power to spare, ClockStepHertz the step that
-	// the driver changes it by.
-	BoostHertz             = 1980e6
+	IdleWatts              = 70.0
+	CapWatts               = 700.0
+	BoostHertz             = 1980e6 // the clock with power to spare
 	IdleHertz              = 345e6
-	ClockStepHertz         = 15e6
+	ClockStepHertz         = 15e6 // the driver changes the clock by steps
 	MemoryBytes    float64 = 80 << 30
-	// InletCelsius is the air, and KelvinPerWatt how much warmer the chip
-	// settles for each watt; the memory settles MemoryKelvin above the chip at
-	// full power.
-	InletCelsius  = 26.0
-	KelvinPerWatt = 0.06
-	MemoryKelvin  = 12.0
-	// Inertia is the time constant of the chip with its heat sink.
-	Inertia = 30 * time.Second
+	InletCelsius           = 26.0             // of the air
+	KelvinPerWatt          = 0.06             // how much warmer the chip settles
+	MemoryKelvin           = 12.0             // of the memory above the chip at full power
+	Inertia                = 30 * time.Second // time constant of the chip with its heat sink
 	// MaxCelsius is where the driver begins to lower the clock, SlowdownCelsius
 	// where the hardware halves it. The memory stays below MaxMemoryCelsius at both.
 	MaxCelsius       = 87.0
 	SlowdownCelsius  = 89.0
 	MaxMemoryCelsius = 105.0
-	// PCIeGeneration, PCIeLanes and NVLinks are what the board can do.
+	// What the board can do.
 	PCIeGeneration = 5
 	PCIeLanes      = 16
 	NVLinks        = 18
@@ -71,7 +63,7 @@ type Xid struct{ Code, Count uint64 }
 // Reading is what one poll of a GPU's sensors gives, in the resolution that
 // the driver has: whole degrees, whole percent, milliwatts, clock steps.
 type Reading struct {
-	// Up is whether the GPU answers. A silent GPU has no readings: only Up and Xids
+	// Up is whether the GPU answers. A lost GPU has no readings: only Up and Xids
 	// mean something.
 	Up                     bool
 	Celsius, MemoryCelsius float64
@@ -111,7 +103,7 @@ const (
 type gpu struct {
 	rng        *rand.Rand
 	efficiency float64 // chips of one model differ by a few per cent in power
-	inlet      float64 // and stand at different places in the air
+	inlet      float64 // and stand in air of different temperature
 	power, air ar1
 	celsius    float64
 	thermal    governor
@@ -141,18 +133,18 @@ func newGPU(rng *rand.Rand) gpu {
 func (g *gpu) step(d demand, e *effect, dt time.Duration) {
 	r, sec := &g.now, dt.Seconds()
 	g.fail(e, d.busy > 0)
-	wanted := IdleWatts + (CapWatts*1.05*g.efficiency-IdleWatts)*d.work
-	wanted *= 1 + g.power.next(g.rng, dt)
+	watts := IdleWatts + (CapWatts*1.05*g.efficiency-IdleWatts)*d.work
+	watts *= 1 + g.power.next(g.rng, dt)
 	clock := BoostHertz
 	if d.busy == 0 {
 		clock = IdleHertz
 	}
 	free := clock
-	if wanted > CapWatts {
-		free *= math.Cbrt(CapWatts / wanted)
+	if watts > CapWatts {
+		free *= math.Cbrt(CapWatts / watts)
 	}
 	// The highest clock, before the power is looked at.
-	held := min(e.clock, e.brake, g.thermal.next(g.celsius, dt))
+	held := min(e.left[clockLimit], e.left[brake], g.thermal.next(g.celsius, dt))
 	r.Throttled = 0
 	hold := func(holds bool, reasons gpuhealth.ThrottleReason) {
 		if holds {
@@ -161,19 +153,19 @@ func (g *gpu) step(d demand, e *effect, dt time.Duration) {
 	}
 	hold(g.thermal.share < 1, gpuhealth.ThrottleSWThermal)
 	hold(g.thermal.half, gpuhealth.ThrottleHWThermal|gpuhealth.ThrottleHWSlowdown)
-	hold(e.brake < 1, gpuhealth.ThrottlePowerBrake|gpuhealth.ThrottleHWSlowdown)
-	hold(e.clock < 1 && d.busy > 0, gpuhealth.ThrottleAppClocks)
+	hold(e.left[brake] < 1, gpuhealth.ThrottlePowerBrake|gpuhealth.ThrottleHWSlowdown)
+	hold(e.left[clockLimit] < 1 && d.busy > 0, gpuhealth.ThrottleAppClocks)
 	// Dynamic power goes with f·V², and V nearly with f.
 	if clock > BoostHertz*held {
 		clock = BoostHertz * held
-		wanted = IdleWatts + (wanted-IdleWatts)*held*held*held
+		watts = IdleWatts + (watts-IdleWatts)*held*held*held
 	}
-	r.LimitWatts = CapWatts * e.cap
-	if wanted > r.LimitWatts {
+	r.LimitWatts = CapWatts * e.left[powerLimit]
+	if watts > r.LimitWatts {
 		hold(true, gpuhealth.ThrottlePowerCap)
 		// So the clock gives way by the cube root.
-		clock *= math.Cbrt(r.LimitWatts / wanted)
-		wanted = r.LimitWatts
+		clock *= math.Cbrt(r.LimitWatts / watts)
+		watts = r.LimitWatts
 	}
 	for clock, reason := range throttleClocks {
 		if r.Throttled&reason != 0 {
@@ -181,15 +173,15 @@ func (g *gpu) step(d demand, e *effect, dt time.Duration) {
 		}
 	}
 	g.free = free / BoostHertz
-	g.speed = max(minSpeed, e.speed*clock/free)
+	g.speed = max(minSpeed, e.left[speed]*clock/free)
 	r.ClockHertz = math.Floor(clock/ClockStepHertz) * ClockStepHertz
-	r.Watts = math.Round(wanted*1000) / 1000
-	r.Joules += wanted * sec
+	r.Watts = math.Round(watts*1000) / 1000
+	r.Joules += watts * sec
 
-	settles := g.inlet + g.air.next(g.rng, dt) + wanted*KelvinPerWatt/e.cooling
+	settles := g.inlet + g.air.next(g.rng, dt) + watts*KelvinPerWatt/e.left[cooling]
 	g.celsius += (settles - g.celsius) * (1 - math.Exp(-dt.Seconds()/Inertia.Seconds()))
 	r.Celsius = math.Round(g.celsius)
-	r.MemoryCelsius = math.Round(g.celsius + MemoryKelvin*wanted/CapWatts)
+	r.MemoryCelsius = math.Round(g.celsius + MemoryKelvin*watts/CapWatts)
 
 	r.Utilization = math.Round(d.busy*100) / 100
 	r.MemoryUsed = math.Round(d.memory*MemoryBytes/(2<<20)) * (2 << 20) // allocated in blocks of 2 MiB
@@ -197,8 +189,8 @@ func (g *gpu) step(d demand, e *effect, dt time.Duration) {
 	r.NVLinkBytes += math.Round(NVLinkBytesPerSecond * d.links * sec)
 }
 
-// governor lowers the clock of a chip that is too hot: the driver bit by bit,
-// the hardware, which is the last resort, by half and until it is well below.
+// governor lowers the clock of a chip that is too hot: the driver bit by bit, the hardware by
+// half until the chip is well below.
 type governor struct {
 	share float64 // of the highest clock, by the driver
 	half  bool

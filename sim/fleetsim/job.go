@@ -7,24 +7,22 @@ import (
 	"time"
 )
 
-// JobConfig says how nodes work together.
+// JobConfig is how nodes work together.
 type JobConfig struct {
-	// Runs is how long a training job runs on average. Pause is how long the nodes
-	// rest before the next job, as ends of jobs and their queues take. With Runs 0
-	// one job lasts.
+	// Runs is how long a training job runs on average, Pause how long the nodes rest before
+	// the next one. With Runs 0 one job lasts.
 	Runs, Pause time.Duration
 	Seed        uint64
 }
 
-// Job is nodes that train together, one job after the other, in lockstep:
-// nobody begins a step before the slowest has ended the one before, and all
-// write their checkpoints at the same time. It is used by one goroutine.
+// Job is nodes that train together, one job after the other, in lockstep: all begin a step
+// once the slowest has ended the one before, and write their checkpoints at the same time.
+// It is used by one goroutine.
 type Job struct {
 	cfg   JobConfig
 	rng   *rand.Rand
 	nodes []*Node
-	// at is the time, begin that of the present job or of the next, end that
-	// of the present one, never when it is 0.
+	// The time, the begin of the present job or of the next, the end, 0 for never.
 	at, begin, end time.Duration
 }
 
@@ -38,7 +36,7 @@ func NewJob(nodes, gpus int, cfg JobConfig) *Job {
 	return j
 }
 
-// Nodes returns the nodes, which Advance moves and nobody else.
+// Nodes returns the nodes, which Advance alone moves.
 func (j *Job) Nodes() []*Node { return j.nodes }
 
 // next begins the next job: its model takes other memory, its checkpoints come

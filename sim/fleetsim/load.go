@@ -13,13 +13,11 @@ type Load int
 
 // The loads.
 const (
-	// Idle: no process.
-	Idle Load = iota
+	Idle Load = iota // no process
 	// Training is a synchronous job. Every few seconds a step ends with the
 	// exchange of gradients. Every half hour the GPUs wait a minute for a checkpoint.
 	Training
-	// Inference: requests come as they like.
-	Inference
+	Inference // requests come as they like
 )
 
 // demand is what a load asks of a GPU.
@@ -37,8 +35,7 @@ const (
 	checkpointTime  = time.Minute
 )
 
-// schedule gives a node's demand over time. All GPUs of a node work on the
-// same job.
+// schedule is the demand over time on all GPUs of a node.
 type schedule struct {
 	load     Load
 	phase    time.Duration // where in the cycle of its load the node starts
@@ -77,15 +74,13 @@ func (s *schedule) at(t, dt time.Duration, rng *rand.Rand) demand {
 	}
 }
 
-// waitWork is the work of a GPU that waits for the others of its job: a kernel
-// of the communication library spins, so that the GPU counts as busy, at a
-// fraction of the power. The fraction is our judgement.
+// waitWork is the work of a GPU that waits for the others of its job: a kernel of the
+// communication library spins, at a fraction of the power that is our judgement.
 const waitWork = 0.4
 
-// waiting is the demand of a GPU of that speed in a job that steps at pace:
-// in training who is faster waits for the slowest, elsewhere who is slower takes
-// longer for its requests. Starved is the part of the time in which the host
-// does not feed the GPU.
+// waiting is the demand of a GPU of that speed in a job that steps at pace: in training a
+// faster GPU waits for the slowest, elsewhere a slower one takes longer for its requests.
+// Starved is the part of the time in which the host does not feed the GPU.
 func (s *schedule) waiting(d demand, pace, speed, starved float64) demand {
 	switch {
 	case s.load == Training && speed > pace && d.busy == 1: // not in a checkpoint
@@ -101,8 +96,7 @@ func (s *schedule) waiting(d demand, pace, speed, starved float64) demand {
 	return d
 }
 
-// overlap is the part of the dt before t, which is a time within a cycle, that
-// falls on the cycle's end.
+// overlap is the part of the dt before t, a time within a cycle, that is on the cycle's end.
 func overlap(t, dt, cycle time.Duration) float64 {
 	from := cycle - time.Duration(exchangePart*float64(cycle))
 	in := max(0, t-max(from, t-dt))

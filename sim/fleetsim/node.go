@@ -37,8 +37,7 @@ func NewNode(gpus int, load Load, seed uint64) *Node {
 	return n
 }
 
-// Inject gives the node a fault, which must be valid. One that should have
-// begun begins now.
+// Inject gives the node a valid fault. One that should have begun begins now.
 func (n *Node) Inject(f Fault) {
 	f.From = max(f.From, n.at+1)
 	n.faults = append(n.faults, f)
@@ -69,8 +68,7 @@ func (n *Node) slowest(speed func(*gpu) float64) float64 {
 	return max(minSpeed, least)
 }
 
-// step moves the node on by dt under a demand, in a job whose slowest GPU has
-// the speed pace.
+// step moves the node on by dt under a demand, in a job at the speed pace.
 func (n *Node) step(d demand, pace float64, dt time.Duration) {
 	n.at += dt
 	whole := n.effect(dt)
@@ -94,3 +92,53 @@ func (n *Node) Reading(gpu int) Reading { return n.gpus[gpu].now }
 
 // Host returns what a poll of the node itself gives now.
 func (n *Node) Host() HostReading { return n.host.now }
+
+// HostReading is what one poll of a node itself gives.
+type HostReading struct {
+	// CPUPressure is the part of the last ten seconds in which some task waited
+	// for a CPU, as /proc/pressure/cpu has it.
+	CPUPressure float64
+	// StepSeconds is what the node's own work on the last training step took, 0 without a
+	// job. The wait for others is left out: with it all nodes of a job in lockstep have
+	// the same step time, that of the slowest.
+	StepSeconds float64
+}
+
+// How the readings of the host scatter.
+const (
+	usualPressure     = 0.03
+	pressureNoise     = 0.3 // of the usual
+	pressureNoiseTime = time.Minute
+	pressureWindow    = 10 * time.Second // the kernel's avg10
+	stepNoise         = 0.008
+	stepNoiseTime     = 30 * time.Second
+)
+
+// host is the state of what is not a GPU.
+type host struct {
+	rng            *rand.Rand // its own, so that the GPUs' noise does not depend on it
+	pressure, work ar1
+	now            HostReading
+}
+
+func newHost(seed uint64) host {
+	return host{
+		rng:      rand.New(rand.NewPCG(seed, 0x6770755f686f7374)),
+		pressure: ar1{sigma: pressureNoise, time: pressureNoiseTime},
+		work:     ar1{sigma: stepNoise, time: stepNoiseTime},
+		now:      HostReading{CPUPressure: usualPressure},
+	}
+}
+
+func (h *host) step(n *Node, d demand, whole *wholeEffect, dt time.Duration) {
+	level := max(0, min(1, usualPressure*(1+h.pressure.next(h.rng, dt))+whole.pressure))
+	h.now.CPUPressure += (level - h.now.CPUPressure) * min(1, dt.Seconds()/pressureWindow.Seconds())
+	noise := 1 + h.work.next(h.rng, dt)
+	switch {
+	case n.schedule.load != Training || d.memory == 0:
+		h.now.StepSeconds = 0
+	case d.busy == 1: // a step, and no checkpoint
+		own := n.slowest(func(g *gpu) float64 { return g.free * g.speed })
+		h.now.StepSeconds = stepTime.Seconds() / own * noise
+	}
+}

@@ -11,17 +11,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 )
 
-func TestTheSameSeedGivesTheSameNode(t *testing.T) {
-	a, b, other := NewNode(8, Training, 7), NewNode(8, Training, 7), NewNode(8, Training, 8)
-	for range 100 {
-		a.Advance(10 * time.Second)
-		b.Advance(10 * time.Second)
-		other.Advance(10 * time.Second)
-	}
-	assert.Equal(t, a.Reading(3), b.Reading(3))
-	assert.NotEqual(t, a.Reading(3), other.Reading(3))
-}
-
 // A poll every second and a poll every ten see the same world.
 func TestPollingDoesNotChangeTheWorld(t *testing.T) {
 	often, seldom := NewNode(2, Inference, 1), NewNode(2, Inference, 1)

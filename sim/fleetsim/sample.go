@@ -2,10 +2,13 @@
 
 package fleetsim
 
-import "github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+import (
+	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+)
 
-// Sample is the reading as the nvml receiver takes it of a healthy node's H100. What the
-// model lacks is as it is on such a board.
+// Sample is the reading as the nvml receiver takes it of a healthy node's H100. What is not
+// in the model is as on such a board.
 func (r *Reading) Sample(id gpuhealth.Identity) gpuhealth.Sample {
 	s := gpuhealth.Sample{Identity: id, Reason: gpuhealth.ReasonOK}
 	if !r.Up {
@@ -13,14 +16,14 @@ func (r *Reading) Sample(id gpuhealth.Identity) gpuhealth.Sample {
 		return s
 	}
 	v := &s.Readings
-	v.MemoryTotal, v.MemoryUsed = gpuhealth.Some(uint64(MemoryBytes)), gpuhealth.Some(uint64(r.MemoryUsed))
-	v.Utilization = gpuhealth.Some(r.Utilization)
-	v.Temperature, v.MemoryTemperature = gpuhealth.Some(r.Celsius), gpuhealth.Some(r.MemoryCelsius)
+	v.Numbers[reading.MemoryLimit], v.Numbers[reading.MemoryUsed] = gpuhealth.Some[float64](MemoryBytes), gpuhealth.Some(r.MemoryUsed)
+	v.Numbers[reading.Utilization] = gpuhealth.Some(r.Utilization)
+	v.Numbers[reading.Temperature], v.Numbers[reading.MemoryTemperature] = gpuhealth.Some(r.Celsius), gpuhealth.Some(r.MemoryCelsius)
 	v.TemperatureLimits[gpuhealth.LimitMemoryMax] = gpuhealth.Some(MaxMemoryCelsius)
-	v.TemperatureMargin = gpuhealth.Some(MaxCelsius - r.Celsius)
+	v.Numbers[reading.TemperatureMargin] = gpuhealth.Some(MaxCelsius - r.Celsius)
 	v.MarginLimits[gpuhealth.LimitSlowdown] = gpuhealth.Some(MaxCelsius - SlowdownCelsius)
-	v.Power, v.PowerLimit, v.PowerLimitMax = gpuhealth.Some(r.Watts), gpuhealth.Some(r.LimitWatts), gpuhealth.Some(CapWatts)
-	v.Energy = gpuhealth.Some(r.Joules)
+	v.Numbers[reading.Power], v.Numbers[reading.PowerLimit], v.Numbers[reading.PowerLimitMax] = gpuhealth.Some(r.Watts), gpuhealth.Some(r.LimitWatts), gpuhealth.Some(CapWatts)
+	v.Numbers[reading.Energy] = gpuhealth.Some(r.Joules)
 	v.Clocks[gpuhealth.ClockSM], v.ClockLimits[gpuhealth.ClockSM] = gpuhealth.Some(r.ClockHertz), gpuhealth.Some(r.BoostHertz)
 	v.ECC[gpuhealth.ECCCorrected][gpuhealth.ECCVolatile] = gpuhealth.Some(uint64(r.ECCCorrected))
 	v.ECC[gpuhealth.ECCUncorrected][gpuhealth.ECCVolatile] = gpuhealth.Some(uint64(r.ECCUncorrected))

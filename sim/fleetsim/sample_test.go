@@ -12,7 +12,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 )
 
-// The rubric says of the samples what it says of such GPUs.
+// The rubric judges the samples as it judges such GPUs.
 func TestHealthOfFaults(t *testing.T) {
 	for kind, want := range map[Kind][]string{
 		SlowNode: nil, Drift: nil, Flapping: nil, PowerLimit: nil, ClockLock: nil, CPU: nil, Neighbour: nil, XidError: nil,

@@ -78,7 +78,7 @@ type Play struct {
 // Rank is one rank, and what it did in the last tick.
 type Rank struct {
 	Node    int
-	Speed   float64 // of its GPU, 1 for all but for who changes it; 0 stops the rank
+	Speed   float64 // of its GPU, 1 until the caller changes it; 0 stops the rank
 	Seconds float64 // in operations, summed over its communicators
 	Own     float64 // of work and of waiting for data, with Steps as many steps as began
 	Steps   int
@@ -89,14 +89,14 @@ type Rank struct {
 
 // Traffic is what a rank did in one communicator by one function in the last tick.
 type Traffic struct {
-	ID, Name     string // of the communicator, as NCCL's Inspector has them
-	Size, Nodes  int    // of the communicator
-	Rank, Place  int    // of the job, and among those of the communicator
-	Function     string
-	Bytes        int64   // of each message
-	Count, Total int     // of operations; since the job's start
-	Seconds      float64 // in them, with the waiting
-	Bandwidth    float64 // the greatest bus bandwidth, in bytes per second
+	ID, Name       string // of the communicator, as NCCL's Inspector has them
+	Size, Nodes    int    // of the communicator
+	Rank, CommRank int    // of the job, and among those of the communicator
+	Function       string
+	Bytes          int64   // of each message
+	Count, Total   int     // of operations; since the job's start
+	Seconds        float64 // in them, with the waiting
+	Bandwidth      float64 // the greatest bus bandwidth, in bytes per second
 
 	takes, bus, algorithm float64 // once all have come; bytes of these bandwidths
 }
@@ -144,8 +144,8 @@ func (p *Play) join(name string, size, stride int, takes float64, bytes int64, f
 		for _, function := range functions {
 			t.Function, t.bus, t.algorithm = function, float64(bytes)*factors[function][0], float64(bytes)*factors[function][1]
 			var members []*Traffic
-			for t.Place = range size {
-				t.Rank = first + t.Place*stride
+			for t.CommRank = range size {
+				t.Rank = first + t.CommRank*stride
 				k := &p.Ranks[t.Rank]
 				k.Traffic = append(k.Traffic, t)
 				members = append(members, &k.Traffic[len(k.Traffic)-1])
@@ -155,7 +155,7 @@ func (p *Play) join(name string, size, stride int, takes float64, bytes int64, f
 	}
 }
 
-// Advance plays a tick of dt seconds: Ranks tell of the operations that ended in it.
+// Advance plays a tick of dt seconds: Ranks then have the operations that ended in it.
 func (p *Play) Advance(dt float64) {
 	p.until += dt
 	for r := range p.Ranks {
@@ -225,7 +225,7 @@ func (p *Play) step() {
 	p.steps++
 }
 
-// lost is what the faults of a kind take at a place in this step.
+// lost is what the faults of a kind at a rank, node or rail take in this step.
 func (p *Play) lost(kind, at int) (by float64) {
 	for _, f := range p.job.Faults {
 		if f.Kind == kind && f.At == at && p.now >= f.From {
@@ -276,7 +276,7 @@ func (p *Play) operate(all ...*Traffic) {
 	}
 	end += all[0].takes / (1 - lost) * math.Exp(p.job.Jitter*p.rng.NormFloat64())
 	for i, t := range all {
-		p.begun = append(p.begun, Operation{Traffic: t, peer: all[len(all)-1-i].Place, began: p.Ranks[t.Rank].at, ended: end})
+		p.begun = append(p.begun, Operation{Traffic: t, peer: all[len(all)-1-i].CommRank, began: p.Ranks[t.Rank].at, ended: end})
 		p.Ranks[t.Rank].at = end
 	}
 }
@@ -295,7 +295,7 @@ func (p *Play) Dump(at time.Time) map[string][]byte {
 		host, pid, micros := fmt.Sprintf("node-%06d", p.Ranks[o.Rank].Node), 1000+o.Rank, max(1, int64((o.ended-o.began)*1e6+0.5))
 		file := fmt.Sprintf("%s-pid%d.log", host, pid)
 		to := fmt.Appendf(files[file], `{"header":{"id":%q,"comm_name":%q,"rank":%d,"n_ranks":%d,"nnodes":%d},"metadata":{"inspector_output_format_version":"v4.0","git_rev":"unknown","rec_mechanism":"nccl_profiler_interface","dump_timestamp_us":%d,"hostname":%q,"pid":%d},`,
-			o.ID, o.Name, o.Place, o.Size, o.Nodes, at.UnixMicro()+int64(len(files[file])/32), host, pid)
+			o.ID, o.Name, o.CommRank, o.Size, o.Nodes, at.UnixMicro()+int64(len(files[file])/32), host, pid)
 		files[file] = fmt.Appendf(to, `"%[1]s_perf":{%[1]q:%[2]q,%[3]s"%[1]s_sn":%[4]d,"%[1]s_msg_size_bytes":%[5]d,"%[1]s_exec_time_us":%[6]d,"%[1]s_timing_source":"kernel_gpu","%[1]s_algobw_gbs":%[7]f,"%[1]s_busbw_gbs":%[8]f}}`+"\n",
 			kind, o.Function, peer, o.number, o.Bytes, micros, o.algorithm/float64(micros)/1e3, o.bus/float64(micros)/1e3)
 	}

@@ -48,11 +48,11 @@ func TestTheTimeOfAStep(t *testing.T) {
 		assert.InDelta(t, 540/step, dp.Count, 1)
 		assert.InEpsilon(t, float64(tp.Bytes)*2*7/8/j.TPTime, tp.Bandwidth, 1e-6)
 		assert.InEpsilon(t, float64(dp.Bytes)*2*3/4/takes, dp.Bandwidth, 1e-6)
-		assert.Equal(t, [7]int{4, 4, r / 8, 8, 1, r % 8, r / 8}, [7]int{dp.Size, dp.Nodes, dp.Place, tp.Size, tp.Nodes, tp.Place, p.Ranks[r].Node})
+		assert.Equal(t, [7]int{4, 4, r / 8, 8, 1, r % 8, r / 8}, [7]int{dp.Size, dp.Nodes, dp.CommRank, tp.Size, tp.Nodes, tp.CommRank, p.Ranks[r].Node})
 	}
 }
 
-// Who computes longer delays all, and waits less by what it lost; all others are alike.
+// A rank that computes longer delays all, and waits less by what it lost; all others are alike.
 func TestTheLateOneWaitsLeast(t *testing.T) {
 	sharded := Typical(4, 4)
 	sharded.TP, sharded.DP, sharded.Sharded, sharded.DPTime, sharded.World = 1, 16, true, 0.01, false
@@ -87,7 +87,7 @@ func TestTraits(t *testing.T) {
 	j = Typical(2, 4)
 	j.FirstWrites, j.Checkpoint, j.CheckpointEvery = true, 20, 100
 	_, shares = ran(j)
-	assert.InDelta(t, shares[0]+5*20.0/540, slices.Min(shares[1:]), 0.02, "who waits for the first one's checkpoint")
+	assert.InDelta(t, shares[0]+5*20.0/540, slices.Min(shares[1:]), 0.02, "all others wait for the first one's checkpoint")
 
 	j.FirstWrites, j.Phase, j.PhaseEvery, j.StartUp, j.Imbalance, j.ImbalanceEvery = false, 0.6, 60, 10, 0.3, 30
 	p, shares := ran(j)
@@ -104,7 +104,7 @@ func TestLines(t *testing.T) {
 		meta = `"metadata":{"inspector_output_format_version":"v4.0","git_rev":"unknown","rec_mechanism":"nccl_profiler_interface","dump_timestamp_us":2000000,"hostname":"node-000001","pid":1009},`
 		coll = `"coll_perf":{"coll":"ReduceScatter","coll_sn":4,"coll_msg_size_bytes":1048576,"coll_exec_time_us":250,"coll_timing_source":"kernel_gpu","coll_algobw_gbs":16.777216,"coll_busbw_gbs":12.582912}`
 	)
-	of := Traffic{ID: "0x14a586f79c44f0", Name: "dp:0", Rank: 9, Place: 1, Size: 4, Nodes: 2, Function: "ReduceScatter", Bytes: 1 << 20, bus: 3 << 20, algorithm: 4 << 20}
+	of := Traffic{ID: "0x14a586f79c44f0", Name: "dp:0", Rank: 9, CommRank: 1, Size: 4, Nodes: 2, Function: "ReduceScatter", Bytes: 1 << 20, bus: 3 << 20, algorithm: 4 << 20}
 	p := &Play{Ranks: slices.Repeat([]Rank{{Node: 1}}, 16), until: 1, Done: []Operation{{Traffic: &of, began: 0.5, ended: 0.50025, peer: 3, number: 4}}}
 	line := func() string { return string(p.Dump(time.Unix(2, 0))["node-000001-pid1009.log"]) }
 	assert.JSONEq(t, `{"header":{"id":"0x14a586f79c44f0","comm_name":"dp:0","rank":1,"n_ranks":4,"nnodes":2},`+meta+coll+"}", line())
@@ -125,14 +125,14 @@ func TestFiles(t *testing.T) {
 		for name, text := range files {
 			last := ""
 			for _, f := range of.FindAllStringSubmatch(string(text), -1) {
-				place := fmt.Sprintf("%s %4s", f[1], f[2])
-				assert.GreaterOrEqual(t, place, last, name)
-				assert.Equal(t, f[3], strconv.Itoa(next[place]))
-				last = place
-				next[place]++
+				series := fmt.Sprintf("%s %4s", f[1], f[2])
+				assert.GreaterOrEqual(t, series, last, name)
+				assert.Equal(t, f[3], strconv.Itoa(next[series]))
+				last = series
+				next[series]++
 			}
 		}
 	}
 	tr := p.Ranks[5].Traffic[0]
-	assert.Equal(t, tr.Total, next[fmt.Sprintf("%s %4d", tr.ID, tr.Place)])
+	assert.Equal(t, tr.Total, next[fmt.Sprintf("%s %4d", tr.ID, tr.CommRank)])
 }

@@ -10,20 +10,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/test/authority"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // TestCertificates runs all tiers with mutual TLS, as the overlays have it, and
-// lets everybody's certificates expire. Open connections would live on, so the test
-// cuts them. Then nobody gets in until new certificates lie there; the processes
-// find them untold.
+// lets all certificates expire. Open connections would live on, so the test cuts them.
+// Then no client gets in until the processes find new certificates by themselves.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
-	ca, err := authority.New()
-	require.NoError(t, err)
+	ca := authority.New(t, "test CA")
 	var dirs []string
 	issue := func(life time.Duration) {
 		for _, dir := range dirs {
-			require.NoError(t, ca.Issue(dir, life))
+			ca.Issue(t, dir, life)
 		}
 	}
 	server := []string{"configs/overlays/mtls-shard.yaml", `
@@ -34,7 +33,7 @@ exporters: {otlp_grpc: {tls: {reload_interval: 1s}}, otlp_grpc/events: {tls: {re
 `}
 	w := newWorld(t, setup{gateway: server, shard: append(server, client...), agent: client, prepare: func(m *member) {
 		dir := t.TempDir()
-		require.NoError(t, ca.Issue(dir, time.Hour))
+		ca.Issue(t, dir, time.Hour)
 		dirs = append(dirs, dir)
 		m.Command.Env = append(m.Command.Env, "GPU_COLLECTOR_TLS="+dir)
 	}})
@@ -54,7 +53,7 @@ exporters: {otlp_grpc: {tls: {reload_interval: 1s}}, otlp_grpc/events: {tls: {re
 		time.Sleep(pick(4*interval, 8*interval))
 		assert.Equal(t, before, w.gotThrough(t), "points with an expired certificate, of the agents and the shard")
 		for _, m := range w.clients() {
-			assert.Positive(t, m.Log.Count("certificate has expired"), "%s says what is wrong", m.name)
+			assert.Positive(t, m.Log.Count("certificate has expired"), "%s logs what is wrong", m.name)
 		}
 	})
 	issue(time.Hour)
@@ -68,7 +67,7 @@ func (w *world) clients() []*member { return append([]*member{w.shard}, w.agents
 func (w *world) gotThrough(t *testing.T) (points []float64) {
 	t.Helper()
 	for _, m := range w.clients() {
-		n, _ := mustScrape(t, m.telemetry).one("otelcol_exporter_sent_metric_points", map[string]string{"exporter": "otlp_grpc"})
+		n, _ := process.Scrape(t, m.Telemetry).Value("otelcol_exporter_sent_metric_points", process.Labels{"exporter": "otlp_grpc"})
 		points = append(points, n)
 	}
 	return points

@@ -11,17 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 const (
@@ -49,8 +47,8 @@ type fleet struct {
 
 // feed is the connection of some nodes to their agent.
 type feed struct {
-	client pmetricotlp.GRPCClient
-	nodes  []*simNode
+	conn  *grpc.ClientConn
+	nodes []*simNode
 }
 
 type simNode struct {
@@ -68,11 +66,7 @@ func newFleet(t *testing.T, rnd *rand.Rand, addrs []string, nodes []int) *fleet 
 	for i, addr := range addrs {
 		reconnect := backoff.DefaultConfig
 		reconnect.MaxDelay = interval // a workload's agent is on the same node
-		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: interval}))
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close() })
-		feed := &feed{client: pmetricotlp.NewGRPCClient(conn)}
+		feed := &feed{conn: process.Dial(t, addr, grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: interval}))}
 		for range nodes[i] {
 			n := &simNode{index: index}
 			for g := range n.gpus {
@@ -98,7 +92,7 @@ func (f *fleet) push(ctx context.Context) bool {
 	f.mu.Lock()
 	reports := make([]pmetric.Metrics, len(f.agents))
 	for i, feed := range f.agents {
-		reports[i] = f.report(feed.nodes, time.Now())
+		reports[i] = f.report(feed.nodes)
 	}
 	f.mu.Unlock()
 	var all sync.WaitGroup
@@ -108,7 +102,7 @@ func (f *fleet) push(ctx context.Context) bool {
 			ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 			defer cancel()
 			began := time.Now()
-			_, err := feed.client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(reports[i]))
+			_, err := process.Export(ctx, feed.conn, reports[i])
 			took := time.Since(began)
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -154,30 +148,43 @@ func (f *fleet) setSlow(node int) {
 // started is when the counters began.
 var started = time.Now()
 
-func (f *fleet) report(nodes []*simNode, now time.Time) pmetric.Metrics {
+func (f *fleet) report(nodes []*simNode) pmetric.Metrics {
 	md := pmetric.NewMetrics()
 	for _, n := range nodes {
-		rm := md.ResourceMetrics().AppendEmpty()
-		for k, v := range map[string]string{
-			"host.name": nodeName(n.index), "k8s.cluster.name": cluster, "gpu.job.id": "job", "gpu.job.role": "worker",
-		} {
-			rm.Resource().Attributes().PutStr(k, v)
-		}
-		r := report{rm.ScopeMetrics().AppendEmpty().Metrics(), pcommon.NewTimestampFromTime(now)}
+		metrics := process.Node(md, nodeName(n.index), "k8s.cluster.name", cluster, "gpu.job.id", "job", "gpu.job.role", "worker")
 		factor := 1.0
 		if f.slow == n.index {
 			factor = 1.25
 		}
 		// Steps of one job scatter by a percent or so.
-		r.gauge("gpu.app.step.duration", "s", nil, factor*(1+0.01*f.rnd.NormFloat64()))
+		process.Gauge(metrics, "gpu.app.step.duration", "s", factor*(1+0.01*f.rnd.NormFloat64()))
 		// Never changes after the start: only full state brings it back.
-		r.gauge("hw.gpu.devices", "{gpu}", map[string]string{gpusemconv.AttrState: "expected"}, gpusPerNode)
+		process.Gauge(metrics, "hw.gpu.devices", "{gpu}", gpusPerNode, gpusemconv.AttrState, "expected")
 		for i := range n.gpus {
-			f.advance(&n.gpus[i])
-			r.gpu(fmt.Sprintf("GPU-%02d-%d", n.index, i), &n.gpus[i])
+			g := &n.gpus[i]
+			f.advance(g)
+			of := []string{"hw.id", fmt.Sprintf("GPU-%02d-%d", n.index, i), "hw.type", "gpu"}
+			process.Gauge(metrics, "hw.temperature", "Cel", float64(int(g.celsius)), append(of, "hw.sensor_location", "gpu")...)
+			process.Gauge(metrics, "hw.power", "W", g.watts, of...)
+			process.Gauge(metrics, "hw.gpu.utilization", "1", 1, append(of, "hw.gpu.task", "general")...)
+			process.Gauge(metrics, "hw.gpu.memory.usage", "By", g.used, of...)
+			process.Gauge(metrics, "hw.status", "", 1, append(of, "hw.state", "ok")...)
+			counter(process.Gauge(metrics, "hw.energy", "J", g.joules, of...), metrics)
+			counter(process.Gauge(metrics, "hw.errors", "{error}", 0, append(of, "error.type", "corrected")...), metrics)
 		}
 	}
 	return md
+}
+
+// counter turns the last metric, a gauge with the point, into a sum.
+func counter(p pmetric.NumberDataPoint, metrics pmetric.MetricSlice) {
+	point := pmetric.NewNumberDataPoint()
+	p.CopyTo(point)
+	point.SetStartTimestamp(pcommon.NewTimestampFromTime(started))
+	s := metrics.At(metrics.Len() - 1).SetEmptySum()
+	s.SetIsMonotonic(true)
+	s.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
+	point.MoveTo(s.DataPoints().AppendEmpty())
 }
 
 func (f *fleet) advance(g *gpu) {
@@ -187,52 +194,6 @@ func (f *fleet) advance(g *gpu) {
 	if f.rnd.IntN(4) == 0 {
 		g.used += 1e9 * f.rnd.NormFloat64()
 	}
-}
-
-// report of a node under way.
-type report struct {
-	metrics pmetric.MetricSlice
-	at      pcommon.Timestamp
-}
-
-func (r report) gpu(id string, g *gpu) {
-	hw := map[string]string{"hw.id": id, "hw.type": "gpu"}
-	with := func(k, v string) map[string]string { return map[string]string{"hw.id": id, "hw.type": "gpu", k: v} }
-	r.gauge("hw.temperature", "Cel", with("hw.sensor_location", "gpu"), float64(int(g.celsius)))
-	r.gauge("hw.power", "W", hw, g.watts)
-	r.gauge("hw.gpu.utilization", "1", with("hw.gpu.task", "general"), 1)
-	r.gauge("hw.gpu.memory.usage", "By", hw, g.used)
-	r.gauge("hw.status", "", with("hw.state", "ok"), 1)
-	r.sum("hw.energy", "J", hw, g.joules)
-	r.sum("hw.errors", "{error}", with("error.type", "corrected"), 0)
-}
-
-func (r report) metric(name, unit string) pmetric.Metric {
-	m := r.metrics.AppendEmpty()
-	m.SetName(name)
-	m.SetUnit(unit)
-	return m
-}
-
-func (r report) gauge(name, unit string, attrs map[string]string, value float64) {
-	r.point(r.metric(name, unit).SetEmptyGauge().DataPoints(), attrs, value)
-}
-
-func (r report) sum(name, unit string, attrs map[string]string, value float64) {
-	s := r.metric(name, unit).SetEmptySum()
-	s.SetIsMonotonic(true)
-	s.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
-	r.point(s.DataPoints(), attrs, value).SetStartTimestamp(pcommon.NewTimestampFromTime(started))
-}
-
-func (r report) point(to pmetric.NumberDataPointSlice, attrs map[string]string, value float64) pmetric.NumberDataPoint {
-	p := to.AppendEmpty()
-	p.SetTimestamp(r.at)
-	p.SetDoubleValue(value)
-	for k, v := range attrs {
-		p.Attributes().PutStr(k, v)
-	}
-	return p
 }
 
 // waits returns the longest push since the last call, the number of late beats, and

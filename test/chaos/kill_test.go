@@ -3,12 +3,13 @@
 package chaos
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // TestKill ends processes as a crash does, at any moment, and starts them
@@ -17,7 +18,7 @@ func TestKill(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	compares := func() {
-		pushes, _ := mustScrape(t, w.shard.telemetry).one("otelcol_receiver_fleet_otlp_pushes", map[string]string{"read": "bytes"})
+		pushes, _ := process.Scrape(t, w.shard.Telemetry).Value("otelcol_receiver_fleet_otlp_pushes", process.Labels{"read": "bytes"})
 		require.Positive(t, pushes, "the shard compares pushes before it decodes them")
 	}
 	compares()
@@ -28,13 +29,13 @@ func TestKill(t *testing.T) {
 		for _, m := range victims {
 			t.Run(m.name, func(t *testing.T) {
 				t.Logf("round %d", round)
-				w.suffer(func() { w.crash(t, time.Duration(w.rnd.Int64N(int64(pick(2*interval, 4*interval)))), m) })
+				w.suffer(func() { crash(time.Duration(w.rnd.Int64N(int64(pick(2*interval, 4*interval)))), m) })
 				w.recovered(t)
 			})
 		}
 	}
 	t.Run("all at once", func(t *testing.T) {
-		w.suffer(func() { w.crash(t, 0, w.members()...) })
+		w.suffer(func() { crash(0, w.members()...) })
 		w.recovered(t)
 	})
 	t.Run("a slow node is found", w.findsSlow)
@@ -42,7 +43,7 @@ func TestKill(t *testing.T) {
 }
 
 // findsSlow makes one node slower by a quarter and requires that it is named, and
-// nobody else.
+// no other.
 func (w *world) findsSlow(t *testing.T) {
 	w.innocent(t)
 	slow := w.rnd.IntN(numNodes)
@@ -54,11 +55,12 @@ func (w *world) findsSlow(t *testing.T) {
 	}
 }
 
-// named says whether the gateway names a node, and it alone.
-func (w *world) named(node int) func(context.Context) string {
-	return func(ctx context.Context) string {
-		s := scrape(ctx, w.gateway.prom)
-		if on, _ := s.one("gpu_node_straggler", map[string]string{"host_name": nodeName(node)}); on != 1 || len(w.gateway.Log.Lines("Straggler "+nodeName(node))) == 0 {
+// named checks that the gateway names a node.
+func (w *world) named(node int) func(*testing.T) string {
+	return func(t *testing.T) string {
+		t.Helper()
+		s := process.Scrape(t, w.gateway.Prom)
+		if !s.Is(1, "gpu_node_straggler", process.Labels{"host_name": nodeName(node)}) || len(w.gateway.Log.Lines("Straggler "+nodeName(node))) == 0 {
 			return nodeName(node) + " is not named"
 		}
 		return ""

@@ -3,7 +3,6 @@
 package chaos
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -50,7 +49,7 @@ func (l *link) cure(t *testing.T) {
 	}
 }
 
-// TestLinks makes the ways between the tiers slow, narrow, lossy, silent, and
+// TestLinks makes the ways between the tiers slow, narrow, lossy and half-open, and
 // cuts them.
 func TestLinks(t *testing.T) {
 	t.Parallel()
@@ -87,13 +86,13 @@ func TestLinks(t *testing.T) {
 }
 
 // TestBackend has the gateway export to a backend that answers late, or never.
-// Beside it nobody notices: Prometheus reads the nodes' state, and the agents get
+// The others do not notice: Prometheus reads the nodes' state, and the agents get
 // their thresholds. The backend, another gateway, has the state once it answers again.
 func TestBackend(t *testing.T) {
 	t.Parallel()
 	backend := newMember(t, "backend", nil, "configs/gateway.yaml")
-	require.NoError(t, backend.Start())
-	to := newLink(t, "gateway to backend", backend.grpc)
+	backend.Start()
+	to := newLink(t, "gateway to backend", backend.GRPC)
 	w := newWorld(t, setup{gateway: []string{fmt.Sprintf(`
 exporters:
   otlp_grpc/backend:
@@ -118,13 +117,13 @@ service:
 			w.heal(t) // while the backend is as it is
 			to.cure(t)
 			w.recovered(t)
-			w.awaitPushed(t, "the backend has the nodes' state", func(ctx context.Context) string { return w.differences(ctx, backend.prom) })
+			w.await(t, "the backend has the nodes' state", func(t *testing.T) string { return w.differences(t, backend) })
 		})
 	}
 }
 
-// TestOutage cuts a link for longer than anybody keeps anything: nodes are silent at
-// the gateway, thresholds have expired at the agents, and series have vanished.
+// TestOutage cuts a link for longer than any state is kept: nodes are missing at the
+// gateway, thresholds have expired at the agents, and series have vanished.
 func TestOutage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -18,12 +17,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
-const root = "../.."
-
-var (
-	seed   = flag.Uint64("seed", 0, "when and where the faults strike; 0 for another each time")
-	binary = flag.String("binary", root+"/bin/gpu-collector", "the full distribution")
-)
+var seed = flag.Uint64("seed", 0, "when and where the faults strike; 0 for another each time")
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -32,15 +26,6 @@ func run(m *testing.M) int {
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano()) % 1e9 // as a figure it is a float64
 	}
-	path, err := filepath.Abs(*binary)
-	if err == nil {
-		_, err = os.Stat(path)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "make builds what is tested:", err)
-		return 1
-	}
-	*binary = path
 	fmt.Printf("seed %d: -seed=%d repeats it\n", *seed, *seed)
 	code := m.Run()
 	results.print()

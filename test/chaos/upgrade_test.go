@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
-// TestUpgrade replaces the binary of each tier under way, as docs/upgrading.md
-// says: the previous commit's, or that of CHAOS_FROM, with the configurations of
+// TestUpgrade replaces the binary of each tier under way, as in docs/upgrading.md:
+// the previous commit's, or that of CHAOS_FROM, with the configurations of
 // then by today's, from the gateway down, and back from the agents up.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
@@ -24,16 +26,16 @@ func TestUpgrade(t *testing.T) {
 	replace := func(path, dir string, m *member) {
 		t.Run(m.name+" by "+filepath.Base(filepath.Dir(path)), func(t *testing.T) {
 			w.suffer(func() {
-				require.NoError(t, m.Stop())
+				m.Stop()
 				m.Command.Path, m.Command.Dir = path, dir
-				require.NoError(t, m.Start())
+				m.Start()
 			})
 			w.recovered(t)
 		})
 	}
 	there := w.members()[:pick(3, len(w.members()))]
 	for _, m := range there {
-		replace(*binary, root, m)
+		replace(process.Binary(t, "gpu-collector"), process.Root, m)
 	}
 	back := slices.Clone(there)
 	slices.Reverse(back)
@@ -47,7 +49,7 @@ func TestUpgrade(t *testing.T) {
 // changed, and kept for the next run.
 func previous(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs(root + "/.cache/chaos/previous")
+	dir, err := filepath.Abs(process.Root + "/.cache/chaos/previous")
 	require.NoError(t, err)
 	// As in the Makefile; without -trimpath, which would compile everything again.
 	const script = `
@@ -60,7 +62,7 @@ cd "$dir"
 CGO_CFLAGS="-O2 -g -Wno-deprecated-declarations" go build -ldflags "-s -w -extldflags=-Wl,-z,lazy" -o gpu-collector ./cmd/gpu-collector
 echo "$commit" >.commit`
 	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script, "bash", os.Getenv("CHAOS_FROM"), dir)
-	cmd.Dir = root
+	cmd.Dir = process.Root
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	return dir

@@ -3,10 +3,10 @@
 package chaos
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -38,7 +38,7 @@ type setup struct {
 	prepare               func(*member) // before a member starts
 }
 
-// The nodes behind each agent: one agent speaks for many nodes, as on a head node,
+// The nodes behind each agent: one agent reports for many nodes, as on a head node,
 // and two for one node each, as on a GPU node.
 var nodesOf = []int{8, 1, 1}
 
@@ -51,63 +51,60 @@ const noTLS = "GPU_COLLECTOR_INSECURE=true"
 func newWorld(t *testing.T, s setup) *world {
 	t.Helper()
 	w := &world{rnd: newRand(t)}
-	start := func(name string, env, configs []string) *member {
-		m := newMember(t, name, env, configs...)
+	start := func(name, config string, over []string, env ...string) *member {
+		m := newMember(t, name, env, config, over...)
 		if s.prepare != nil {
 			s.prepare(m)
 		}
-		require.NoError(t, m.Start(), m.name)
+		m.Start()
 		return m
 	}
-	w.gateway = start("gateway", nil, append([]string{"configs/gateway.yaml"}, s.gateway...))
-	w.up = newLink(t, "shard to gateway", w.gateway.grpc)
-	w.shard = start("shard", []string{"GPU_COLLECTOR_GATEWAY=" + w.up.Listen, noTLS}, append([]string{"configs/shard.yaml"}, s.shard...))
-	w.down = newLink(t, "agents to shard", w.shard.grpc)
+	w.gateway = start("gateway", "configs/gateway.yaml", s.gateway)
+	w.up = newLink(t, "shard to gateway", w.gateway.GRPC)
+	w.shard = start("shard", "configs/shard.yaml", s.shard, "GPU_COLLECTOR_GATEWAY="+w.up.Listen, noTLS)
+	w.down = newLink(t, "agents to shard", w.shard.GRPC)
 	var addrs []string
 	for i := range nodesOf {
-		a := start(fmt.Sprintf("agent %d", i), []string{"GPU_COLLECTOR_GATEWAY=" + w.down.Listen, noTLS, "GPU_COLLECTOR_CLUSTER=" + cluster},
-			append([]string{"configs/agent.yaml"}, s.agent...))
+		a := start(fmt.Sprintf("agent %d", i), "configs/agent.yaml", s.agent, "GPU_COLLECTOR_GATEWAY="+w.down.Listen, noTLS, "GPU_COLLECTOR_CLUSTER="+cluster)
 		w.agents = append(w.agents, a)
-		addrs = append(addrs, a.grpc)
+		addrs = append(addrs, a.GRPC)
 	}
 	w.fleet = newFleet(t, rand.New(rand.NewPCG(w.rnd.Uint64(), 0)), addrs, nodesOf)
-	require.True(t, process.Within(hangs, func() bool { return w.fleet.push(t.Context()) }), "the agents take pushes")
+	require.True(t, process.Within(process.Patience, func() bool { return w.fleet.push(t.Context()) }), "the agents take pushes")
 	w.await(t, "every node has a threshold", w.judged)
 	for _, m := range w.members() {
-		m.before = m.level(t)
+		m.before = m.level()
 	}
 	return w
 }
 
 func (w *world) members() []*member { return append([]*member{w.gateway, w.shard}, w.agents...) }
 
-// hangs ends a wait for what does not come. It is no limit: how long it took is a figure.
-const hangs = 5 * time.Minute
-
 // await pushes until a condition holds.
-func (w *world) await(t *testing.T, what string, holds func(context.Context) string) {
+func (w *world) await(t *testing.T, what string, holds func(*testing.T) string) {
 	t.Helper()
 	stop := w.fleet.beat()
 	defer stop()
 	w.awaitPushed(t, what, holds)
 }
 
-// awaitPushed waits for a condition while somebody else pushes.
-func (w *world) awaitPushed(t *testing.T, what string, holds func(context.Context) string) {
+// awaitPushed waits for a condition while another goroutine pushes.
+func (w *world) awaitPushed(t *testing.T, what string, holds func(*testing.T) string) {
 	t.Helper()
 	missing := ""
-	if !process.Within(hangs, func() bool { missing = holds(t.Context()); return missing == "" }) {
-		require.Fail(t, "not within "+hangs.String()+": "+what, missing)
+	if !process.Within(process.Patience, func() bool { missing = holds(t); return missing == "" }) {
+		require.Fail(t, "not within "+process.Patience.String()+": "+what, missing)
 	}
 }
 
-// judged says who does not judge itself by the gateway's threshold.
-func (w *world) judged(ctx context.Context) string {
+// judged returns a node that does not judge itself by the gateway's threshold, or "".
+func (w *world) judged(t *testing.T) string {
+	t.Helper()
 	node := 0
 	for i, a := range w.agents {
-		said := scrape(ctx, a.prom)
+		scraped := process.Scrape(t, a.Prom)
 		for range nodesOf[i] {
-			if on, ok := said.one("gpu_agent_detection_mode", map[string]string{"host_name": nodeName(node), "gpu_detection_mode": "fleet"}); !ok || on != 1 {
+			if !scraped.Is(1, "gpu_agent_detection_mode", process.Labels{"host_name": nodeName(node), "gpu_detection_mode": "fleet"}) {
 				return nodeName(node)
 			}
 			node++
@@ -125,34 +122,48 @@ func (w *world) suffer(fault func()) {
 	fault()
 }
 
-// differences tells how what somebody above the shard exposes is not what the agents
-// say, "" if it is.
-func (w *world) differences(ctx context.Context, addr string) string {
-	at := scrape(ctx, addr)
-	if at == nil {
-		return "no answer"
-	}
-	var found []string
-	own := series{} // what all the agents say
-	for i, a := range w.agents {
-		said := scrape(ctx, a.prom)
-		if n := said.of("hw_power_watts"); n != nodesOf[i]*gpusPerNode {
-			found = append(found, fmt.Sprintf("agent %d tells of %d GPUs", i, n))
+// reported are the metrics that nodes send all the time. What an agent adds comes and goes with its
+// threshold, and each endpoint keeps such a series for a time of its own.
+var reported = regexp.MustCompile("^(hw|gpu_app)_")
+
+// series are the values of nodes by the text of their names and labels.
+func series(scraped process.Scraped) map[string]float64 {
+	by := map[string]float64{}
+	for name, samples := range scraped {
+		for _, s := range samples {
+			if s.Labels["host_name"] != "" { // else it is the collector's own
+				by[name+fmt.Sprint(s.Labels)] = s.Value
+			}
 		}
-		maps.Copy(own, said)
+	}
+	return by
+}
+
+// differences lists how the series of a collector above the shard differ from the agents',
+// "" if they do not.
+func (w *world) differences(t *testing.T, above *member) string {
+	t.Helper()
+	at := series(process.Scrape(t, above.Prom))
+	var found []string
+	own := map[string]float64{} // of all the agents
+	for i, a := range w.agents {
+		scraped := process.Scrape(t, a.Prom)
+		if n := len(scraped["hw_power_watts"]); n != nodesOf[i]*gpusPerNode {
+			found = append(found, fmt.Sprintf("agent %d has %d GPUs", i, n))
+		}
+		maps.Copy(own, series(scraped))
 	}
 	for key, want := range own {
 		switch got, ok := at[key]; {
-		case want.labels["host_name"] == "": // the agent's own
-		case !ok && reported.MatchString(want.metric):
+		case !ok && reported.MatchString(key):
 			found = append(found, "missing: "+key)
-		case ok && got.v != want.v:
-			found = append(found, fmt.Sprintf("%s is %v, not %v", key, got.v, want.v))
+		case ok && got != want:
+			found = append(found, fmt.Sprintf("%s is %v, not %v", key, got, want))
 		}
 	}
-	for key, x := range at {
-		if _, ok := own[key]; !ok && x.labels["host_name"] != "" && reported.MatchString(x.metric) {
-			found = append(found, "nobody said: "+key)
+	for key := range at {
+		if _, ok := own[key]; !ok && reported.MatchString(key) {
+			found = append(found, "no agent has: "+key)
 		}
 	}
 	if len(found) == 0 {
@@ -162,8 +173,8 @@ func (w *world) differences(ctx context.Context, addr string) string {
 	return fmt.Sprintf("%d differences:\n%s", len(found), strings.Join(found[:min(8, len(found))], "\n"))
 }
 
-// vanishedAfter is diff's default, and a sixteenth of its ttl more: of a node that was
-// silent it begins when that reports again.
+// vanishedAfter is diff's default, and a sixteenth of its ttl more: for a node that was
+// missing it begins with its next report.
 const vanishedAfter = 3*time.Minute + 40*time.Second
 
 // heal pushes until the gateway's state is the nodes', and notes how many pushes of
@@ -173,12 +184,12 @@ func (w *world) heal(t *testing.T) {
 	t.Helper()
 	began := time.Now()
 	pushes, last := 0, ""
-	equal := process.Within(hangs, func() bool {
+	equal := process.Within(process.Patience, func() bool {
 		if !w.fleet.push(t.Context()) {
 			return false
 		}
 		pushes++
-		return process.Within(maxHealTime/2, func() bool { last = w.differences(t.Context(), w.gateway.prom); return last == "" })
+		return process.Within(maxHealTime/2, func() bool { last = w.differences(t, w.gateway); return last == "" })
 	})
 	took := time.Since(began)
 	results.note(func(r *tally) {
@@ -215,14 +226,13 @@ func (w *world) unhindered(t *testing.T) {
 }
 
 // crash kills a process and leaves it dead for a while.
-func (w *world) crash(t *testing.T, dead time.Duration, members ...*member) {
-	t.Helper()
+func crash(dead time.Duration, members ...*member) {
 	for _, m := range members {
-		require.NoError(t, m.Kill())
+		m.Kill()
 	}
 	time.Sleep(dead)
 	for _, m := range members {
-		require.NoError(t, m.Start())
+		m.Start()
 	}
 }
 
@@ -243,12 +253,14 @@ func (w *world) accusations() (lines []string) {
 	return lines
 }
 
-// innocent requires that nobody was taken for a straggler since it was asked
+// innocent requires that no node was taken for a straggler since it was asked
 // last.
 func (w *world) innocent(t *testing.T) {
 	t.Helper()
 	named := w.accusations()
-	accused := mustScrape(t, w.gateway.prom).sum("gpu_node_straggler")
+	verdicts := process.Scrape(t, w.gateway.Prom)
+	require.NotNil(t, verdicts, "the gateway answers")
+	accused := verdicts.Sum("gpu_node_straggler")
 	results.note(func(r *tally) { r.falseEpisodes += max(len(named), int(accused)) })
 	assert.Empty(t, named, "a healthy fleet has no straggler")
 	assert.Zero(t, accused, "gpu.node.straggler")
@@ -261,15 +273,15 @@ func (w *world) calm(t *testing.T) {
 	for _, m := range w.members() {
 		var now level
 		process.Within(20*time.Second, func() bool {
-			now = m.level(t)
+			now = m.level()
 			return now.heap-m.before.heap <= maxHeapGrowth
 		})
-		assert.True(t, process.Within(hangs, func() bool {
-			now.goroutines = m.level(t).goroutines
+		assert.True(t, process.Within(process.Patience, func() bool {
+			now.goroutines = m.level().goroutines
 			return now.goroutines-m.before.goroutines <= maxGoroutineGrowth
 		}), "%s: from %+v to %+v", m.name, m.before, now)
 		results.note(func(r *tally) {
-			r.heapGrowth = max(r.heapGrowth, now.heap-m.before.heap)
+			r.heapGrowth = max(r.heapGrowth, int(now.heap-m.before.heap))
 			r.goroutines = max(r.goroutines, now.goroutines-m.before.goroutines)
 		})
 	}

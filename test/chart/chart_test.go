@@ -12,18 +12,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
-const (
-	root      = "../.."
-	directory = root + "/helm/gpu-collector"
-)
+const directory = process.Root + "/helm/gpu-collector"
 
 // run returns what a tool wrote to both of its outputs.
 func run(t *testing.T, input, name string, args ...string) (string, error) {
@@ -88,7 +89,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestObjectsAreValid: the API server would take every object of every case.
+// TestObjectsAreValid: the API server would take every object of every case, and the
+// example beside the chart, a pod with an init container that checks GPUs.
 func TestObjectsAreValid(t *testing.T) {
 	for _, file := range cases(t) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -98,11 +100,7 @@ func TestObjectsAreValid(t *testing.T) {
 			require.NoError(t, err, text)
 		})
 	}
-}
-
-// TestTheGateIsValid: the example beside the chart, with an init container that checks GPUs.
-func TestTheGateIsValid(t *testing.T) {
-	pod, err := os.ReadFile(root + "/packaging/kubernetes/gate.yaml")
+	pod, err := os.ReadFile(process.Root + "/packaging/kubernetes/gate.yaml")
 	require.NoError(t, err)
 	text, err := kubeconform(t, string(pod))
 	require.NoError(t, err, text)
@@ -170,39 +168,17 @@ func validate(t *testing.T, tier, config string) (string, error) {
 	case "agent":
 		binary = "gpu-collector-agent"
 	case "cluster":
-		// Its image is the Collector project's. Our distribution lacks its receiver
-		// and its extension: both are replaced here.
-		config = strings.NewReplacer("k8s_cluster: ", "nop: ", "k8s_cluster:", "nop:", "- k8s_cluster", "- nop",
-			"health_check:", "healthcheckv2:", "- health_check", "- healthcheckv2").Replace(config)
-		config = without(t, config, "receivers", "nop")
+		// Its image is the Collector project's. Our distribution does not have its
+		// receiver and extension: both are replaced here, the receiver without its settings.
+		config = regexp.MustCompile(`(?m)^(  k8s_cluster:).*\n(    .*\n)*`).ReplaceAllString(config, "$1\n")
+		config = strings.NewReplacer("k8s_cluster", "nop", "health_check:", "healthcheckv2:", "- health_check", "- healthcheckv2").Replace(config)
 	}
-	path, err := filepath.Abs(root + "/bin/" + binary)
-	require.NoError(t, err)
-	require.FileExists(t, path, "`make test-chart` builds it")
 	// A volume in the pod, which this machine need not have.
 	config = strings.ReplaceAll(config, "/var/lib/gpu-collector", t.TempDir())
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(config), 0o600))
-	cmd := exec.CommandContext(t.Context(), path, "validate", "--config", file)
+	cmd := exec.CommandContext(t.Context(), process.Binary(t, binary), append([]string{"validate"}, process.ConfigArgs(t, config)...)...)
 	cmd.Env = []string{"HOME=" + t.TempDir(), "GPU_COLLECTOR_LISTEN=0.0.0.0", "K8S_NODE_NAME=node-1", "KAFKA_USERNAME=user", "KAFKA_PASSWORD=secret"}
 	text, err := cmd.CombinedOutput()
 	return string(text), err
-}
-
-// without empties a component's section.
-func without(t *testing.T, config string, path ...string) string {
-	t.Helper()
-	var all map[string]any
-	require.NoError(t, yaml.Unmarshal([]byte(config), &all))
-	section := all
-	for _, key := range path[:len(path)-1] {
-		section = section[key].(map[string]any)
-	}
-	require.Contains(t, section, path[len(path)-1])
-	section[path[len(path)-1]] = nil
-	text, err := yaml.Marshal(all)
-	require.NoError(t, err)
-	return string(text)
 }
 
 // TestRules: promtool takes the rules as the chart has them.
@@ -229,7 +205,7 @@ func TestVersion(t *testing.T) {
 		AppVersion string `yaml:"appVersion"`
 	}
 	var builder struct{ Dist struct{ Version string } }
-	for file, into := range map[string]any{directory + "/Chart.yaml": &chart, root + "/builder-config.yaml": &builder} {
+	for file, into := range map[string]any{directory + "/Chart.yaml": &chart, process.Root + "/builder-config.yaml": &builder} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.NoError(t, yaml.Unmarshal(text, into))
@@ -240,24 +216,20 @@ func TestVersion(t *testing.T) {
 // TestFilesAreCopies: the chart has the repository's configurations,
 // dashboards and rules, as they are.
 func TestFilesAreCopies(t *testing.T) {
-	places := map[string]string{"grafana": root + "/dashboards/grafana", "prometheus": root + "/dashboards/prometheus", "configs": root + "/configs"}
 	found := 0
-	for folder, place := range places {
+	for folder, originals := range map[string][]string{
+		"grafana": {"dashboards/grafana"}, "prometheus": {"dashboards/prometheus"}, "configs": {"configs", "configs/kubernetes", "configs/overlays"},
+	} {
 		files, err := filepath.Glob(directory + "/files/" + folder + "/*")
 		require.NoError(t, err)
 		for _, file := range files {
 			found++
-			original := filepath.Join(place, filepath.Base(file))
-			for _, below := range []string{"kubernetes", "overlays"} {
-				if _, err := os.Stat(original); err != nil {
-					original = filepath.Join(place, below, filepath.Base(file))
-				}
-			}
-			want, err := os.ReadFile(original)
-			require.NoError(t, err)
 			have, err := os.ReadFile(file)
 			require.NoError(t, err)
-			assert.True(t, bytes.Equal(want, have), "%s differs from %s: run make generate", file, original)
+			assert.True(t, slices.ContainsFunc(originals, func(dir string) bool {
+				want, err := os.ReadFile(filepath.Join(process.Root, dir, filepath.Base(file)))
+				return err == nil && bytes.Equal(want, have)
+			}), "%s is no copy of a file in %v: run make generate", file, originals)
 		}
 	}
 	assert.GreaterOrEqual(t, found, 11)

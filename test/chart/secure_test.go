@@ -3,31 +3,25 @@
 package chart
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
+	"bytes"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/test/authority"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // TestTiersTrustEachOther runs agent, shard and gateway with the chart's
@@ -38,215 +32,171 @@ func TestTiersTrustEachOther(t *testing.T) {
 	s := newSecrets(t)
 	s.write(t, "one")
 	fleet := tiers(t, s, "auth.type=bearer,auth.bearer.secret=token,agent.otlp.enabled=false")
-	seen := func(token string) (time.Time, int) { return s.lastSeen(t, fleet.view, token) }
-
-	eventually(t, "the node's report arrives", func() bool { at, _ := seen("one"); return !at.IsZero() })
-	_, status := seen("two")
-	assert.Equal(t, http.StatusUnauthorized, status)
-	assert.Equal(t, int64(1), s.serial(t, fleet.gateway))
+	status := func(token string) int { return fleet.nodes(t, token).Status }
+	reported := func(token string, after time.Time) bool {
+		var page struct {
+			Nodes []struct {
+				Node     string
+				LastSeen time.Time `json:"last_seen"`
+			}
+		}
+		return json.Unmarshal(fleet.nodes(t, token).Body, &page) == nil && len(page.Nodes) == 1 &&
+			page.Nodes[0].Node == "node-1" && page.Nodes[0].LastSeen.After(after)
+	}
+	process.Eventually(t, "the node's report arrives", func() bool { return reported("one", time.Time{}) })
+	assert.Equal(t, http.StatusUnauthorized, status("two"))
+	first := s.certificate
+	assert.Equal(t, first, s.served(t, fleet.gateway))
 
 	// A client without a certificate is refused before it can show a token.
-	conn, err := tls.Dial("tcp", fleet.gateway, &tls.Config{RootCAs: s.roots, ServerName: "localhost", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
-	if err == nil { // the refusal comes with the first answer
-		defer func() { _ = conn.Close() }()
-		require.NoError(t, conn.SetReadDeadline(time.Now().Add(deadline)))
-		_, err = conn.Read(make([]byte, 1))
-	}
+	conn := s.dial(t, fleet.gateway)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(process.Patience)))
+	_, err := conn.Read(make([]byte, 1)) // the refusal comes with the first answer
 	require.ErrorContains(t, err, "certificate required")
 
 	s.write(t, "one\ntwo")
-	eventually(t, "the new token is taken beside the old one", func() bool { _, status := seen("two"); return status == http.StatusOK })
+	process.Eventually(t, "the new token is taken beside the old one", func() bool { return status("two") == http.StatusOK })
 	s.write(t, "two\none")
 	s.write(t, "two")
-	eventually(t, "the old token is refused", func() bool { _, status := seen("one"); return status == http.StatusUnauthorized })
+	process.Eventually(t, "the old token is refused", func() bool { return status("one") == http.StatusUnauthorized })
 	since := time.Now()
-	eventually(t, "reports go on", func() bool { at, _ := seen("two"); return at.After(since) })
-	eventually(t, "the new certificate is shown", func() bool { return s.serial(t, fleet.gateway) == 4 })
+	process.Eventually(t, "reports go on", func() bool { return reported("two", since) })
+	process.Eventually(t, "the new certificate is served", func() bool { return bytes.Equal(s.served(t, fleet.gateway), s.certificate) })
+	assert.NotEqual(t, first, s.certificate)
 }
 
-// deadline is for a machine that does much else.
-const deadline = 3 * time.Minute
+// TestAnAgentLendsItsNameToNobody: with names and passwords in all tiers, a pod's metrics
+// that name another cluster's node are those of the agent's own node.
+func TestAnAgentLendsItsNameToNobody(t *testing.T) {
+	s := newSecrets(t)
+	s.write(t, "unused")
+	s.replace(t, "passwords", map[string][]byte{"htpasswd": []byte("default/*:secret-1\n")})
+	s.replace(t, "credentials", map[string][]byte{"username": []byte("default/*\n"), "password": []byte("secret-1\n")})
+	fleet := tiers(t, s, "auth.type=basic,auth.basic.passwordsSecret=p,auth.basic.credentialsSecret=c")
 
-func eventually(t *testing.T, what string, condition func() bool) {
+	const push = `{"resourceMetrics": [{"resource": {"attributes": [
+		{"key": "k8s.cluster.name", "value": {"stringValue": "victims"}}, {"key": "k8s.node.name", "value": {"stringValue": "victim"}},
+		{"key": "host.name", "value": {"stringValue": "victim"}}, {"key": "gpu.job.id", "value": {"stringValue": "llm"}}]},
+		"scopeMetrics": [{"metrics": [{"name": "gpu.app.step.duration", "unit": "s", "gauge": {"dataPoints": [{"asDouble": 0.5}]}}]}]}]}`
+	var nodes string
+	process.Eventually(t, "the job is on the agent's node", func() bool {
+		process.Post(t, "http://"+fleet.job+"/v1/metrics", process.JSON, []byte(push))
+		nodes = string(fleet.nodes(t, "").Body)
+		return strings.Contains(nodes, `"node-1"`) && strings.Contains(nodes, "llm")
+	})
+	assert.NotContains(t, nodes, "victim")
+}
+
+// chartFleet is an agent, a shard and a gateway that run. Its addresses are those that
+// the tests use.
+type chartFleet struct {
+	gateway, shard, view, job string
+	client                    *http.Client // of the view
+}
+
+// nodes asks the view for the nodes.
+func (f *chartFleet) nodes(t *testing.T, token string) process.Response {
 	t.Helper()
-	require.Eventually(t, condition, deadline, 200*time.Millisecond, what)
+	resp, err := process.Send(t.Context(), f.client, http.MethodGet, "https://"+f.view+"/api/v1/nodes", nil, "Authorization", "Bearer "+token)
+	require.NoError(t, err)
+	return resp
 }
-
-type addresses struct{ gateway, shard, view, job string }
 
 // tiers starts agent, shard and gateway as the chart configures them, with the
-// secrets' directory in place of the pods' mounts and free ports on loopback.
-func tiers(t *testing.T, s *secrets, values string) addresses {
+// secrets' directory for the pods' mounts and free ports on loopback.
+func tiers(t *testing.T, s *secrets, values string) *chartFleet {
 	t.Helper()
 	text, err := template(t, "--set", "tls.enabled=true,tls.certManager.enabled=true,tls.certManager.issuerRef.name=ca,tls.reloadInterval=1s,pushInterval=1s",
 		"--set", "shard.enabled=true,agent.podResources.enabled=false,agent.state.enabled=false", "--set", values,
 		"--set", "agent.config.receivers.nvml.deadline=1s,gateway.fleetView.history.storage=none,agent.libraryPath="+fakenvml.Library(t))
 	require.NoError(t, err, text)
-	at := addresses{gateway: loopback.FreeAddr(t), shard: loopback.FreeAddr(t), view: loopback.FreeAddr(t), job: loopback.FreeAddr(t)}
+	configs := map[string]string{}
+	for _, m := range manifests(t, text) {
+		if m.Kind == "ConfigMap" {
+			configs[m.Metadata.Labels["app.kubernetes.io/component"]] = m.Data["config.yaml"]
+		}
+	}
+	f := &chartFleet{
+		gateway: loopback.FreeAddr(t), shard: loopback.FreeAddr(t), view: loopback.FreeAddr(t), job: loopback.FreeAddr(t),
+		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: s.ca.Client()}},
+	}
 	state := filepath.Join(s.dir, "state")
 	require.NoError(t, fakenvml.NewH100(1).Write(state))
-	for _, m := range manifests(t, text) {
-		if m.Kind != "ConfigMap" {
-			continue
-		}
-		tier := m.Metadata.Labels["app.kubernetes.io/component"]
+	free := func() string { return loopback.FreeAddr(t) }
+	for _, tier := range []struct{ name, binary, grpc, http, next string }{
+		{"gateway", "gpu-collector", f.gateway, free(), ""},
+		{"shard", "gpu-collector", f.shard, free(), "dns:///localhost:" + process.Port(f.gateway)},
+		{"agent", "gpu-collector-agent", free(), f.job, "dns:///localhost:" + process.Port(f.shard)},
+	} {
 		const listen = "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}"
-		grpc, http := loopback.FreeAddr(t), loopback.FreeAddr(t)
-		switch tier {
-		case "gateway":
-			grpc = at.gateway
-		case "shard":
-			grpc = at.shard
-		case "agent":
-			http = at.job
-		}
 		config := strings.NewReplacer(
-			listen+":4317", grpc, listen+":8086", at.view, listen+":4318", http, listen+":9464", loopback.FreeAddr(t), listen+":13133", loopback.FreeAddr(t),
-			"127.0.0.1:4317", loopback.FreeAddr(t), "127.0.0.1:4318", loopback.FreeAddr(t), "127.0.0.1:8085", loopback.FreeAddr(t), "127.0.0.1:9464", loopback.FreeAddr(t),
-			"${env:GPU_COLLECTOR_API_LISTEN:-127.0.0.1}:8085", loopback.FreeAddr(t),
-			"port: 8888", "port: "+port(t, loopback.FreeAddr(t)), "/var/run/gpu-collector", s.dir,
-		).Replace(m.Data["config.yaml"])
-		next := map[string]string{"agent": at.shard, "shard": at.gateway}[tier]
-		if next != "" {
-			next = "dns:///localhost:" + port(t, next)
-		}
-		start(t, tier, config, "K8S_NODE_NAME=node-1", "GPU_COLLECTOR_INSECURE=false", "GPU_COLLECTOR_CONSISTENT_HASH=node",
-			"GPU_COLLECTOR_GATEWAY="+next, fakenvml.StateEnv+"="+state)
+			listen+":4317", tier.grpc, listen+":8086", f.view, listen+":4318", tier.http, listen+":9464", free(), listen+":13133", free(),
+			"127.0.0.1:4317", free(), "127.0.0.1:4318", free(), "127.0.0.1:8085", free(), "127.0.0.1:9464", free(),
+			"${env:GPU_COLLECTOR_API_LISTEN:-127.0.0.1}:8085", free(), "port: 8888", "port: "+process.Port(free()), "/var/run/gpu-collector", s.dir,
+		).Replace(configs[tier.name])
+		process.Run(t, process.Options{Binary: process.Binary(t, tier.binary), Config: []string{config}, Env: []string{
+			"K8S_NODE_NAME=node-1", "GPU_COLLECTOR_INSECURE=false", "GPU_COLLECTOR_CONSISTENT_HASH=node",
+			"GPU_COLLECTOR_GATEWAY=" + tier.next, fakenvml.StateEnv + "=" + state,
+		}})
 	}
-	return at
-}
-
-func port(t *testing.T, address string) string {
-	t.Helper()
-	_, port, err := net.SplitHostPort(address)
-	require.NoError(t, err)
-	return port
-}
-
-// start runs a tier's binary until the test ends, and shows its log if that failed.
-func start(t *testing.T, tier, config string, env ...string) {
-	t.Helper()
-	binary := map[string]string{"agent": "gpu-collector-agent"}[tier]
-	if binary == "" {
-		binary = "gpu-collector"
-	}
-	path, err := filepath.Abs(root + "/bin/" + binary)
-	require.NoError(t, err)
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.yaml"), []byte(config), 0o600))
-	log, err := os.Create(filepath.Join(dir, "log"))
-	require.NoError(t, err)
-	cmd := exec.CommandContext(t.Context(), path, "--config", filepath.Join(dir, "config.yaml"))
-	cmd.Env = append([]string{"HOME=" + dir, "PATH=" + os.Getenv("PATH")}, env...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { // after the context of the test has ended
-		_ = cmd.Wait()
-		_ = log.Close()
-		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-			t.Logf("%s:\n%s", tier, text)
-		}
-	})
+	return f
 }
 
 // secrets are what the chart mounts into the pods of all tiers.
 type secrets struct {
-	dir    string
-	ca     *x509.Certificate
-	key    *ecdsa.PrivateKey
-	roots  *x509.CertPool
-	writes int64
+	dir         string
+	ca          *authority.Authority
+	certificate []byte // the last one, in DER
+	writes      int
 }
 
 func newSecrets(t *testing.T) *secrets {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	s := &secrets{dir: t.TempDir(), key: key, roots: x509.NewCertPool(), ca: &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}}
-	der, err := x509.CreateCertificate(rand.Reader, s.ca, s.ca, &key.PublicKey, key)
-	require.NoError(t, err)
-	s.ca, err = x509.ParseCertificate(der)
-	require.NoError(t, err)
-	s.roots.AddCert(s.ca)
-	return s
+	return &secrets{dir: t.TempDir(), ca: authority.New(t, "ca")}
 }
 
-// write gives out a new certificate, whose serial number is that of the write,
-// and the tokens, one a line.
+// write gives out a new certificate, and the tokens, one a line.
 func (s *secrets) write(t *testing.T, tokens string) {
 	t.Helper()
 	s.writes++
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(s.writes), Subject: pkix.Name{CommonName: "tier"}, DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour),
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, leaf, s.ca, &key.PublicKey, s.key)
-	require.NoError(t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	block := func(kind string, der []byte) string {
-		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
-	}
-	s.replace(t, "tls", map[string]string{
-		"tls.crt": block("CERTIFICATE", der), "tls.key": block("PRIVATE KEY", private), "ca.crt": block("CERTIFICATE", s.ca.Raw),
-	})
-	s.replace(t, "auth", map[string]string{"token": tokens + "\n"})
+	cert, key := s.ca.Pair(t, time.Hour, "localhost")
+	block, _ := pem.Decode(cert)
+	s.certificate = block.Bytes
+	s.replace(t, "tls", map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": s.ca.PEM})
+	s.replace(t, "auth", map[string][]byte{"token": []byte(tokens + "\n")})
 }
 
 // replace writes a secret as the kubelet does: files are links into ..data,
 // which is a link that changes.
-func (s *secrets) replace(t *testing.T, name string, files map[string]string) {
+func (s *secrets) replace(t *testing.T, name string, files map[string][]byte) {
 	t.Helper()
 	dir := filepath.Join(s.dir, name)
 	version := fmt.Sprintf("..%d", s.writes)
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, version), 0o700))
 	for file, text := range files {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, version, file), []byte(text), 0o600))
-	}
-	require.NoError(t, os.Symlink(version, filepath.Join(dir, "..data_tmp")))
-	require.NoError(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
-	for file := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, version, file), text, 0o600))
 		if s.writes == 1 {
 			require.NoError(t, os.Symlink("..data/"+file, filepath.Join(dir, file)))
 		}
 	}
-	if s.writes > 1 {
-		require.NoError(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..%d", s.writes-1))))
-	}
+	require.NoError(t, os.Symlink(version, filepath.Join(dir, "..data_tmp")))
+	require.NoError(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..%d", s.writes-1))))
 }
 
-// lastSeen is when the fleet view heard of the node, with the answer's status.
-func (s *secrets) lastSeen(t *testing.T, view, token string) (time.Time, int) {
+// dial connects to a server of gRPC, without a certificate.
+func (s *secrets) dial(t *testing.T, address string) *tls.Conn {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: s.roots, ServerName: "localhost", MinVersion: tls.VersionTLS12}}}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+view+"/api/v1/nodes/node-1", http.NoBody)
+	config := s.ca.Client()
+	config.NextProtos = []string{"h2"}
+	conn, err := tls.Dial("tcp", address, config)
 	require.NoError(t, err)
-	request.Header.Set("Authorization", "Bearer "+token)
-	answer, err := client.Do(request)
-	if err != nil {
-		return time.Time{}, 0 // it does not listen yet
-	}
-	defer func() { _ = answer.Body.Close() }()
-	var node struct {
-		LastSeen time.Time `json:"last_seen"`
-	}
-	if answer.StatusCode != http.StatusOK || json.NewDecoder(answer.Body).Decode(&node) != nil {
-		return time.Time{}, answer.StatusCode
-	}
-	return node.LastSeen, answer.StatusCode
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
 }
 
-// serial is that of the certificate which a server shows.
-func (s *secrets) serial(t *testing.T, address string) int64 {
+// served is the certificate of a server.
+func (s *secrets) served(t *testing.T, address string) []byte {
 	t.Helper()
-	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: s.roots, ServerName: "localhost", NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12})
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+	return s.dial(t, address).ConnectionState().PeerCertificates[0].Raw
 }

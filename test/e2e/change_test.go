@@ -7,14 +7,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // uids of the release's pods.
@@ -31,64 +32,54 @@ func (d *deployment) everyPod(t *testing.T) []object {
 	return slices.Concat(component(t, "agent"), component(t, "shard"), component(t, "gateway"))
 }
 
-// replaced checks that each pod of the release is another one than before.
-func (d *deployment) replaced(t *testing.T, before map[string]bool) {
+func noRestarts(t *testing.T, pods []object) {
 	t.Helper()
+	for _, pod := range pods {
+		for _, c := range pod.Status.ContainerStatuses {
+			assert.Zero(t, c.RestartCount, "restarts of %s", pod.Metadata.Name)
+		}
+	}
+}
+
+// replace has helm replace each pod by another with images of a tag, and returns the
+// gateway's version. Each tier's configuration changes too: how logs are written.
+func (d *deployment) replace(t *testing.T, what, tag string, json bool, args ...string) string {
+	t.Helper()
+	before := uids(d.everyPod(t))
+	w := d.view.watch(t, d.names)
+	helm(t, args...)
+	d.view.await(t, d.names...)
+	w.end(t, what)
 	after := d.everyPod(t)
 	assert.Len(t, after, len(before))
 	for _, pod := range after {
 		assert.NotContains(t, before, pod.Metadata.UID, "%s is the pod that it was", pod.Metadata.Name)
-	}
-}
-
-// runs checks that each pod of the release has the images of the tag, and
-// returns the version that the gateway says it is.
-func (d *deployment) runs(t *testing.T, tag string) string {
-	t.Helper()
-	for _, pod := range d.everyPod(t) {
 		for _, c := range pod.Spec.Containers {
 			assert.True(t, strings.HasSuffix(c.Image, ":"+tag), "%s runs %s", pod.Metadata.Name, c.Image)
 		}
 	}
-	health, err := d.view.GetHealthWithResponse(t.Context())
-	require.NoError(t, err)
-	require.NotNil(t, health.JSON200)
-	return health.JSON200.Version
+	config := kubectl(t, "get", "configmap", "-n", namespace, gatewayName, "-o", "yaml")
+	assert.Equal(t, json, strings.Contains(config, "encoding: json"))
+	return d.view.health(t).Version
 }
 
-// upgrade rolls every pod: to other images, and how logs are written is part of
-// each tier's configuration.
 func (d *deployment) upgrade(t *testing.T) {
-	before := uids(d.everyPod(t))
-	from := d.runs(t, tag(image))
-	w := d.view.watch(t, d.names)
-	helm(t, append(append([]string{"upgrade", release, chart}, helmArgs(release)...),
+	from := d.view.health(t).Version
+	to := d.replace(t, "upgrade", upgradeTag, true, append(append([]string{"upgrade", release, chart}, helmArgs(release)...),
 		"--set", "logs.encoding=json", "--set", "image.tag="+upgradeTag, "--set", "agent.image.tag="+upgradeTag)...)
-	d.view.await(t, d.names...)
-	w.end(t, "upgrade")
-	d.replaced(t, before)
-	to := d.runs(t, upgradeTag)
-	say("from %s, version %s, to %s, version %s", tag(image), from, upgradeTag, to)
+	progress("from %s, version %s, to %s, version %s", tag(image), from, upgradeTag, to)
 	assert.Equal(t, tag(image) != upgradeTag, from != to, "the version of an image that is another is another")
-	assert.Contains(t, kubectl(t, "get", "configmap", "-n", namespace, gatewayName, "-o", "yaml"), "encoding: json")
 }
 
 func (d *deployment) rollback(t *testing.T) {
-	before := uids(d.everyPod(t))
-	w := d.view.watch(t, d.names)
-	helm(t, "rollback", release, "1", "--wait", "--timeout", "4m")
-	d.view.await(t, d.names...)
-	w.end(t, "rollback")
-	d.replaced(t, before)
-	d.runs(t, tag(image))
-	assert.NotContains(t, kubectl(t, "get", "configmap", "-n", namespace, gatewayName, "-o", "yaml"), "encoding: json")
+	d.replace(t, "rollback", tag(image), false, "rollback", release, "1", "--wait", "--timeout", "4m")
 }
 
 func (d *deployment) scaleShards(t *testing.T) {
 	scale := func(n int) {
 		t.Helper()
 		kubectl(t, "scale", "-n", namespace, "statefulset/"+shardName, fmt.Sprintf("--replicas=%d", n))
-		eventually(t, fmt.Sprintf("%d shards are ready", n), func() bool {
+		process.Eventually(t, fmt.Sprintf("%d shards are ready", n), func() bool {
 			pods := component(t, "shard")
 			return len(pods) == n && !slices.ContainsFunc(pods, func(o object) bool { return !o.ready() })
 		})
@@ -98,41 +89,28 @@ func (d *deployment) scaleShards(t *testing.T) {
 	scale(3)
 	// Agents find shards that are new when they ask for the name again, which
 	// they do when a connection ends; testdata/values.yaml has those end soon.
-	var pushes map[string]float64
-	eventually(t, "more than one shard takes pushes", func() bool {
-		pushes = map[string]float64{}
-		for _, pod := range component(t, "shard") {
-			if n := metric(t, pod.Metadata.Name, "otelcol_receiver_accepted_metric_points"); n > 0 {
-				pushes[pod.Metadata.Name] = n
-			}
-		}
-		return len(pushes) > 1
+	process.Eventually(t, "more than one shard takes pushes", func() bool {
+		return len(slices.DeleteFunc(component(t, "shard"), func(o object) bool { return metric(t, o.Metadata.Name, "otelcol_receiver_accepted_metric_points") == 0 })) > 1
 	})
-	say("points by shard: %v", pushes)
 	scale(1)
 	// The next push brings again what the stopped shards had not forwarded.
-	time.Sleep(2 * pushInterval)
-	d.view.await(t, d.names...)
+	d.view.pushed(t, pushInterval, d.names)
 	w.end(t, "shards")
 }
 
-// killGateway ends it without a word, and its pod with it.
+// killGateway deletes its pod without a grace period.
 func (d *deployment) killGateway(t *testing.T) {
 	pods := component(t, "gateway")
 	require.Len(t, pods, 1)
-	health, err := d.view.GetHealthWithResponse(t.Context())
-	require.NoError(t, err)
-	require.NotNil(t, health.JSON200)
+	health := d.view.health(t)
 	w := d.view.watch(t, d.names)
 	kubectl(t, "delete", "pod", "-n", namespace, pods[0].Metadata.Name, "--grace-period=0", "--force")
-	began := time.Now()
-	eventually(t, "another gateway answers", func() bool {
+	away := process.Eventually(t, "another gateway answers", func() bool {
 		again, err := d.view.GetHealthWithResponse(t.Context())
-		return err == nil && again.JSON200 != nil && again.JSON200.Started.After(health.JSON200.Started)
+		return err == nil && again.JSON200 != nil && again.JSON200.Started.After(health.Started)
 	})
-	away := time.Since(began)
 	healed := d.view.await(t, d.names...)
-	say("gateway was away for %.1fs, and had all nodes %.1fs after that", away.Seconds(), healed.Seconds())
+	progress("gateway was away for %.1fs, and had all nodes %.1fs after that", away.Seconds(), healed.Seconds())
 	figure.Print("e2e_gateway_killed_view_whole", healed.Seconds(), "s", pushInterval.Seconds(), true)
 	w.end(t, "gateway_killed")
 
@@ -161,31 +139,21 @@ func (d *deployment) cutOff(t *testing.T) {
 		out, err := command("", "sh", "-c", partition+` "$@"`, "sh", what, cut)
 		require.NoError(t, err, out)
 	}
-	say("cutting off %s", cut)
+	progress("cutting off %s", cut)
 	hook("down")
-	connected := false
-	t.Cleanup(func() {
-		if !connected {
-			hook("up")
-		}
-	})
-	var away, there []string
-	for _, name := range d.names {
-		if name == cut || len(name) > len(cut) && name[:len(cut)+1] == cut+"-" {
-			away = append(away, name)
-		} else {
-			there = append(there, name)
-		}
-	}
-	gone := eventually(t, fmt.Sprintf("%v are missing", away), func() bool {
+	reconnect := sync.OnceFunc(func() { hook("up") })
+	t.Cleanup(reconnect)
+	of := func(name string) bool { return name == cut || strings.HasPrefix(name, cut+"-") }
+	there := slices.DeleteFunc(slices.Clone(d.names), of)
+	away := slices.DeleteFunc(slices.Clone(d.names), func(name string) bool { return !of(name) })
+	gone := process.Eventually(t, fmt.Sprintf("%v are missing", away), func() bool {
 		nodes, err := d.view.nodes(t.Context())
-		return err == nil && !slices.ContainsFunc(away, func(name string) bool { return state(nodes[name]) != "missing" })
+		return err == nil && !slices.ContainsFunc(away, func(name string) bool { return text(nodes[name].State) != "missing" })
 	})
-	say("%v are missing after %.1fs", away, gone.Seconds())
+	progress("%v are missing after %.1fs", away, gone.Seconds())
 	d.view.await(t, there...)
-	hook("up")
-	connected = true
+	reconnect()
 	back := d.view.await(t, d.names...)
-	say("all are back after %.1fs", back.Seconds())
+	progress("all are back after %.1fs", back.Seconds())
 	assert.Equal(t, slices.Sorted(maps.Keys(before)), slices.Sorted(maps.Keys(uids(component(t, "agent")))), "a short cut costs no pod")
 }

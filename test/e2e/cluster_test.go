@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,14 +61,11 @@ func helm(t *testing.T, args ...string) string {
 type object struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
-		Name            string            `json:"name"`
-		Namespace       string            `json:"namespace"`
-		UID             string            `json:"uid"`
-		Labels          map[string]string `json:"labels"`
-		OwnerReferences []struct {
-			Kind, Name string
-		} `json:"ownerReferences"`
-		DeletionTimestamp *time.Time `json:"deletionTimestamp"`
+		Name              string            `json:"name"`
+		Namespace         string            `json:"namespace"`
+		UID               string            `json:"uid"`
+		Labels            map[string]string `json:"labels"`
+		DeletionTimestamp *time.Time        `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
 		NodeName   string                   `json:"nodeName"`
@@ -75,15 +73,10 @@ type object struct {
 		Containers []struct{ Image string } `json:"containers"`
 	} `json:"spec"`
 	Status struct {
-		Phase      string `json:"phase"`
-		PodIP      string `json:"podIP"`
-		Conditions []struct {
-			Type, Status string
-		} `json:"conditions"`
-		ContainerStatuses []struct {
-			Name         string `json:"name"`
-			RestartCount int    `json:"restartCount"`
-		} `json:"containerStatuses"`
+		Phase             string                          `json:"phase"`
+		PodIP             string                          `json:"podIP"`
+		Conditions        []struct{ Type, Status string } `json:"conditions"`
+		ContainerStatuses []struct{ RestartCount int }    `json:"containerStatuses"`
 	} `json:"status"`
 }
 
@@ -94,14 +87,6 @@ func (o object) ready() bool {
 		}
 	}
 	return false
-}
-
-func (o object) restarts() int {
-	n := 0
-	for _, c := range o.Status.ContainerStatuses {
-		n += c.RestartCount
-	}
-	return n
 }
 
 // get lists objects.
@@ -118,51 +103,28 @@ func component(t *testing.T, name string) []object {
 	return get(t, "pods", "-n", namespace, "-l", "app.kubernetes.io/instance="+release+",app.kubernetes.io/component="+name)
 }
 
-// hangs ends a wait for what does not come. It is no limit: how long it took is a figure.
-const hangs = 8 * time.Minute
-
-// eventually polls until the condition holds. It does so in the test's own
-// goroutine, so that the condition may require.
-func eventually(t *testing.T, what string, condition func() bool) time.Duration {
-	t.Helper()
-	began := time.Now()
-	for !condition() {
-		if time.Since(began) > hangs {
-			require.Fail(t, "not within "+hangs.String()+": "+what)
-		}
-		time.Sleep(250 * time.Millisecond)
-	}
-	return time.Since(began)
-}
-
-// background is a kubectl that runs beside the test.
-type background struct{ cmd *exec.Cmd }
-
-// launch starts kubectl and waits for the line that says where it listens.
-func launch(t *testing.T, listens *regexp.Regexp, args ...string) (string, *background) {
+// launch starts kubectl beside the test, and waits for the line with its address. It ends
+// with the test, or by stop.
+func launch(t *testing.T, listens *regexp.Regexp, args ...string) (addr string, stop func()) {
 	t.Helper()
 	// Not with the test's context, which ends before the clean-up stops it.
-	b := &background{cmd: exec.CommandContext(context.Background(), "kubectl", args...)}
-	out, err := b.cmd.StdoutPipe()
+	cmd := exec.CommandContext(context.Background(), "kubectl", args...)
+	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	require.NoError(t, b.cmd.Start())
-	t.Cleanup(b.stop)
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
+	require.NoError(t, cmd.Start())
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // killed
+	})
+	t.Cleanup(stop)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if m := listens.FindStringSubmatch(lines.Text()); m != nil {
 			go func() { _, _ = io.Copy(io.Discard, out) }() // a full pipe would stop it
-			return m[1], b
+			return m[1], stop
 		}
 	}
 	require.Fail(t, "kubectl "+strings.Join(args, " ")+" does not listen")
 	return "", nil
-}
-
-func (b *background) stop() {
-	if b.cmd.ProcessState == nil {
-		_ = b.cmd.Process.Kill()
-		_ = b.cmd.Wait() // killed
-	}
 }
 
 var (
@@ -171,7 +133,7 @@ var (
 )
 
 // forward returns a local address of the OTLP port of a service.
-func forward(t *testing.T, service string) (string, *background) {
+func forward(t *testing.T, service string) (addr string, stop func()) {
 	t.Helper()
 	return launch(t, forwardLine, "port-forward", "-n", namespace, "--address", "127.0.0.1", "service/"+service, ":4317")
 }

@@ -3,10 +3,13 @@
 package e2e
 
 import (
-	"crypto/tls"
+	"cmp"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 const (
@@ -25,8 +29,8 @@ const (
 	shardName   = release + "-gpu-collector-shard"
 )
 
-// peers are further releases of agents alone. Two nodes are too few to tell slow from
-// fast. So each node runs an agent of each release, with a name and GPUs of its own.
+// peers are further releases of agents alone. Of two nodes none can be found slow.
+// So each node runs an agent of each release, with a name and GPUs of its own.
 var peers = []string{"peer-a", "peer-b"}
 
 // releases are all releases of the chart.
@@ -55,12 +59,19 @@ func agentName(node, rel string) string {
 }
 
 func TestKubernetes(t *testing.T) {
+	if image == "" {
+		t.Skip("E2E_IMAGE is not set; see README.md")
+	}
+	for _, tool := range []string{"kubectl", "helm"} {
+		_, err := exec.LookPath(tool)
+		require.NoError(t, err)
+	}
 	d := &deployment{view: newView(t)}
 	t.Cleanup(func() { d.cleanUp(t) })
 	for _, step := range []struct {
 		name string
 		run  func(*testing.T)
-		must bool // without it the others say nothing
+		must bool // without it the others prove nothing
 	}{
 		{"QuickStart", d.quickStart, false},
 		{"Install", d.install, true},
@@ -75,9 +86,9 @@ func TestKubernetes(t *testing.T) {
 		{"Uninstall", d.uninstall, false},
 	} {
 		began := time.Now()
-		say("=== %s", step.name)
+		progress("=== %s", step.name)
 		ok := t.Run(step.name, step.run)
-		say("=== %s: %s after %.1fs", step.name, map[bool]string{true: "ok", false: "FAILED"}[ok], time.Since(began).Seconds())
+		progress("=== %s: %s after %.1fs", step.name, map[bool]string{true: "ok", false: "FAILED"}[ok], time.Since(began).Seconds())
 		if !ok {
 			diagnose()
 			if step.must {
@@ -95,11 +106,7 @@ func diagnose() {
 		{"logs", "-n", namespace, "-l", "app.kubernetes.io/name=gpu-collector", "--prefix", "--tail=5"},
 	} {
 		out, err := command("", "kubectl", args...)
-		fmt.Println("$ kubectl", strings.Join(args, " "))
-		fmt.Println(out)
-		if err != nil {
-			fmt.Println(err)
-		}
+		fmt.Printf("$ kubectl %s\n%s\n", strings.Join(args, " "), cmp.Or(out, fmt.Sprint(err)))
 	}
 }
 
@@ -134,12 +141,6 @@ spec:
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: %s, operator: Exists}]}]}}
 `
 
-// client is the TLS configuration of a client of the gateway.
-func (d *deployment) client(t *testing.T) *tls.Config {
-	t.Helper()
-	return clientTLS(t, d.certs.client, gatewayName, d.certs.servers)
-}
-
 func (d *deployment) install(t *testing.T) {
 	for _, node := range get(t, "nodes") {
 		if node.ready() && len(d.nodes) < 2 {
@@ -147,19 +148,21 @@ func (d *deployment) install(t *testing.T) {
 		}
 	}
 	require.Len(t, d.nodes, 2, "the test needs two nodes that are ready")
-	say("nodes %v", d.nodes)
+	progress("nodes %v", d.nodes)
 	for _, node := range d.nodes {
 		kubectl(t, "label", "--overwrite", "node", node, nodeLabel+"=true")
 	}
 	kubectl(t, "label", "--overwrite", "node", d.nodes[1], serversLabel+"=true")
 	apply(t, `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "`+namespace+`"}}`)
-	apply(t, manifestOfNodeFiles())
+	apply(t, fmt.Sprintf(nodeFiles, namespace, toolsImage, nodeDir, nodeLabel))
 	kubectl(t, "rollout", "status", "-n", namespace, "daemonset/node-files", "--timeout=3m")
 	d.remember(t)
 
-	say("a fake NVML library for each node")
+	progress("a fake NVML library for each node")
+	library, err := os.ReadFile(fakenvml.Library(t))
+	require.NoError(t, err)
 	for _, node := range d.nodes {
-		files := map[string][]byte{"libnvidia-ml.so.1": library(t)}
+		files := map[string][]byte{"libnvidia-ml.so.1": library}
 		for _, rel := range releases() {
 			name := agentName(node, rel)
 			d.names = append(d.names, name)
@@ -171,21 +174,18 @@ func (d *deployment) install(t *testing.T) {
 	onNode(t, d.nodes[1], "", `mkdir -p "$1"; chown 65532:65532 "$1"`, nodeDir+"/history")
 	d.certs = newCertificates(t)
 
-	say("helm install")
-	problems := make(chan error)
-	for _, rel := range releases() {
-		go func() {
-			_, err := command("", "helm", append([]string{"install", rel, chart, "--namespace", namespace}, helmArgs(rel)...)...)
-			problems <- err
-		}()
+	progress("helm install")
+	var installs sync.WaitGroup
+	errs := make([]error, len(releases()))
+	for i, rel := range releases() {
+		installs.Go(func() {
+			_, errs[i] = command("", "helm", append([]string{"install", rel, chart, "--namespace", namespace}, helmArgs(rel)...)...)
+		})
 	}
-	var err error
-	for range releases() {
-		err = errors.Join(err, <-problems)
-	}
-	require.NoError(t, err)
-	say("all %d agents in the view after %.1fs", len(d.names), d.view.await(t, d.names...).Seconds())
-	say("helm test")
+	installs.Wait()
+	require.NoError(t, errors.Join(errs...))
+	progress("all %d agents in the view after %.1fs", len(d.names), d.view.await(t, d.names...).Seconds())
+	progress("helm test")
 	helm(t, "test", release, "--timeout", "2m")
 	nodes, err := d.view.nodes(t.Context())
 	require.NoError(t, err)
@@ -198,15 +198,14 @@ func (d *deployment) install(t *testing.T) {
 func (d *deployment) straggler(t *testing.T) {
 	slow := d.nodes[0]
 	// Six ticks until a node is judged.
-	eventually(t, "nodes are compared", func() bool {
+	var worst fleetclient.Straggler
+	process.Eventually(t, "nodes are compared", func() bool {
 		resp, err := d.view.ListStragglersWithResponse(t.Context(), nil)
 		return err == nil && resp.JSON200 != nil && resp.JSON200.Ranked >= int64(len(d.names))
 	})
-	say("slowing GPU %d of %s", slowGPU, slow)
+	progress("slowing GPU %d of %s", slowGPU, slow)
 	setState(t, slow, slow, slowed())
-	began := time.Now()
-	var worst fleetclient.Straggler
-	eventually(t, slow+" is named", func() bool {
+	took := process.Eventually(t, slow+" is named", func() bool {
 		resp, err := d.view.ListStragglersWithResponse(t.Context(), nil)
 		if err != nil || resp.JSON200 == nil || len(resp.JSON200.Stragglers) == 0 {
 			return false
@@ -214,12 +213,12 @@ func (d *deployment) straggler(t *testing.T) {
 		worst = resp.JSON200.Stragglers[0]
 		return worst.Straggler && worst.Episode != nil
 	})
-	say("%s is named after %.1fs: %s", worst.Node, time.Since(began).Seconds(), text(worst.Episode.Text))
+	progress("%s is named after %.1fs: %s", worst.Node, took.Seconds(), text(worst.Episode.Text))
 	assert.Equal(t, slow, worst.Node)
 	assert.Equal(t, slowReason, text(worst.Episode.Reason))
 	assert.Contains(t, text(worst.Episode.GPU), fakenvml.UUID(slowGPU))
 	assert.Equal(t, "check_cooling", text(worst.Episode.Action))
-	eventually(t, "the node knows it too", func() bool {
+	process.Eventually(t, "the node finds it too", func() bool {
 		nodes, err := d.view.nodes(t.Context())
 		return err == nil && nodes[slow].AgentStraggler != nil && *nodes[slow].AgentStraggler
 	})

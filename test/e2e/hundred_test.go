@@ -12,11 +12,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 const (
@@ -37,34 +37,28 @@ func (d *deployment) hundredNodes(t *testing.T) {
 	require.NoError(t, err, out)
 	nodes := get(t, "nodes", "-l", fakeSelector)
 	require.Len(t, nodes, fakes)
-	say("%d fake nodes are ready", len(nodes))
+	progress("%d fake nodes are ready", len(nodes))
 	clusterRole(t, len(nodes)+len(d.nodes))
 
 	addr, _ := forward(t, gatewayName)
-	conn, err := grpc.NewClient("passthrough:///"+addr,
-		grpc.WithTransportCredentials(credentials.NewTLS(d.client(t))))
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	client := pmetricotlp.NewGRPCClient(conn)
+	conn := process.Dial(t, addr, grpc.WithTransportCredentials(credentials.NewTLS(clientTLS(t, d.certs.client, gatewayName, d.certs.servers))))
 	began := time.Now()
 	var names []string
 	for _, node := range nodes {
-		push(t, client, node)
+		push(t, conn, node)
 		names = append(names, node.Metadata.Name)
 	}
-	say("%d pushes took %.1fs", len(nodes), time.Since(began).Seconds())
-	eventually(t, "all of them are in the view with all of their GPUs", func() bool {
+	progress("%d pushes took %.1fs", len(nodes), time.Since(began).Seconds())
+	process.Eventually(t, "all of them are in the view with all of their GPUs", func() bool {
 		seen, err := d.view.nodes(t.Context())
 		return err == nil && !slices.ContainsFunc(names, func(name string) bool { return seen[name].GPUCount.Known != gpusPerFake })
 	})
 	d.view.await(t, d.names...)
-	for _, pod := range d.everyPod(t) {
-		assert.Zero(t, pod.restarts(), "restarts of %s", pod.Metadata.Name)
-	}
+	noRestarts(t, d.everyPod(t))
 }
 
-// clusterRole has the API server say what the collector of the cluster's own
-// objects may do: read all nodes, and neither read secrets nor change anything.
+// clusterRole asks the API server what the collector of the cluster's own objects may do:
+// read all nodes, and neither read secrets nor change anything.
 func clusterRole(t *testing.T, atLeast int) {
 	t.Helper()
 	manifest := helm(t, append([]string{
@@ -88,46 +82,30 @@ func clusterRole(t *testing.T, atLeast int) {
 		_, err := command("", "kubectl", append(refused, as)...)
 		require.ErrorContains(t, err, "Forbidden", "%v", refused)
 	}
-	say("the cluster collector's role reads %d nodes, and no secret", len(nodes))
+	progress("the cluster collector's role reads %d nodes, and no secret", len(nodes))
 }
 
 // push sends one report of a node.
-func push(t *testing.T, client pmetricotlp.GRPCClient, node object) {
+func push(t *testing.T, conn *grpc.ClientConn, node object) {
 	t.Helper()
-	md := pmetric.NewMetrics()
-	rm := md.ResourceMetrics().AppendEmpty()
-	attrs := rm.Resource().Attributes()
-	for key, value := range map[string]string{
-		"host.name": node.Metadata.Name, "host.id": node.Metadata.UID, "k8s.node.name": node.Metadata.Name, "k8s.cluster.name": cluster,
-	} {
-		attrs.PutStr(key, value)
-	}
+	name := node.Metadata.Name
+	attrs := []string{"host.id", node.Metadata.UID, "k8s.node.name", name, "k8s.cluster.name", cluster}
 	for key, value := range node.Metadata.Labels {
-		attrs.PutStr("k8s.node.label."+key, value)
+		attrs = append(attrs, "k8s.node.label."+key, value)
 	}
 	for i := range labelsPerFake {
-		attrs.PutStr(fmt.Sprintf("k8s.node.label.example.com/label-%d", i), fmt.Sprintf("value-%d-of-%s", i, node.Metadata.Name))
+		attrs = append(attrs, fmt.Sprintf("k8s.node.label.example.com/label-%d", i), fmt.Sprintf("value-%d-of-%s", i, name))
 	}
-	metrics := rm.ScopeMetrics().AppendEmpty().Metrics()
+	md := pmetric.NewMetrics()
+	metrics := process.Node(md, name, attrs...)
 	for gpu := range gpusPerFake {
-		id := fmt.Sprintf("GPU-%s-%d", node.Metadata.UID, gpu)
-		gauge(metrics, "hw.gpu.up", id, 1)
-		gauge(metrics, "hw.gpu.utilization", id, 0.97).Attributes().PutStr("hw.gpu.task", "general")
-		gauge(metrics, "hw.power", id, 500)
+		of := []string{"hw.id", fmt.Sprintf("GPU-%s-%d", node.Metadata.UID, gpu), "hw.type", "gpu"}
+		process.Gauge(metrics, "hw.gpu.up", "", 1, of...)
+		process.Gauge(metrics, "hw.gpu.utilization", "", 0.97, append(of, "hw.gpu.task", "general")...)
+		process.Gauge(metrics, "hw.power", "", 500, of...)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err := client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(md))
+	_, err := process.Export(ctx, conn, md)
 	require.NoError(t, err)
-}
-
-func gauge(metrics pmetric.MetricSlice, name, id string, value float64) pmetric.NumberDataPoint {
-	m := metrics.AppendEmpty()
-	m.SetName(name)
-	p := m.SetEmptyGauge().DataPoints().AppendEmpty()
-	p.SetTimestamp(pcommon.NewTimestampFromTime(time.Now()))
-	p.SetDoubleValue(value)
-	p.Attributes().PutStr("hw.id", id)
-	p.Attributes().PutStr("hw.type", "gpu")
-	return p
 }

@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"archive/tar"
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -57,7 +55,7 @@ func onNode(t *testing.T, node, stdin, script string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// write replaces files of nodeDir, each in one step: whoever reads finds the
+// write replaces files of nodeDir, each in one step: a reader finds the
 // former file or the new one.
 func write(t *testing.T, node string, files map[string][]byte) {
 	t.Helper()
@@ -70,14 +68,6 @@ func write(t *testing.T, node string, files map[string][]byte) {
 	}
 	require.NoError(t, w.Close())
 	onNode(t, node, archive.String(), `mkdir -p "$1/new"; tar -x -f - -C "$1/new"; mv "$1"/new/* "$1"; rmdir "$1/new"`, nodeDir)
-}
-
-// library is the fake NVML library.
-func library(t *testing.T) []byte {
-	t.Helper()
-	text, err := os.ReadFile(fakenvml.Library(t))
-	require.NoError(t, err)
-	return text
 }
 
 // stateFile is where the agent that calls itself name finds what its library answers.
@@ -104,7 +94,7 @@ const (
 	slowReason = "hw_thermal"
 )
 
-// exists tells which of the paths the node has.
+// exists returns which of the paths the node has.
 func exists(t *testing.T, node string, paths []string) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -112,8 +102,4 @@ func exists(t *testing.T, node string, paths []string) map[string]bool {
 		found[p] = true
 	}
 	return found
-}
-
-func manifestOfNodeFiles() string {
-	return fmt.Sprintf(nodeFiles, namespace, toolsImage, nodeDir, nodeLabel)
 }

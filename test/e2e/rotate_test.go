@@ -16,13 +16,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/test/authority"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // certificates of the release: the server authority signs what shards and
 // gateway serve by, the client authority what agents push by.
 type certificates struct {
-	servers *authority
-	clients *authority
+	servers *authority.Authority
+	clients *authority.Authority
 	client  pair // of an agent, and of the test
 }
 
@@ -33,21 +36,21 @@ var tiers = map[string]string{"gateway": gatewayName, "shard": shardName}
 
 func newCertificates(t *testing.T) *certificates {
 	t.Helper()
-	c := &certificates{servers: newAuthority(t, "servers"), clients: newAuthority(t, "clients 1")}
-	c.client = c.clients.issue(t, "agent")
+	c := &certificates{servers: authority.New(t, "servers"), clients: authority.New(t, "clients 1")}
+	c.client = issue(t, c.clients)
 	c.serve(t, c.clients)
 	c.push(t)
 	return c
 }
 
 // serve gives each server a new certificate, and the clients' authorities to trust.
-func (c *certificates) serve(t *testing.T, trusted ...*authority) (serials map[string]*big.Int) {
+func (c *certificates) serve(t *testing.T, trusted ...*authority.Authority) (serials map[string]*big.Int) {
 	t.Helper()
 	serials = map[string]*big.Int{}
 	for tier, name := range tiers {
-		p := c.servers.issue(t, name, name, name+"."+namespace+".svc")
+		p := issue(t, c.servers, name, name+"."+namespace+".svc")
 		serials[tier] = leaf(t, p.cert)
-		secret(t, "e2e-"+tier+"-tls", p, append([]*authority{c.servers}, trusted...)...)
+		secret(t, "e2e-"+tier+"-tls", p, append([]*authority.Authority{c.servers}, trusted...)...)
 	}
 	return serials
 }
@@ -67,11 +70,11 @@ func (d *deployment) rotateSecrets(t *testing.T) {
 	former := d.certs.client
 	formerClients := d.certs.clients
 
-	d.certs.clients = newAuthority(t, "clients 2")
-	d.certs.client = d.certs.clients.issue(t, "agent")
+	d.certs.clients = authority.New(t, "clients 2")
+	d.certs.client = issue(t, d.certs.clients)
 	serials := d.certs.serve(t, formerClients, d.certs.clients)
 	for tier, name := range tiers {
-		took := eventually(t, tier+" serves its new certificate and takes those of both authorities", func() bool {
+		took := process.Eventually(t, tier+" serves its new certificate and takes those of both authorities", func() bool {
 			serial, err := d.handshake(t, name, former)
 			if err != nil || serial.Cmp(serials[tier]) != 0 {
 				return false
@@ -79,22 +82,22 @@ func (d *deployment) rotateSecrets(t *testing.T) {
 			_, err = d.handshake(t, name, d.certs.client)
 			return err == nil
 		})
-		say("%s serves its new certificate after %.1fs", tier, took.Seconds())
+		progress("%s serves its new certificate after %.1fs", tier, took.Seconds())
 	}
 
 	d.certs.push(t)
 	want := leaf(t, d.certs.client.cert)
 	agents := get(t, "pods", "-n", namespace, "-l", "app.kubernetes.io/component=agent") // of all releases
 	require.Len(t, agents, len(d.names))
-	took := eventually(t, "the agents have their new certificates", func() bool {
+	took := process.Eventually(t, "the agents have their new certificates", func() bool {
 		return !slices.ContainsFunc(agents, func(pod object) bool { return leaf(t, []byte(mounted(t, pod))).Cmp(want) != 0 })
 	})
-	time.Sleep(reloadInterval) // and read them
-	say("the agents have their new certificates after %.1fs", took.Seconds())
+	d.view.pushed(t, reloadInterval, d.names) // and have read them
+	progress("the agents have their new certificates after %.1fs", took.Seconds())
 
 	d.certs.serve(t, d.certs.clients)
 	for tier, name := range tiers {
-		took := eventually(t, tier+" refuses the former authority's", func() bool {
+		took := process.Eventually(t, tier+" refuses the former authority's", func() bool {
 			_, err := d.handshake(t, name, former)
 			if err == nil || !strings.Contains(err.Error(), "remote error: tls") {
 				return false
@@ -102,18 +105,15 @@ func (d *deployment) rotateSecrets(t *testing.T) {
 			_, err = d.handshake(t, name, d.certs.client)
 			return err == nil
 		})
-		say("%s refuses the former certificates after %.1fs", tier, took.Seconds())
+		progress("%s refuses the former certificates after %.1fs", tier, took.Seconds())
 	}
 	// Every connection of before has ended by then: max_connection_age and its grace.
-	time.Sleep(20*time.Second + pushInterval)
-	d.view.await(t, d.names...)
+	d.view.pushed(t, 20*time.Second, d.names)
 	w.end(t, "rotation")
 
 	after := d.everyPod(t)
 	assert.Equal(t, uids(before), uids(after), "the pods are those of before")
-	for _, pod := range after {
-		assert.Zero(t, pod.restarts(), "restarts of %s", pod.Metadata.Name)
-	}
+	noRestarts(t, after)
 }
 
 // mounted reads the certificate that the pod has, as the kubelet wrote it.
@@ -124,12 +124,12 @@ func mounted(t *testing.T, pod object) string {
 
 // handshake connects with a client's certificate and returns the serial number
 // of the server's. In TLS 1.3 a client learns with its first read that it was
-// refused; a server of HTTP/2 speaks first.
+// refused; a server of HTTP/2 sends first.
 func (d *deployment) handshake(t *testing.T, name string, client pair) (*big.Int, error) {
 	t.Helper()
 	// One for each: kubectl gives a forward up when a server ends its connection.
-	addr, forwarding := forward(t, name)
-	defer forwarding.stop()
+	addr, stop := forward(t, name)
+	defer stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	dialer := tls.Dialer{Config: clientTLS(t, client, name, d.certs.servers)}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 var hostPath = regexp.MustCompile(`hostPath:\s*(?:\{[^}]*)?path:\s*"?([^\s",}]+)`)
@@ -28,7 +30,7 @@ func hostPaths(manifest string) []string {
 func everything(t *testing.T, selector string) []string {
 	t.Helper()
 	kinds := strings.Fields(kubectl(t, "api-resources", "--verbs=list", "-o", "name"))
-	// Events tell of what was, and go by themselves.
+	// Events are of the past, and go by themselves.
 	kinds = slices.DeleteFunc(kinds, func(kind string) bool { return strings.HasPrefix(kind, "events") })
 	return strings.Fields(kubectl(t, "get", strings.Join(kinds, ","), "-A", "-l", selector, "-o", "name", "--ignore-not-found"))
 }
@@ -41,10 +43,11 @@ func (d *deployment) uninstall(t *testing.T) {
 	}
 	selector := "app.kubernetes.io/instance in (" + strings.Join(releases(), ",") + ")"
 	// Pods end in their own time.
-	left := everything(t, selector)
-	for over := time.Now().Add(2 * time.Minute); len(left) > 1 && time.Now().Before(over); left = everything(t, selector) {
-		time.Sleep(time.Second)
-	}
+	var left []string
+	process.Within(2*time.Minute, func() bool {
+		left = everything(t, selector)
+		return len(left) <= 1
+	})
 	assert.Equal(t, []string{claim}, left, "what is left but the history's volume")
 	assert.Equal(t, d.crds, kubectl(t, "get", "crds", "-o", "name"), "custom resource definitions")
 	for _, node := range d.nodes {
@@ -64,7 +67,7 @@ func (d *deployment) remember(t *testing.T) {
 	for _, node := range d.nodes {
 		d.hostPaths[node] = exists(t, node, d.paths)
 	}
-	say("the chart's pods are given %v of their nodes", d.paths)
+	progress("the chart's pods are given %v of their nodes", d.paths)
 }
 
 // cleanUp takes away what the test made, whatever went wrong. An absent object is

@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -14,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/e2e/pushes"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // view is the gateway's API, through the API server: so it goes on when the
@@ -56,45 +54,58 @@ func (v view) nodes(ctx context.Context) (map[string]fleetclient.Node, error) {
 	return nodes, nil
 }
 
-// fresh says that a node pushed in time: one push may be on its way.
+// fresh reports whether a node is there and pushed in time: one push may be on its way.
 func fresh(n fleetclient.Node) bool {
-	return state(n) != "missing" && n.AgeSeconds <= (2*pushInterval).Seconds()
-}
-
-func state(n fleetclient.Node) string {
-	if n.State == nil {
-		return ""
-	}
-	return *n.State
+	return n.Node != "" && text(n.State) != "missing" && n.AgeSeconds <= (2*pushInterval).Seconds()
 }
 
 // await waits until all of the nodes push. watch counts the pushes that are lost meanwhile.
 func (v view) await(t *testing.T, names ...string) time.Duration {
 	t.Helper()
-	var problem string
-	t.Cleanup(func() {
-		if t.Failed() && problem != "" {
-			t.Log(problem)
+	var stale []string
+	defer func() {
+		if t.Failed() && len(stale) > 0 {
+			t.Log(stale)
 		}
-	})
-	took := eventually(t, fmt.Sprintf("the view has fresh %v", names), func() bool {
+	}()
+	return process.Eventually(t, fmt.Sprintf("the view has fresh %v", names), func() bool {
 		nodes, err := v.nodes(t.Context())
-		if err != nil {
-			problem = err.Error()
-			return false
-		}
-		var problems []string
+		stale = nil
 		for _, name := range names {
-			if n, ok := nodes[name]; !ok {
-				problems = append(problems, name+" is not there")
-			} else if !fresh(n) {
-				problems = append(problems, fmt.Sprintf("%s is %s and %.0f s old", name, cmp.Or(state(n), "unknown"), n.AgeSeconds))
+			if n := nodes[name]; !fresh(n) {
+				stale = append(stale, fmt.Sprintf("%s: %q, %.0f s old", name, text(n.State), n.AgeSeconds))
 			}
 		}
-		problem = strings.Join(problems, "; ")
-		return problem == ""
+		return err == nil && len(stale) == 0
 	})
-	return took
+}
+
+// health is the gateway's own.
+func (v view) health(t *testing.T) *fleetclient.Health {
+	t.Helper()
+	resp, err := v.GetHealthWithResponse(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, resp.JSON200)
+	return resp.JSON200
+}
+
+// pushed waits until each of the nodes has pushed so long after it did last, by the
+// gateway's clock.
+func (v view) pushed(t *testing.T, later time.Duration, names []string) {
+	t.Helper()
+	first := map[string]time.Time{}
+	process.Eventually(t, fmt.Sprintf("%v push %s later", names, later), func() bool {
+		nodes, err := v.nodes(t.Context())
+		late := err == nil
+		for _, name := range names {
+			seen := nodes[name].LastSeen
+			if first[name].IsZero() {
+				first[name] = seen
+			}
+			late = late && seen.Sub(first[name]) >= later
+		}
+		return late
+	})
 }
 
 // watch follows the nodes in the view until it is stopped.
@@ -104,7 +115,7 @@ type watch struct {
 
 	mu     sync.Mutex
 	lost   map[string]time.Duration // the longest time out of a view that answered
-	silent time.Duration            // the longest time in which nobody answered
+	silent time.Duration            // the longest time without an answer
 	pushes pushes.Count
 	oldest float64 // seconds; the greatest age of a node, which a slow machine adds to
 	polls  int
@@ -144,7 +155,7 @@ func (v view) watch(t *testing.T, names []string) *watch {
 				default:
 					w.pushes.See(name, n.LastSeen)
 				}
-				if ok && state(n) != "missing" {
+				if ok && text(n.State) != "missing" {
 					delete(since, name)
 					continue
 				}
@@ -166,7 +177,7 @@ func (w *watch) end(t *testing.T, what string) {
 	t.Helper()
 	polls := func() int { w.mu.Lock(); defer w.mu.Unlock(); return w.polls }
 	before := polls()
-	eventually(t, "the watch has seen what was awaited", func() bool { return polls() > before+1 })
+	process.Eventually(t, "the watch has seen what was awaited", func() bool { return polls() > before+1 })
 	w.stop()
 	<-w.done
 	worst := time.Duration(0)
@@ -175,7 +186,7 @@ func (w *watch) end(t *testing.T, what string) {
 		worst = max(worst, w.lost[name])
 		lost = append(lost, fmt.Sprintf("%s %.1fs", name, w.lost[name].Seconds()))
 	}
-	say("%s: %d views; longest loss of a node %.1fs [%s], greatest age %.1fs, longest time without an answer %.1fs",
+	progress("%s: %d views; longest loss of a node %.1fs [%s], greatest age %.1fs, longest time without an answer %.1fs",
 		what, w.polls, worst.Seconds(), strings.Join(lost, ", "), w.oldest, w.silent.Seconds())
 	figure.Print("e2e_"+what+"_node_lost", worst.Seconds(), "s", pushInterval.Seconds(), true)
 	missed := slices.Max(append(slices.Collect(maps.Values(w.pushes.Missed)), 0))
@@ -189,12 +200,5 @@ func metric(t *testing.T, pod, name string) float64 {
 	if err != nil {
 		return 0 // not up yet
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(out))
-	require.NoError(t, err)
-	sum := 0.0
-	for _, m := range families[name].GetMetric() {
-		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-	}
-	return sum
+	return process.ParseScrape(t, []byte(out)).Sum(name)
 }

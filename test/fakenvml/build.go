@@ -28,7 +28,7 @@ const libraryName = "libnvidia-ml.so.1"
 //go:embed csrc/fakenvml.c
 var source string
 
-// ErrNoCompiler says that there is no C compiler to build the library with.
+// ErrNoCompiler means that there is no C compiler to build the library with.
 var ErrNoCompiler = errors.New("gcc is not on PATH; it builds the fake NVML library")
 
 // Build puts libnvidia-ml.so.1 into the directory and returns its path.
@@ -91,7 +91,7 @@ func Library(tb testing.TB) string {
 	return path
 }
 
-// LibraryWithout returns the path of a copy of the library that lacks the
+// LibraryWithout returns the path of a copy of the library without the
 // symbols, as a driver does that is older than they are. The linker does not find
 // a symbol whose text in the library is another: the hash of its name stays.
 func LibraryWithout(tb testing.TB, symbols ...string) string {
@@ -100,7 +100,7 @@ func LibraryWithout(tb testing.TB, symbols ...string) string {
 	for _, symbol := range symbols {
 		name := []byte("\x00" + symbol + "\x00")
 		if err == nil && !bytes.Contains(library, name) {
-			err = fmt.Errorf("the fake NVML library has no symbol %s", symbol)
+			err = fmt.Errorf("the fake NVML library has no symbol %s: add the call to test/fakenvml/csrc/fakenvml.c", symbol)
 		}
 		library = bytes.ReplaceAll(library, name, []byte("\x00-"+symbol[1:]+"\x00"))
 	}

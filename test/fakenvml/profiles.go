@@ -13,7 +13,7 @@ var Profiles = map[string]func(gpus int) *State{
 	"t4":       NewT4,
 }
 
-// NewH100 is NewState with all that an H100 tells: NVLink counters by link,
+// NewH100 is NewState with all that an H100 reports: NVLink counters by link,
 // fabric, row remapping, GPM and the cumulative fields.
 func NewH100(gpus int) *State {
 	s := NewState(gpus).Set("confidential_compute", 0)
@@ -96,7 +96,7 @@ func NewT4(gpus int) *State {
 	return s
 }
 
-// fabric sets what the boards with NVLink switches tell, from Hopper on.
+// fabric sets what the boards with NVLink switches report, from Hopper on.
 func (s *State) fabric(gpu int) {
 	s.datacentre(gpu)
 	s.setAll(gpu, map[string]any{
@@ -112,7 +112,7 @@ func (s *State) fabric(gpu int) {
 	})
 }
 
-// datacentre sets what all of the boards tell.
+// datacentre sets what all of the boards report.
 func (s *State) datacentre(gpu int) {
 	s.setAll(gpu, map[string]any{
 		"pstate": 0, "mode.persistence": 1, "mode.ecc": 1, "pcie.width": 16, "pcie.width.max": 16,
@@ -123,25 +123,25 @@ func (s *State) datacentre(gpu int) {
 	})
 }
 
-// Slice puts a MIG slice into a place of the GPU, 0 to 6.
-func (s *State) Slice(gpu, place, gi, ci int, profile string, memory uint64) *State {
+// Slice puts a MIG slice into a slot of the GPU, 0 to 6.
+func (s *State) Slice(gpu, slot, gi, ci int, profile string, memory uint64) *State {
 	for key, value := range map[string]any{
-		"uuid": SliceUUID(gpu, place), "name": "NVIDIA A100-SXM4-40GB MIG " + profile, "gi": gi, "ci": ci,
+		"uuid": SliceUUID(gpu, slot), "name": "NVIDIA A100-SXM4-40GB MIG " + profile, "gi": gi, "ci": ci,
 		"memory.total": memory, "memory.used": memory / 4, "processes.compute": 1, "ecc.uncorrected.volatile.sram": 0,
 	} {
-		s.SetGPU(gpu, fmt.Sprintf("mig.%d.%s", place, key), value)
+		s.SetGPU(gpu, fmt.Sprintf("mig.%d.%s", slot, key), value)
 	}
 	return s
 }
 
-// DeleteSlice empties a place of the GPU.
-func (s *State) DeleteSlice(gpu, place int) *State {
-	return s.DeleteGPU(gpu, fmt.Sprintf("mig.%d.uuid", place))
+// DeleteSlice empties a slot of the GPU.
+func (s *State) DeleteSlice(gpu, slot int) *State {
+	return s.DeleteGPU(gpu, fmt.Sprintf("mig.%d.uuid", slot))
 }
 
 // SliceUUID is the UUID that Slice gives.
-func SliceUUID(gpu, place int) string {
-	return fmt.Sprintf("MIG-00000000-0000-4000-8%03d-%012d", place, gpu)
+func SliceUUID(gpu, slot int) string {
+	return fmt.Sprintf("MIG-00000000-0000-4000-8%03d-%012d", slot, gpu)
 }
 
 // XIDOf adds an Xid event of an instance of the GPU.

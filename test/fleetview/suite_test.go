@@ -57,7 +57,7 @@ func TestPrometheus(t *testing.T) {
 	g := startGateway(t, prometheus(store), store.URL(write))
 	suite(t, g)
 
-	// The views are served without it, and the API says what is missing.
+	// The views are served without it, and the API names what is missing.
 	store.Stop()
 	body := g.ask("/telemetry", http.StatusServiceUnavailable)
 	assert.Contains(t, string(body), store.URL(""))
@@ -177,7 +177,7 @@ func suite(t *testing.T, g *gateway) {
 	})
 	t.Run("hosts and GPUs", func(t *testing.T) {
 		span := []string{"since", stamp(start), "until", stamp(start.Add(20 * time.Minute))}
-		// A server of PromQL tells times to a hundredth of the time asked about.
+		// A server of PromQL has times to a hundredth of the time asked about.
 		const precision = 20*time.Minute/100 + 10*time.Millisecond
 		check := func(got fleethistory.Recorded, match func(*fleetapi.Sample) bool) {
 			t.Helper()

@@ -3,13 +3,9 @@
 package hostile
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -18,12 +14,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"go.opentelemetry.io/collector/pdata/pmetric"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // The limits of figures: what an attack should cost others. A slow machine misses them.
@@ -41,10 +37,10 @@ type bystanders struct {
 	before map[*target]usage
 	began  time.Time
 
-	done  chan struct{}
-	all   sync.WaitGroup
-	told  told
-	reads reads
+	done   chan struct{}
+	all    sync.WaitGroup
+	pushed pushes
+	reads  reads
 }
 
 // beside starts bystanders, once the tenant is known and served.
@@ -54,25 +50,16 @@ func beside(t *testing.T, f front, name string) *bystanders {
 		t: t, front: f, figure: "hostile_" + name, tenant: newTenant(t, f.door, bystander),
 		before: map[*target]usage{}, began: time.Now(), done: make(chan struct{}), reads: reads{slowest: map[string]time.Duration{}},
 	}
-	var lacks error
-	if !within(deadline, func() bool {
-		s := &told{}
+	process.Eventually(t, "the honest tenant has its threshold, and all of its series", func() bool {
+		s := &pushes{}
 		b.tenant.push(s)
-		if lacks = s.err; s.withoutThreshold > 0 {
-			lacks = errors.New("no threshold")
-		}
-		if lacks == nil {
-			lacks = f.view.scrape(bystander)
-		}
-		return lacks == nil
-	}) {
-		require.NoError(t, lacks, "the honest tenant has its threshold, and all of its series")
-	}
+		return s.err == nil && s.withoutThreshold == 0 && f.view.scrape() == nil
+	})
 	for _, p := range f.targets() {
 		b.before[p] = p.usage()
 		p.forgetPeak()
 	}
-	b.all.Go(func() { b.tenant.run(&b.told, b.done) })
+	b.all.Go(func() { b.tenant.run(&b.pushed, b.done) })
 	b.all.Go(func() { f.view.read(&b.reads, b.done) })
 	t.Cleanup(b.stop)
 	return b
@@ -87,37 +74,40 @@ func (b *bystanders) stop() {
 	b.all.Wait()
 }
 
-// end stops the bystanders and asserts how they fared.
+// end stops the bystanders and checks their pushes and reads.
 func (b *bystanders) end() {
 	t := b.t
 	t.Helper()
 	b.stop()
-	require.Positive(t, b.told.pushes)
-	require.NoError(t, b.told.err, "%d of %d honest pushes were refused", b.told.refused, b.told.pushes)
-	assert.Zero(t, b.told.withoutThreshold, "of %d honest pushes", b.told.pushes)
+	require.Positive(t, b.pushed.count)
+	require.NoError(t, b.pushed.err, "%d of %d honest pushes were refused", b.pushed.refused, b.pushed.count)
+	assert.Zero(t, b.pushed.withoutThreshold, "of %d honest pushes", b.pushed.count)
 	require.NoError(t, b.reads.err, "%d of %d reads", b.reads.failed, b.reads.count)
-	figure.Print(b.figure+"_push_max", ms(b.told.quantile(1)), "ms", ms(pushBound), true)
+	figure.Print(b.figure+"_push_max", b.pushed.quantile(1), "ms", ms(pushBound), true)
 	figure.Print(b.figure+"_scrape_max", b.reads.slowest["scrape"].Seconds(), "s", scrapeBound.Seconds(), true)
-	for _, p := range b.front.targets() {
-		require.False(t, p.ended(), "it lives")
-		name := b.figure
-		if p != b.front.door {
-			name += "_gateway"
-		}
-		figure.Print(name+"_peak_rss", float64(p.peak())/mib, "MiB", memoryLimit/mib, true)
+	for name, p := range b.front.targets() {
+		require.False(t, p.Ended(), "it lives")
+		figure.Print(b.figure+name+"_peak_rss", float64(p.peak())/mib, "MiB", memoryLimit/mib, true)
 	}
-	require.NoError(t, b.front.view.scrape(bystander), "after the attack")
+	require.NoError(t, b.front.view.scrape(), "after the attack")
 	require.NoError(t, b.front.view.honest(), "after the attack")
 }
 
-// endCalm is end after an attack that leaves nothing behind: a plateau of its own, and
-// no more than some bytes in the log for each minute that it took.
+// endCalm is end after an attack that leaves nothing behind: no goroutines, no more than so
+// many bytes in the heap, nor in the log for each minute that it took.
 func (b *bystanders) endCalm(heap int64, logged int) {
 	b.t.Helper()
 	b.end()
 	logged *= 1 + int(time.Since(b.began)/time.Minute)
 	for _, p := range b.front.targets() {
-		p.requireCalm(b.before[p], heap, logged)
+		before, after := b.before[p], usage{}
+		if !process.Within(process.Patience, func() bool {
+			after = p.usage()
+			return after.goroutines <= before.goroutines+20 && after.fds <= before.fds+10 && after.heap <= before.heap+heap
+		}) {
+			require.Fail(b.t, "the process keeps what the attack took", "before %+v, after %+v", before, after)
+		}
+		assert.LessOrEqual(b.t, after.logged-before.logged, logged, "bytes in the log")
 	}
 }
 
@@ -125,14 +115,13 @@ func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // tenant is honest and pushes its nodes over and over, by gRPC and HTTP in turns.
 type tenant struct {
+	t       *testing.T
 	g       *target
-	ctx     context.Context
 	cluster string
-	client  pmetricotlp.GRPCClient
+	conn    *grpc.ClientConn
 	http    *http.Client
 	slow    atomic.Bool // one of its nodes is
 	grown   atomic.Bool // it has another node
-	slowNew atomic.Bool // which is slow, too
 }
 
 const (
@@ -144,51 +133,54 @@ const (
 // newTenant has connections of its own, that others do not hold up.
 func newTenant(t *testing.T, g *target, cluster string) *tenant {
 	t.Helper()
-	return &tenant{g: g, ctx: g.as(t.Context(), cluster), cluster: cluster, client: pmetricotlp.NewGRPCClient(dial(t, g.grpc)), http: keepAlive(t)}
+	return &tenant{t: t, g: g, cluster: cluster, conn: process.Dial(t, g.GRPC), http: keepAlive(t)}
 }
 
-func dial(t *testing.T, addr string) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
+// pushes are the results of a tenant's.
+type pushes struct {
+	count, refused, withoutThreshold int
+	err                              error // the last refusal
+	took                             []time.Duration
 }
 
-// told is what became of a tenant's pushes.
-type told struct {
-	pushes, refused, withoutThreshold int
-	err                               error // the last refusal
-	took                              []time.Duration
-}
+func (s *pushes) quantile(q float64) float64 { return ms(figure.Quantile(s.took, q)) }
 
-func (s *told) quantile(q float64) time.Duration { return figure.Quantile(s.took, q) }
-
-// push is one of a tenant's.
-func (h *tenant) push(s *told) {
-	slow := ""
-	if h.slow.Load() {
-		slow = "node3"
-	}
-	md := fleet(h.cluster, slow)
-	if h.grown.Load() {
-		value := 0.97
-		if h.slowNew.Load() {
+// report is that of a tenant's nodes; a slow one has a low score.
+func (h *tenant) report() pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	for i := range honestNodes + 1 {
+		name, value := nodeName(i), 0.97
+		if i == honestNodes {
+			if name = "new"; !h.grown.Load() {
+				break
+			}
+		}
+		if h.slow.Load() && name == "node3" {
 			value = 0.6
 		}
-		score(md, h.cluster, "new", time.Now(), value)
-	}
-	for _, rm := range md.ResourceMetrics().All() {
+		metrics := process.Node(md, name, "k8s.cluster.name", h.cluster)
+		process.Gauge(metrics, "gpu.node.health_score", "1", value, "gpu.node.state", "active")
 		for gpu := range gpusOfNode {
-			gauge(rm.ScopeMetrics().At(0).Metrics(), "hw.gpu.memory.utilization", time.Now(), 0.5).Attributes().PutStr("hw.id", fmt.Sprint("GPU-", gpu))
+			process.Gauge(metrics, "hw.gpu.memory.utilization", "1", 0.5, "hw.id", fmt.Sprint("GPU-", gpu))
 		}
 	}
-	request, start := pmetricotlp.NewExportRequestFromMetrics(md), time.Now()
-	send := h.overGRPC
-	if s.pushes++; s.pushes%2 == 0 {
-		send = h.overHTTP
+	return md
+}
+
+func nodeName(i int) string { return fmt.Sprint("node", i) }
+
+// push pushes once.
+func (h *tenant) push(s *pushes) {
+	md, start := h.report(), time.Now()
+	var threshold bool
+	var err error
+	if s.count++; s.count%2 == 0 {
+		threshold, err = h.overHTTP(md)
+	} else {
+		var header metadata.MD
+		header, err = process.Export(h.g.as(h.t.Context(), h.cluster, "gpu-cluster", h.cluster), h.conn, md)
+		threshold = len(header.Get("gpu-straggler-threshold")) == 1
 	}
-	threshold, err := send(request)
 	s.took = append(s.took, time.Since(start))
 	if err != nil {
 		s.refused++
@@ -198,41 +190,17 @@ func (h *tenant) push(s *told) {
 	}
 }
 
-func (h *tenant) overGRPC(request pmetricotlp.ExportRequest) (threshold bool, err error) {
-	var header metadata.MD
-	_, err = h.client.Export(metadata.AppendToOutgoingContext(h.ctx, "gpu-cluster", h.cluster), request, grpc.Header(&header))
-	return len(header.Get("gpu-straggler-threshold")) == 1, err
-}
-
-func (h *tenant) overHTTP(request pmetricotlp.ExportRequest) (threshold bool, err error) {
-	body, err := request.MarshalProto()
-	if err != nil {
-		return false, err
+func (h *tenant) overHTTP(md pmetric.Metrics) (threshold bool, err error) {
+	headers := append(h.g.credentials(h.cluster), "Content-Type", process.Protobuf, "gpu-cluster", h.cluster)
+	resp, err := process.Send(h.t.Context(), h.http, http.MethodPost, h.g.Push(), process.Marshal(h.t, md), headers...)
+	if err == nil && resp.Status != http.StatusOK {
+		err = fmt.Errorf("status %d: %.200q", resp.Status, resp.Body)
 	}
-	req, err := http.NewRequestWithContext(h.ctx, http.MethodPost, "http://"+h.g.http+"/v1/metrics", bytes.NewReader(body))
-	if err != nil {
-		return false, err
-	}
-	outgoing, _ := metadata.FromOutgoingContext(h.ctx)
-	for name, values := range outgoing {
-		req.Header[http.CanonicalHeaderKey(name)] = values
-	}
-	req.Header.Set("Content-Type", protobufType)
-	req.Header.Set("gpu-cluster", h.cluster)
-	resp, err := h.http.Do(req)
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusOK {
-		return false, fmt.Errorf("%s: %.200q", resp.Status, text)
-	}
-	return resp.Header.Get("gpu-straggler-threshold") != "", nil
+	return resp.Header.Get("gpu-straggler-threshold") != "", err
 }
 
 // run pushes every 50 ms until done is closed.
-func (h *tenant) run(s *told, done <-chan struct{}) {
+func (h *tenant) run(s *pushes, done <-chan struct{}) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -246,33 +214,25 @@ func (h *tenant) run(s *told, done <-chan struct{}) {
 }
 
 // The series of an honest tenant in /metrics, and how many there are of each. Ranks are
-// of the ten worst; a scrape may meet two of eleven nodes that change places.
+// of the ten worst: a scrape may meet two of eleven nodes that swap theirs.
 var honestSeries = map[string]int{
 	"hw_gpu_memory_utilization_ratio": honestNodes * gpusOfNode, "gpu_node_health_score_ratio": honestNodes, "gpu_node_heartbeat_seconds": honestNodes,
 	"gpu_node_straggler": honestNodes, "gpu_straggler_threshold_ratio": 2, "gpu_straggler_rank": honestNodes - 1,
 }
 
-// scrape reads all of /metrics, as Prometheus does, and says which of the honest
-// series it lacks.
-func (g *target) scrape(cluster string) error {
-	resp, err := httpClient.Get("http://" + g.prom + "/metrics")
+// scrape reads all of /metrics, as Prometheus does, and fails where one of the bystander's
+// series is missing.
+func (g *target) scrape() error {
+	text, err := get("http://" + g.Prom + "/metrics")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("scrape: %s", resp.Status)
-	}
-	label, has := []byte(`k8s_cluster_name="`+cluster+`"`), map[string]int{}
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		if bytes.Contains(lines.Bytes(), label) {
-			name, _, _ := bytes.Cut(lines.Bytes(), []byte("{"))
+	label, has := []byte(`k8s_cluster_name="`+bystander+`"`), map[string]int{}
+	for line := range bytes.Lines(text) {
+		if bytes.Contains(line, label) {
+			name, _, _ := bytes.Cut(line, []byte("{"))
 			has[string(name)]++
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("scrape: %w", err)
 	}
 	for name, n := range honestSeries {
 		if has[name] < n {
@@ -282,28 +242,24 @@ func (g *target) scrape(cluster string) error {
 	return nil
 }
 
-// nodesOf are the names of a cluster's nodes in the fleet view, and whether each is
-// a straggler.
+// nodesOf returns a cluster's nodes in the fleet view, and whether each is a straggler.
 func (g *target) nodesOf(cluster string) (map[string]bool, error) {
-	resp, err := httpClient.Get("http://" + g.fleet + "/api/v1/nodes?cluster=" + cluster)
+	text, err := get(g.URL("/api/v1/nodes?cluster=" + cluster))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }()
 	var page struct {
 		Nodes []struct {
 			Node      string
 			Straggler bool
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&page); err != nil || resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("nodes of %s: %s, %w", cluster, resp.Status, err)
-	}
+	err = json.Unmarshal(text, &page)
 	out := map[string]bool{}
 	for _, n := range page.Nodes {
 		out[n.Node] = n.Straggler
 	}
-	return out, nil
+	return out, err
 }
 
 func (g *target) nodes(cluster string) map[string]bool {
@@ -313,49 +269,30 @@ func (g *target) nodes(cluster string) map[string]bool {
 	return nodes
 }
 
-func (g *target) straggler(cluster, node string) bool {
-	g.t.Helper()
-	return g.nodes(cluster)[node]
-}
-
-// honest asks the API for the bystanders' nodes, and says which it lacks.
+// honest fails where one of the bystanders' nodes is missing in the API.
 func (g *target) honest() error {
 	nodes, err := g.nodesOf(bystander)
 	for i := range honestNodes {
 		if _, ok := nodes[nodeName(i)]; !ok && err == nil {
-			err = fmt.Errorf("the API lacks %s: %v", nodeName(i), nodes)
+			err = fmt.Errorf("%s is missing in the API: %v", nodeName(i), nodes)
 		}
 	}
 	return err
 }
 
-// page reads the page of the fleet view.
-func (g *target) page() error {
-	resp, err := httpClient.Get("http://" + g.fleet + "/")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if _, err = io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("page: %s, %w", resp.Status, err)
-	}
-	return nil
-}
-
-// reads are what became of those of a gateway.
+// reads are the results of a gateway's.
 type reads struct {
 	count, failed int
 	err           error // the last failure
 	slowest       map[string]time.Duration
 }
 
-// read has the readers of the honest cluster come one after the other, until done is
-// closed.
+// read scrapes and asks for page and API in turns, until done is closed.
 func (g *target) read(r *reads, done <-chan struct{}) {
 	for {
 		for what, ask := range map[string]func() error{
-			"scrape": func() error { return g.scrape(bystander) },
-			"page":   g.page,
+			"scrape": g.scrape,
+			"page":   func() error { _, err := get(g.URL("/")); return err },
 			"api":    g.honest,
 		} {
 			start := time.Now()

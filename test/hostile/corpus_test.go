@@ -7,44 +7,39 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/plog"
-	"go.opentelemetry.io/collector/pdata/plog/plogotlp"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // sample has every kind of metric.
 func sample(cluster string) pmetric.Metrics {
 	md := pmetric.NewMetrics()
-	now := time.Now()
-	ms := node(md, cluster, "sample")
-	gauge(ms, "gpu.node.health_score", now, 0.97).Attributes().PutStr("gpu.node.state", "active")
-	gauge(ms, "hw.temperature", now, 50).Attributes().PutStr("hw.id", "GPU-1")
-	m := ms.AppendEmpty()
-	m.SetName("hw.errors")
-	sum := m.SetEmptySum()
+	ms := process.Node(md, "sample", "k8s.cluster.name", cluster)
+	process.Gauge(ms, "gpu.node.health_score", "1", 0.97, "gpu.node.state", "active")
+	process.Gauge(ms, "hw.temperature", "1", 50, "hw.id", "GPU-1")
+	add := func(name string) pmetric.Metric {
+		m := ms.AppendEmpty()
+		m.SetName(name)
+		return m
+	}
+	sum := add("hw.errors").SetEmptySum()
 	sum.SetIsMonotonic(true)
 	sum.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
 	p := sum.DataPoints().AppendEmpty()
 	p.SetIntValue(3)
 	p.Attributes().PutStr("hw.id", "GPU-1")
 	p.Attributes().PutStr("hw.type", "gpu")
-	m = ms.AppendEmpty()
-	m.SetName("histogram")
-	h := m.SetEmptyHistogram().DataPoints().AppendEmpty()
+	h := add("histogram").SetEmptyHistogram().DataPoints().AppendEmpty()
 	h.SetCount(3)
 	h.BucketCounts().FromRaw([]uint64{1, 2})
 	h.ExplicitBounds().FromRaw([]float64{1})
-	m = ms.AppendEmpty()
-	m.SetName("exponential")
-	m.SetEmptyExponentialHistogram().DataPoints().AppendEmpty().Positive().BucketCounts().FromRaw([]uint64{1})
-	m = ms.AppendEmpty()
-	m.SetName("summary")
-	m.SetEmptySummary().DataPoints().AppendEmpty().QuantileValues().AppendEmpty().SetValue(1)
+	add("exponential").SetEmptyExponentialHistogram().DataPoints().AppendEmpty().Positive().BucketCounts().FromRaw([]uint64{1})
+	add("summary").SetEmptySummary().DataPoints().AppendEmpty().QuantileValues().AppendEmpty().SetValue(1)
 	return md
 }
 
@@ -59,6 +54,28 @@ func sampleLogs(cluster string) plog.Logs {
 	r.Attributes().PutStr("gpu.straggler.episode.id", "x")
 	r.Attributes().PutEmptySlice("list").AppendEmpty().SetEmptyMap().PutDouble("nan", math.NaN())
 	return ld
+}
+
+// nested is a push whose one attribute is a list in a list in a list, as deep as
+// fits into so many bytes.
+func nested(size int) []byte {
+	// Written from the inside out, back to front.
+	buf := make([]byte, size+64)
+	at := len(buf)
+	wrap := func(field protowire.Number) {
+		head := protowire.AppendTag(nil, field, protowire.BytesType)
+		head = protowire.AppendVarint(head, uint64(len(buf)-at))
+		at -= len(head)
+		copy(buf[at:], head)
+	}
+	for at > 96 {
+		wrap(1) // a list's values
+		wrap(5) // the list of a value
+	}
+	for _, field := range []protowire.Number{2, 1, 1, 1} { // to the value of a resource's attribute
+		wrap(field)
+	}
+	return buf[at:]
 }
 
 // boundaries are the offsets in a message at which a tag, a length or a content
@@ -127,8 +144,7 @@ func malformedProto(t *testing.T, msg []byte) map[string][]byte {
 }
 
 // malformedJSON is the same for JSON.
-func malformedJSON(t *testing.T, msg, container string) map[string][]byte {
-	t.Helper()
+func malformedJSON(msg, container string) map[string][]byte {
 	out := map[string][]byte{}
 	for i, c := range []byte(msg) {
 		if strings.IndexByte(`{}[]:`, c) < 0 {
@@ -147,9 +163,9 @@ func malformedJSON(t *testing.T, msg, container string) map[string][]byte {
 		out["resources are "+name] = []byte(`{"` + container + `":` + value + `}`)
 		out["a resource is "+name] = []byte(`{"` + container + `":[` + value + `]}`)
 		out["unknown is "+name] = []byte(`{"unknown":` + value + `,"` + container + `":[]}`)
-		out["an attribute is "+name] = []byte(`{"` + container + `":[{"resource":{"attributes":[{"key":"k","value":{"stringValue":` + value + `}}]}}]}`)
-		out["a double is "+name] = []byte(`{"` + container + `":[{"resource":{"attributes":[{"key":"k","value":{"doubleValue":` + value + `}}]}}]}`)
-		out["an int is "+name] = []byte(`{"` + container + `":[{"resource":{"attributes":[{"key":"k","value":{"intValue":` + value + `}}]}}]}`)
+		for _, kind := range []string{"stringValue", "doubleValue", "intValue"} {
+			out[kind+" is "+name] = []byte(`{"` + container + `":[{"resource":{"attributes":[{"key":"k","value":{"` + kind + `":` + value + `}}]}}]}`)
+		}
 	}
 	deep := strings.Repeat(`{"arrayValue":{"values":[`, 1<<19)
 	out["deep values"] = []byte(`{"` + container + `":[{"resource":{"attributes":[{"key":"k","value":` + deep)
@@ -158,16 +174,16 @@ func malformedJSON(t *testing.T, msg, container string) map[string][]byte {
 	return out
 }
 
-func metricsJSON(t *testing.T, md pmetric.Metrics) string {
+// texts are a push in both formats.
+func texts(t *testing.T, request interface {
+	MarshalProto() ([]byte, error)
+	MarshalJSON() ([]byte, error)
+},
+) (proto, text []byte) {
 	t.Helper()
-	text, err := pmetricotlp.NewExportRequestFromMetrics(md).MarshalJSON()
+	proto, err := request.MarshalProto()
 	require.NoError(t, err)
-	return string(text)
-}
-
-func logsJSON(t *testing.T, ld plog.Logs) string {
-	t.Helper()
-	text, err := plogotlp.NewExportRequestFromLogs(ld).MarshalJSON()
+	text, err = request.MarshalJSON()
 	require.NoError(t, err)
-	return string(text)
+	return proto, text
 }

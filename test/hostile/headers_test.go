@@ -3,21 +3,20 @@
 package hostile
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/http2"
+
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // unfinishedHTTP are short headers of so many bytes without their end: net/http takes
@@ -31,62 +30,39 @@ func unfinishedHTTP(size int) string {
 	return out.String()
 }
 
-// unfinishedGRPC is a header block of HTTP/2 without its end.
-func unfinishedGRPC(t *testing.T) string {
-	t.Helper()
-	var out bytes.Buffer
-	out.WriteString(http2Preface(t, false))
-	f := http2.NewFramer(&out, nil)
-	fields := bytes.Repeat([]byte{0x10, 1, 'x', 0}, 100) // RFC 7541, 6.2.3: never indexed
-	require.NoError(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: fields}))
-	for range 3 {
-		require.NoError(t, f.WriteContinuation(1, false, fields))
-	}
-	return out.String()
-}
-
 // TestUnfinishedHeaders has four addresses hold four hundred connections to each server in
 // the midst of headers, within its limits and beyond, for as long as it lets them.
 func TestUnfinishedHeaders(t *testing.T) {
 	const addresses, each = 4, 100
-	g := gateway(t, options{})
+	g := gateway(t)
 	b := beside(t, alone(g), "unfinished_headers")
-	inside, beyond := unfinishedHTTP(16<<10), unfinishedHTTP(mib)
-	servers := []struct {
-		name, addr string // a name where refusals are counted
-		first      []string
-	}{
-		{"exposition", g.prom, []string{inside, beyond}},
-		{"fleet_view", g.fleet, []string{inside, beyond}},
-		{"straggler_threshold", g.api, []string{inside, beyond}},
-		{"fleet_otlp/grpc", g.grpc, []string{unfinishedGRPC(t)}},
-	}
+	first := []string{unfinishedHTTP(16 << 10), unfinishedHTTP(mib)}
+	servers := map[string]string{"exposition": g.Prom, "fleet_view": g.Fleet, "straggler_threshold": g.API} // by the names of their refusals
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
+	hungUp := map[string]*atomic.Int64{}
 	defer all.Wait()
 	defer cancel()
-	for _, s := range servers {
+	for name, addr := range servers {
+		count := new(atomic.Int64)
+		hungUp[name] = count
 		for i := range addresses * each {
 			from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(10+i%addresses))}}
 			all.Go(func() {
 				for ctx.Err() == nil {
-					unfinished(ctx, from, s.addr, s.first[i/addresses%len(s.first)])
+					unfinished(ctx, from, addr, first[i/addresses%len(first)])
+					count.Add(1)
 				}
 			})
 		}
 	}
-	for _, s := range servers {
-		for _, reason := range []string{"address", "headers"} {
-			if s.addr == g.grpc && reason == "address" {
-				continue // it takes a connection of each of thousands of nodes
-			}
-			eventually(t, s.name+" refuses for the reason "+reason, func() bool {
-				require.False(t, g.ended(), "it lives")
-				code, text := g.get("http://" + g.api + "/api/v1/threshold?cluster=" + bystander)
-				require.Equal(t, http.StatusOK, code, "%s", text)
-				return g.refusals(s.name, reason) >= addresses*each
-			})
-		}
+	for name := range servers {
+		process.Eventually(t, name+" refuses connections and hangs up", func() bool {
+			_, err := get("http://" + g.API + "/api/v1/threshold?cluster=" + bystander)
+			require.NoError(t, err)
+			n, _ := process.Scrape(t, g.Telemetry).Value("otelcol_server_refusals", process.Labels{"reason": "address", "server": name})
+			return n >= addresses*each && hungUp[name].Load() >= addresses*each
+		})
 	}
 	cancel()
 	all.Wait()
@@ -107,16 +83,4 @@ func unfinished(ctx context.Context, from *net.Dialer, addr, first string) {
 	case <-ctx.Done():
 	case <-time.After(5 * time.Second): // its pace
 	}
-}
-
-// refusals are those of a server that the gateway has counted.
-func (g *target) refusals(server, reason string) int64 {
-	g.t.Helper()
-	_, text := g.get("http://" + g.telemetry + "/metrics")
-	m := regexp.MustCompile(`otelcol_server_refusals(?:_total)?\{[^}]*reason="` + reason + `"[^}]*server="` + server + `"[^}]*\} (\d+)`).FindSubmatch(text)
-	require.NotNil(g.t, m)
-	var n int64
-	_, err := fmt.Sscan(string(m[1]), &n)
-	require.NoError(g.t, err)
-	return n
 }

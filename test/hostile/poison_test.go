@@ -7,24 +7,23 @@ import (
 	"math"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // TestPoisonedScores has six of twenty nodes lie about themselves; each way to lie
-// has a cluster of its own. The bounds of the threshold are derived in
-// internal/detect/straggler, TestPoisonedScoresMoveTheThresholdWithinABound. With honest
-// scores from 0.95 to 0.98 it is at least the lowest of them less
+// has a cluster of its own. Median and MAD hold with less than half of a group: with
+// honest scores from 0.95 to 0.98 the threshold is at least the lowest of them less
 // max(2*1.4826*0.03, min_gap), and at most the highest less min_gap.
 func TestPoisonedScores(t *testing.T) {
 	const nodes, bad, lowest, spread, minGap = 20, 6, 0.95, 0.03, 0.05
 	low, high := lowest-2*1.4826*spread, lowest+spread-minGap
-	g := gateway(t, options{})
+	g := gateway(t)
 	b := beside(t, alone(g), "poison")
 	ways := map[string]func(tick, i int, threshold float64) float64{
 		"honest":   func(_, i int, _ float64) float64 { return lowest + spread*float64(i)/bad },
@@ -36,12 +35,12 @@ func TestPoisonedScores(t *testing.T) {
 		"together": func(int, int, float64) float64 { return lowest },
 	}
 	thresholds, found, moved := map[string]float64{}, map[string]bool{}, 0.0
-	// The gateway's ticks, as the answers tell them, of each cluster. The fault begins
-	// once the gateway has learned what is usual: among liars that take turns it takes a
-	// node that was slow from the first for a node of that kind.
+	// The gateway's ticks of each cluster, counted by the answers. The fault begins once
+	// the gateway has learned what is usual: among liars that take turns a node that was
+	// slow from the first is usual.
 	const warm = 10
 	ticks, last := map[string]int{}, map[string]string{}
-	eventually(t, "each cluster's slow node is found", func() bool {
+	process.Eventually(t, "each cluster's slow node is found", func() bool {
 		for way, lie := range ways {
 			tick := ticks[way]
 			md := pmetric.NewMetrics()
@@ -50,17 +49,17 @@ func TestPoisonedScores(t *testing.T) {
 				if i == 3 && tick >= warm {
 					value = 0.6
 				}
-				score(md, way, fmt.Sprintf("honest%d", i), time.Now(), value)
+				process.Score(md, fmt.Sprintf("honest%d", i), value, "k8s.cluster.name", way)
 			}
 			for i := range bad {
-				score(md, way, fmt.Sprintf("bad%d", i), time.Now(), lie(tick, i, thresholds[way]))
+				process.Score(md, fmt.Sprintf("bad%d", i), lie(tick, i, thresholds[way]), "k8s.cluster.name", way)
 			}
-			header, err := g.push(t.Context(), way, md)
+			header, err := process.Export(g.as(t.Context(), way, "gpu-cluster", way, "gpu-group", `"default"`), g.conn, md)
 			require.NoError(t, err)
 			if h := header.Get("gpu-straggler-threshold"); len(h) == 1 {
 				params := header.Get("gpu-straggler-params")
 				require.NotEmpty(t, params)
-				if params[0] != last[way] { // it says when its tick was
+				if params[0] != last[way] { // the time of its tick
 					last[way] = params[0]
 					ticks[way]++
 				}

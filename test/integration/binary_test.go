@@ -6,12 +6,11 @@ import (
 	"debug/elf"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/test/fakenvml"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // TestBinariesBindLazily reads what `readelf -d` shows: go-nvml is linked with
@@ -22,10 +21,8 @@ func TestBinariesBindLazily(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("ELF is Linux's")
 	}
-	agent, err := agentBinary()
-	require.NoError(t, err)
-	for _, binary := range []string{collectorBinary, agent} {
-		f, err := elf.Open(binary)
+	for _, command := range []string{"gpu-collector", "gpu-collector-agent"} {
+		f, err := elf.Open(process.Binary(t, command))
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = f.Close() })
 		symbols, err := f.DynamicSymbols()
@@ -52,18 +49,24 @@ func TestBinariesBindLazily(t *testing.T) {
 	}
 }
 
-// TestWithoutCgo builds the collector without cgo: it runs, says once why it
+// TestWithoutCgo builds the collector without cgo: it runs, logs once why it
 // has no GPU metrics, and does all the rest.
 func TestWithoutCgo(t *testing.T) {
 	long(t)
 	t.Parallel()
-	began := time.Now()
-	binary, err := build("gpu-collector", "gpu-collector-nocgo", "CGO_ENABLED=0")
+	binary, err := process.Build("gpu-collector", "gpu-collector-nocgo", "CGO_ENABLED=0")
 	require.NoError(t, err)
-	t.Logf("built in %s", time.Since(began).Round(time.Second))
-	n := startGPUNode(t, binary, fakenvml.Library(t), oftener)
-	n.waitLog(1, "warn", "no GPU metrics will be emitted", "CGO_ENABLED=1")
-	requireQuiet(t, n)
+	n := startGPUNode(t, binary, oftener)
+	n.WaitLog(1, "warn", "no GPU metrics will be emitted", "CGO_ENABLED=1")
+	process.Eventually(t, "three seconds of scrapes have passed", func() bool {
+		uptime, _ := process.Scrape(t, n.Telemetry).Value("otelcol_process_uptime", nil)
+		return uptime >= 3
+	})
+	assert.Len(t, n.Log.Lines("warn", `"otelcol.component.id": "nvml"`), 1)
+	assert.Empty(t, n.Log.Lines("\terror\t"))
+	for metric := range process.Scrape(t, n.Prom) {
+		assert.NotRegexp(t, "^hw_", metric)
+	}
 
 	text, err := validate(t, binary, "configs/all-in-one.yaml")
 	assert.NoError(t, err, text)

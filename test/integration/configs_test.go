@@ -10,27 +10,36 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/test/authority"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
-// agentBinary builds the lean distribution.
-var agentBinary = sync.OnceValues(func() (string, error) { return build("gpu-collector-agent", "gpu-collector-agent") })
-
-// validate runs the command of that name and returns what it said.
+// validate runs the command of that name and returns its output.
 func validate(t *testing.T, binary string, configs ...string) (output string, err error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, append([]string{"validate"}, configArgs(t, configs)...)...)
-	cmd.Dir = root
+	cmd := exec.CommandContext(t.Context(), binary, append([]string{"validate"}, process.ConfigArgs(t, configs...)...)...)
+	cmd.Dir = process.Root
 	cmd.Env = []string{"HOME=" + t.TempDir(), "GOMEMLIMIT=1638MiB", "GPU_COLLECTOR_REPLAY=receiver/csvreplayreceiver/testdata/nvidia-smi/driver-580.csv"}
 	text, err := cmd.CombinedOutput()
 	return string(text), err
 }
 
-// valid shows that validate has nothing to say.
+// printed is what the command print-config makes of configurations.
+func printed(t *testing.T, env []string, configs ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), process.Binary(t, "gpu-collector"), append([]string{"print-config"}, process.ConfigArgs(t, configs...)...)...)
+	cmd.Dir, cmd.Env = process.Root, env
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(text))
+	return string(text)
+}
+
+// valid requires that validate prints nothing.
 func valid(t *testing.T, binary string, configs ...string) {
 	t.Helper()
 	text, err := validate(t, binary, configs...)
@@ -40,14 +49,14 @@ func valid(t *testing.T, binary string, configs ...string) {
 
 func TestShippedConfigsAreValid(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(root + "/configs/*.yaml")
+	files, err := filepath.Glob(process.Root + "/configs/*.yaml")
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(files), 6)
 	for _, file := range files {
 		name := filepath.Base(file)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			valid(t, collectorBinary, "configs/"+name)
+			valid(t, process.Binary(t, "gpu-collector"), "configs/"+name)
 			shipped, err := os.ReadFile(file)
 			require.NoError(t, err)
 			if strings.Contains(string(shipped), "straggler_threshold/agent:\n") {
@@ -55,7 +64,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 			}
 		})
 	}
-	overlays, err := filepath.Glob(root + "/configs/[or]*/*.yaml") // overlays and replay
+	overlays, err := filepath.Glob(process.Root + "/configs/[or]*/*.yaml") // overlays and replay
 	require.NoError(t, err)
 	require.NotEmpty(t, overlays)
 	below := map[string][]string{
@@ -79,14 +88,13 @@ func TestShippedConfigsAreValid(t *testing.T) {
 		for _, base := range below[name] {
 			t.Run(name+" over "+base, func(t *testing.T) {
 				t.Parallel()
-				valid(t, collectorBinary, base, strings.TrimPrefix(file, root+"/"))
+				valid(t, process.Binary(t, "gpu-collector"), base, strings.TrimPrefix(file, process.Root+"/"))
 			})
 		}
 	}
 	t.Run("lean agent", func(t *testing.T) {
 		t.Parallel()
-		binary, err := agentBinary()
-		require.NoError(t, err)
+		binary := process.Binary(t, "gpu-collector-agent")
 		valid(t, binary, "configs/agent.yaml")
 		valid(t, binary, "configs/agent.yaml", "configs/overlays/mtls-agent.yaml", "configs/overlays/tenant-agent.yaml")
 		valid(t, binary, "configs/agent.yaml", "configs/overlays/nccl.yaml", "configs/overlays/dcgm-names.yaml")
@@ -97,7 +105,7 @@ func TestShippedConfigsAreValid(t *testing.T) {
 // Which mistakes there are is for the components' own tests.
 func TestBadConfigNamesEveryMistake(t *testing.T) {
 	t.Parallel()
-	text, err := validate(t, collectorBinary, `
+	text, err := validate(t, process.Binary(t, "gpu-collector"), `
 receivers:
   nvml: {retry_interval: 0s}
   csv_replay: {path: ""}
@@ -121,11 +129,11 @@ service:
 	}
 }
 
-// TestMoreMemoryThanThereIs: validate tells where the parts of the memory are more than all
+// TestMoreMemoryThanThereIs: validate warns where the parts of the memory are more than all
 // of it. TestShippedConfigsAreValid shows that they are not in those that ship.
 func TestMoreMemoryThanThereIs(t *testing.T) {
 	t.Parallel()
-	text, err := validate(t, collectorBinary, "configs/gateway.yaml", `
+	text, err := validate(t, process.Binary(t, "gpu-collector"), "configs/gateway.yaml", `
 extensions:
   exposition: {max_bytes: 1048576000}
   exposition/unused: {max_bytes: 1048576000}
@@ -137,31 +145,31 @@ extensions:
 		"set less in `max_bytes`, or give it more\n", text)
 }
 
-// TestNamesOfOneNode: validate tells where an agent has two, and one variable names all of it.
+// TestNamesOfOneNode: validate warns where an agent has two.
 func TestNamesOfOneNode(t *testing.T) {
 	t.Parallel()
 	const renamed = "receivers: {nvml: {resource_attributes: {host.name: {override_value: gpu-7}}}}\n"
-	text, err := validate(t, collectorBinary, "configs/agent.yaml", renamed+"processors: {straggler: {agent: {node_name: gpu-8}}}\n")
+	text, err := validate(t, process.Binary(t, "gpu-collector"), "configs/agent.yaml", renamed+"processors: {straggler: {agent: {node_name: gpu-8}}}\n")
 	require.NoError(t, err, text)
 	assert.Equal(t, "warning: this node has several names, so that its GPUs and the ranks of its jobs are different nodes: "+
 		"gpu-7 is of `receivers::nvml`, gpu-8 is of `processors::straggler`; name it by GPU_COLLECTOR_NODE (`node_name` of each) alone\n", text)
-	valid(t, collectorBinary, "configs/agent.yaml", renamed+"processors: {straggler: {agent: {node_name: gpu-7}}}\n")
+	valid(t, process.Binary(t, "gpu-collector"), "configs/agent.yaml", renamed+"processors: {straggler: {agent: {node_name: gpu-7}}}\n")
 }
 
-// TestWhoeverReachesThePortReads: validate tells, but of loopback and where clients are known.
-func TestWhoeverReachesThePortReads(t *testing.T) {
+// TestOpenPortsAreNamed: validate warns, but of loopback and where clients are known.
+func TestOpenPortsAreNamed(t *testing.T) {
 	t.Parallel()
 	const open = `
 extensions:
   fleet_view: {http: {endpoint: "0.0.0.0:8086"}}
   straggler_threshold: {api: {endpoint: ":8085"}}
 `
-	text, err := validate(t, collectorBinary, "configs/gateway.yaml", open)
+	text, err := validate(t, process.Binary(t, "gpu-collector"), "configs/gateway.yaml", open)
 	require.NoError(t, err, text)
 	assert.Equal(t, "warning: `extensions::fleet_view::http::endpoint` is 0.0.0.0:8086 without `auth`: whoever reaches it reads of all nodes; set `extensions::fleet_view::http::auth`, or listen on loopback\n"+
 		"warning: `extensions::straggler_threshold::api::endpoint` is :8085 without `auth`: whoever reaches it reads of all nodes; set `extensions::straggler_threshold::api::auth`, or listen on loopback\n", text)
-	dir := newAuthority(t).issue()
-	valid(t, collectorBinary, "configs/gateway.yaml", open, fmt.Sprintf(`
+	dir := issue(t, authority.New(t, "test CA"))
+	valid(t, process.Binary(t, "gpu-collector"), "configs/gateway.yaml", open, fmt.Sprintf(`
 extensions:
   basicauth: {htpasswd: {inline: "me:secret"}}
   fleet_view: {http: {auth: {authenticator: basicauth}}}
@@ -174,7 +182,7 @@ service: {extensions: [straggler_threshold, exposition, fleet_view, basicauth]}
 // collector's own telemetry, ours and others'.
 func TestValidateNamesAnAddressThatIsNone(t *testing.T) {
 	t.Parallel()
-	for overlay, says := range map[string]string{
+	for overlay, want := range map[string]string{
 		`receivers: {fleet_otlp: {protocols: {grpc: {endpoint: "::1:4317"}}}}`:                                       "`receivers::fleet_otlp::protocols::grpc::endpoint` is \"::1:4317\", must be a host and a port of 0 to 65535, such as 127.0.0.1:4317 or [::1]:4317",
 		`receivers: {fleet_otlp: {protocols: {http: {endpoint: "localhost"}}}}`:                                      "`receivers::fleet_otlp::protocols::http::endpoint` is \"localhost\"",
 		`extensions: {fleet_view: {http: {endpoint: "0.0.0.0:99999"}}}`:                                              "`extensions::fleet_view::http::endpoint` is",
@@ -183,69 +191,44 @@ func TestValidateNamesAnAddressThatIsNone(t *testing.T) {
 		"exporters: {prometheus: {endpoint: \"::1:9\"}}\nservice: {pipelines: {metrics: {exporters: [prometheus]}}}": "`exporters::prometheus::endpoint` is",
 		`service: {telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: "::1", port: 99999}}}}]}}}`: "`service::telemetry::metrics::readers::0::pull::exporter::prometheus` is",
 	} {
-		said, err := validate(t, collectorBinary, "configs/gateway.yaml", overlay+"\n")
+		text, err := validate(t, process.Binary(t, "gpu-collector"), "configs/gateway.yaml", overlay+"\n")
 		require.Error(t, err, overlay)
-		assert.Contains(t, said, says)
+		assert.Contains(t, text, want)
 	}
-	said, err := validate(t, collectorBinary, "configs/gateway.yaml", `service: {telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: "::1", port: 8888}}}}]}}}`+"\n")
-	assert.NoError(t, err, said)
-}
-
-// TestValidateSaysWhatWouldBeRight: of components that are misspelt. The start says the same.
-func TestValidateSaysWhatWouldBeRight(t *testing.T) {
-	t.Parallel()
-	said, err := validate(t, collectorBinary, "configs/agent.yaml", "processors: {stragler/a: {}}\n")
-	require.Error(t, err)
-	assert.Contains(t, said, "`processors` has \"stragler/a\", which is no processor of this distribution: did you mean straggler?")
-	cmd := exec.CommandContext(t.Context(), collectorBinary, configArgs(t, []string{"configs/agent.yaml", "service: {extensions: [expositon]}\n"})...)
-	cmd.Dir = root
-	out, err := cmd.CombinedOutput()
-	require.Error(t, err)
-	assert.Contains(t, string(out), "did you mean exposition?")
+	text, err := validate(t, process.Binary(t, "gpu-collector"), "configs/gateway.yaml", `service: {telemetry: {metrics: {readers: [{pull: {exporter: {prometheus: {host: "::1", port: 8888}}}}]}}}`+"\n")
+	assert.NoError(t, err, text)
 }
 
 // TestASecondAgent: its overlay moves each port of an agent, and not where it pushes.
 func TestASecondAgent(t *testing.T) {
 	t.Parallel()
-	printed := func(configs ...string) string {
-		cmd := exec.CommandContext(t.Context(), collectorBinary, append([]string{"print-config"}, configArgs(t, configs)...)...)
-		cmd.Dir, cmd.Env = root, []string{"GPU_COLLECTOR_GATEWAY=127.0.0.1:4317"}
-		text, err := cmd.CombinedOutput()
-		require.NoError(t, err, string(text))
-		return string(text)
-	}
-	listens := regexp.MustCompile(`endpoint: 127\.0\.0\.1:(\d+)\n`)
-	first := listens.FindAllStringSubmatch(printed("configs/agent.yaml"), -1)
-	second := listens.FindAllStringSubmatch(printed("configs/agent.yaml", "configs/overlays/second-agent.yaml"), -1)
+	env, endpoint := []string{"GPU_COLLECTOR_GATEWAY=127.0.0.1:4317"}, regexp.MustCompile(`endpoint: 127\.0\.0\.1:(\d+)\n`)
+	first := endpoint.FindAllStringSubmatch(printed(t, env, "configs/agent.yaml"), -1)
+	second := endpoint.FindAllStringSubmatch(printed(t, env, "configs/agent.yaml", "configs/overlays/second-agent.yaml"), -1)
 	require.Len(t, second, len(first))
-	moved := 0
+	pushes := 0
 	for i := range first {
-		a, err := strconv.Atoi(first[i][1])
-		require.NoError(t, err)
-		b, err := strconv.Atoi(second[i][1])
-		require.NoError(t, err)
-		if b == a+100 {
-			moved++
-		} else {
-			assert.Equal(t, a, b)
-			assert.Equal(t, 4317, a, "of both exporters")
+		if first[i][1] == second[i][1] {
+			assert.Equal(t, "4317", first[i][1])
+			pushes++
+			continue
 		}
+		port, err := strconv.Atoi(first[i][1])
+		require.NoError(t, err)
+		assert.Equal(t, strconv.Itoa(port+100), second[i][1])
 	}
-	assert.Equal(t, len(first)-2, moved)
+	assert.Equal(t, 2, pushes, "both exporters")
 }
 
-// TestAnAgentSaysThatItsGatewayDoesNotAnswer: once, however often it pushes, and it runs on.
-func TestAnAgentSaysThatItsGatewayDoesNotAnswer(t *testing.T) {
+// TestAnAgentLogsThatItsGatewayDoesNotAnswer: once, however often it pushes, and it runs on.
+func TestAnAgentLogsThatItsGatewayDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	c := start(t, options{
-		configs: []string{"configs/agent.yaml", newAgentPorts(t).overlay(t), `
+	c := startAgent(t, "gateway.invalid:4317", "lab", `
 receivers: {nvml: {collection_interval: 200ms, deadline: 200ms}}
 service: {pipelines: {metrics: {receivers: [nvml]}}}
-`},
-		env: []string{"GPU_COLLECTOR_GATEWAY=gateway.invalid:4317"},
-	})
-	c.waitLog(3, "Exporting failed. Dropping data.", "error")
-	assert.Zero(t, c.log.Count("Try enabling"), "it is off on purpose")
-	c.waitLog(1, "The gateway does not answer: run the command `check`", "gateway.invalid:4317")
-	assert.Equal(t, 1, c.log.Count("run the command `check`"))
+`)
+	c.WaitLog(3, "Exporting failed. Dropping data.", "error")
+	assert.Zero(t, c.Log.Count("Try enabling"), "it is off on purpose")
+	c.WaitLog(1, "The gateway does not answer: run the command `check`", "gateway.invalid:4317")
+	assert.Equal(t, 1, c.Log.Count("run the command `check`"))
 }

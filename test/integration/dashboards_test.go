@@ -29,6 +29,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 	"github.com/gpu-collector/gpu-collector/test/metricstore"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // onlyUnderFaults are the metrics that need not be there in this test's fleet,
@@ -46,37 +47,25 @@ var onlyUnderFaults = map[string]string{
 // collectorsOwn stands for the telemetry of the Collector's own packages.
 const collectorsOwn = "collector"
 
-const dashboardsDir = root + "/dashboards"
-
-type grafanaTarget struct {
-	Expr       string `json:"expr"`
-	Legend     string `json:"legendFormat"`
-	Datasource struct {
-		UID string `json:"uid"`
-	} `json:"datasource"`
-}
-
-type grafanaPanel struct {
-	ID      int             `json:"id"`
-	Type    string          `json:"type"`
-	Title   string          `json:"title"`
-	About   string          `json:"description"`
-	Targets []grafanaTarget `json:"targets"`
-}
+const dashboardsDir = process.Root + "/dashboards"
 
 type grafanaDashboard struct {
-	ID            *int           `json:"id"`
-	UID           string         `json:"uid"`
-	Title         string         `json:"title"`
-	SchemaVersion int            `json:"schemaVersion"`
-	Panels        []grafanaPanel `json:"panels"`
-	Templating    struct {
-		List []struct {
-			Name       string `json:"name"`
-			Type       string `json:"type"`
-			Definition string `json:"definition"`
-		} `json:"list"`
-	} `json:"templating"`
+	ID            *int
+	UID, Title    string
+	SchemaVersion int
+	Panels        []struct {
+		ID          int
+		Type, Title string
+		About       string `json:"description"`
+		Targets     []struct {
+			Expr       string
+			Legend     string `json:"legendFormat"`
+			Datasource struct{ UID string }
+		}
+	}
+	Templating struct {
+		List []struct{ Name, Type, Definition string }
+	}
 }
 
 func readDashboards(t *testing.T) map[string]*grafanaDashboard {
@@ -96,25 +85,17 @@ func readDashboards(t *testing.T) map[string]*grafanaDashboard {
 }
 
 type promRule struct {
-	Alert       string            `yaml:"alert"`
-	Record      string            `yaml:"record"`
-	Expr        string            `yaml:"expr"`
-	Labels      map[string]string `yaml:"labels"`
-	Annotations map[string]string `yaml:"annotations"`
+	Alert, Record, Expr string
+	Labels, Annotations map[string]string
 }
 
-func readRules(t *testing.T, file string) []promRule {
+func readRules(t *testing.T, file string) (rules []promRule) {
 	t.Helper()
 	text, err := os.ReadFile(dashboardsDir + "/prometheus/" + file)
 	require.NoError(t, err)
-	var groups struct {
-		Groups []struct {
-			Rules []promRule `yaml:"rules"`
-		} `yaml:"groups"`
-	}
-	require.NoError(t, yaml.Unmarshal(text, &groups))
-	var rules []promRule
-	for _, g := range groups.Groups {
+	var all struct{ Groups []struct{ Rules []promRule } }
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	for _, g := range all.Groups {
 		rules = append(rules, g.Rules...)
 	}
 	require.NotEmpty(t, rules)
@@ -138,7 +119,7 @@ func TestRulesUnitTests(t *testing.T) {
 // TestAlertsHaveRunbooks follows the link of each alert.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(root + "/docs/runbooks.md")
+	text, err := os.ReadFile(process.Root + "/docs/runbooks.md")
 	require.NoError(t, err)
 	tested, err := os.ReadFile(dashboardsDir + "/prometheus/alerts_test.yaml")
 	require.NoError(t, err)
@@ -186,7 +167,7 @@ func TestDashboardsAreWhole(t *testing.T) {
 }
 
 // TestGPUsHaveHostAndIndex: people find a board by these, and by its serial number. A panel
-// or alert that tells GPUs apart names them so, and an absent or second hw_gpu_info_ratio
+// or alert by GPU names them so, and an absent or second hw_gpu_info_ratio
 // takes none away.
 func TestGPUsHaveHostAndIndex(t *testing.T) {
 	t.Parallel()
@@ -218,13 +199,13 @@ func TestGPUsHaveHostAndIndex(t *testing.T) {
 	assert.Equal(t, 17, panels)
 	alerts := 0
 	for _, r := range readRules(t, "alerts.yaml") {
-		said := r.Annotations["summary"] + r.Annotations["description"]
+		text := r.Annotations["summary"] + r.Annotations["description"]
 		if !strings.Contains(r.Expr, "hw_") {
 			continue
 		}
 		alerts++
 		for _, label := range []string{"query", ".Labels.gpu_index", ".Labels.hw_serial_number", "abels.hw_id", "$labels.host_name"} {
-			assert.Contains(t, said, label, r.Alert)
+			assert.Contains(t, text, label, r.Alert)
 		}
 	}
 	assert.Equal(t, 7, alerts)
@@ -246,12 +227,12 @@ func TestExpressionsReturnData(t *testing.T) {
 			}
 			m := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`).FindStringSubmatch(v.Definition)
 			require.NotNil(t, m, "%s: %s", file, v.Definition)
-			eventually(t, file+": there is something to choose for "+v.Name, func() bool {
+			process.Eventually(t, file+": there is something to choose for "+v.Name, func() bool {
 				return len(labelValues(t, prom, m[2], fleet.substitute(m[1]))) > 0
 			})
 		}
 	}
-	eventually(t, "the first Xid is there", func() bool {
+	process.Eventually(t, "the first Xid is there", func() bool {
 		n, err := instantQuery(t, prom, "hw_gpu_xid_events_total")
 		require.NoError(t, err)
 		return n > 0
@@ -265,7 +246,7 @@ func TestExpressionsReturnData(t *testing.T) {
 		require.NoError(t, err, where)
 		return slices.ContainsFunc(metricsOf(expr), func(name string) bool { _, ok := onlyUnderFaults[name]; return ok })
 	})
-	if !inTime(func() bool {
+	if !process.Within(process.Patience, func() bool {
 		maps.DeleteFunc(missing, func(where, expr string) bool {
 			n, err := instantQuery(t, prom, expr)
 			require.NoError(t, err, where)
@@ -278,12 +259,12 @@ func TestExpressionsReturnData(t *testing.T) {
 		}
 	}
 
-	// The alerts tell this fleet's faults and nothing else. The unit tests look at
+	// The alerts are those of this fleet's faults and no other. The unit tests look at
 	// the durations; here they have not passed.
 	want := []string{"GPUGatewayRefusing", "GPULost", "GPUMissing", "GPUReadingsFail", "GPUStraggler", "GPUUnhealthy", "GPUXid"}
-	var told []string
-	if !inTime(func() bool { told = pendingAlerts(t, prom); return slices.Equal(told, want) }) {
-		assert.Equal(t, want, told)
+	var pending []string
+	if !process.Within(process.Patience, func() bool { pending = pendingAlerts(t, prom); return slices.Equal(pending, want) }) {
+		assert.Equal(t, want, pending)
 	}
 
 	for _, r := range readRules(t, "alerts.yaml") {
@@ -300,9 +281,9 @@ func TestExpressionsReturnData(t *testing.T) {
 			used[name] = true
 			source, rare := onlyUnderFaults[name]
 			if rare {
-				assert.Contains(t, sources, source, "%s: nobody emits %s", where, name)
+				assert.Contains(t, sources, source, "%s: no component emits %s", where, name)
 			} else {
-				assert.Contains(t, known, name, "%s names a metric that nobody emits", where)
+				assert.Contains(t, known, name, "%s names a metric that no component emits", where)
 			}
 		}
 	}
@@ -320,40 +301,36 @@ type observedFleet struct {
 
 func startObservedFleet(t *testing.T) *observedFleet {
 	t.Helper()
-	demoTelemetry := loopback.FreeAddr(t)
-	_, d := startDemo(t, fmt.Sprintf("service:\n  telemetry: {metrics: {level: normal, %s}\n",
-		strings.TrimPrefix(telemetryReader(t, demoTelemetry), "{")))
+	telemetry := loopback.FreeAddr(t)
+	d := startDemo(t, "service: {telemetry: {metrics: {level: normal}}}\n", "service: {telemetry: {metrics: "+process.TelemetryAt(telemetry)+"}}\n")
 
-	n := startGPUNode(t, collectorBinary, fakenvml.Library(t), oftener)
+	n := startGPUNode(t, "", oftener)
 	n.state = fakenvml.NewH100(gpus)
 	require.NoError(t, n.state.Write(n.stateFile))
 	n.awaitGPUs()
 	const lost, sick = 3, 5
 	require.NoError(t, n.state.XID(sick, 48).SetGPU(lost, "present", 0).Write(n.stateFile))
 
-	gateway := newGatewayPorts(t)
-	start(t, options{configs: []string{"configs/gateway.yaml", gateway.overlay(t), `
-receivers: {fleet_otlp: {admission: {max_concurrent: 1, cluster_share: 1}}}
-`}})
+	gateway := startGateway(t, "receivers: {fleet_otlp: {admission: {max_concurrent: 1, cluster_share: 1}}}\n")
 	md := pmetric.NewMetrics()
-	gauge(node(md, "n0", map[string]string{"k8s.cluster.name": "busy"}), "gpu.app.step.duration", "s", 1)
-	body := marshal(t, md)
+	process.Gauge(process.Node(md, "n0", "k8s.cluster.name", "busy"), "gpu.app.step.duration", "s", 1)
+	body := process.Marshal(t, md)
 	done, stopped := make(chan struct{}), make(chan struct{})
 	t.Cleanup(func() { close(done); <-stopped })
 	go func() {
 		defer close(stopped)
-		for ticker := time.NewTicker(poll * 5); ; {
+		for ticker := time.NewTicker(process.Poll * 5); ; {
 			select {
 			case <-done:
 				ticker.Stop()
 				return
 			case <-ticker.C:
-				pushAndBeRefused(t, gateway.http, body)
+				pushAndBeRefused(t, gateway.HTTP, body)
 			}
 		}
 	}()
 	return &observedFleet{
-		targets: []string{d.prom, demoTelemetry, n.prom, n.telemetry, gateway.prom, gateway.telemetry},
+		targets: []string{d.Prom, telemetry, n.Prom, n.Telemetry, gateway.Prom, gateway.Telemetry},
 		gpuNode: "gpu-7",
 		xid:     func() { require.NoError(t, n.state.XID(sick, 48).Write(n.stateFile)) },
 	}
@@ -364,18 +341,18 @@ receivers: {fleet_otlp: {admission: {max_concurrent: 1, cluster_share: 1}}}
 func pushAndBeRefused(t *testing.T, addr string, body []byte) {
 	t.Helper()
 	push := func() int {
-		resp, err := send(t.Context(), http.MethodPost, "http://"+addr+"/v1/metrics", body, "Content-Type", protobufType, "gpu-cluster", "busy", "gpu-node", "n0")
+		resp, err := process.Send(t.Context(), nil, http.MethodPost, "http://"+addr+"/v1/metrics", body, "Content-Type", process.Protobuf, "gpu-cluster", "busy", "gpu-node", "n0")
 		if err != nil {
 			return 0
 		}
-		return resp.status
+		return resp.Status
 	}
 	push()
 	conn, err := net.Dial("tcp", addr)
 	if !assert.NoError(t, err) { //nolint:testifylint // not on the test's goroutine
 		return
 	}
-	_, err = fmt.Fprintf(conn, "POST /v1/metrics HTTP/1.1\r\nHost: gateway\r\nContent-Type: %s\r\nContent-Length: 1000\r\n\r\n", protobufType)
+	_, err = fmt.Fprintf(conn, "POST /v1/metrics HTTP/1.1\r\nHost: gateway\r\nContent-Type: %s\r\nContent-Length: 1000\r\n\r\n", process.Protobuf)
 	assert.NoError(t, err)
 	for range 100 {
 		if push() == http.StatusTooManyRequests {
@@ -431,15 +408,15 @@ scrape_configs:
 // promGet decodes the data of an answer of Prometheus' API.
 func promGet(t *testing.T, url string, data any) error {
 	t.Helper()
-	resp := get(t, url)
+	resp := process.Fetch(t, url)
 	answer := struct {
-		Error string `json:"error"`
-		Data  any    `json:"data"`
+		Error string
+		Data  any
 	}{Data: data}
-	if err := json.Unmarshal(resp.body, &answer); err != nil {
-		return fmt.Errorf("%s: %w", resp.body, err)
+	if err := json.Unmarshal(resp.Body, &answer); err != nil {
+		return fmt.Errorf("%s: %w", resp.Body, err)
 	}
-	if resp.status != http.StatusOK {
+	if resp.Status != http.StatusOK {
 		return errors.New(answer.Error)
 	}
 	return nil
@@ -448,9 +425,7 @@ func promGet(t *testing.T, url string, data any) error {
 // instantQuery returns how many series an expression has now.
 func instantQuery(t *testing.T, addr, expr string) (int, error) {
 	t.Helper()
-	var data struct {
-		Result []any `json:"result"`
-	}
+	var data struct{ Result []any }
 	err := promGet(t, "http://"+addr+"/api/v1/query?"+url.Values{"query": {expr}}.Encode(), &data)
 	return len(data.Result), err
 }
@@ -470,9 +445,7 @@ func labelValues(t *testing.T, addr, label, selector string) []string {
 func pendingAlerts(t *testing.T, addr string) []string {
 	t.Helper()
 	var data struct {
-		Alerts []struct {
-			Labels map[string]string `json:"labels"`
-		} `json:"alerts"`
+		Alerts []struct{ Labels map[string]string }
 	}
 	require.NoError(t, promGet(t, "http://"+addr+"/api/v1/alerts", &data))
 	var names []string
@@ -497,10 +470,10 @@ func metricsOf(expr string) []string {
 	return slices.Compact(names)
 }
 
-// metricSources returns the names of what the components say of themselves.
+// metricSources returns the keys of the metrics that the components emit.
 func metricSources(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob(root + "/*/*/metadata.yaml")
+	files, err := filepath.Glob(process.Root + "/*/*/metadata.yaml")
 	require.NoError(t, err)
 	names := []string{collectorsOwn}
 	for _, m := range reading.All() {
@@ -510,9 +483,7 @@ func metricSources(t *testing.T) []string {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		var m struct {
-			Telemetry struct {
-				Metrics map[string]any `yaml:"metrics"`
-			} `yaml:"telemetry"`
+			Telemetry struct{ Metrics map[string]any }
 		}
 		require.NoError(t, yaml.Unmarshal(text, &m), file)
 		names = slices.AppendSeq(names, maps.Keys(m.Telemetry.Metrics))

@@ -17,6 +17,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/dcgmnames"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 	"github.com/gpu-collector/gpu-collector/test/metricstore"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // dcgmExpressions are what people ask a Prometheus with dcgm-exporter. Its chart has no
@@ -50,23 +51,23 @@ var dcgmExpressions = []struct{ from, expr string }{
 }
 
 // TestDashboardsOfDCGM: with one overlay agent and gateway serve what dashboards and rules
-// of dcgm-exporter ask for, with the values that the driver told, to the last digit. A real
+// of dcgm-exporter ask for, with the driver's values, to the last digit. A real
 // Prometheus evaluates them; the gate looks for names and labels.
 func TestDashboardsOfDCGM(t *testing.T) {
 	t.Parallel()
-	state, file, gp, ap := fakenvml.NewH100(2), filepath.Join(t.TempDir(), "state"), newGatewayPorts(t), newAgentPorts(t)
+	state, file := fakenvml.NewH100(2), filepath.Join(t.TempDir(), "state")
 	for i := range 2 {
 		state.SetGPU(i, "field.79", 3_000_000_000*(i+1)).SetGPU(i, "utilization.memory", 41+i).SetGPU(i, "field.94", 7+i)
 	}
 	require.NoError(t, state.Write(file))
 	const overlay = "configs/overlays/dcgm-names.yaml"
-	start(t, options{configs: []string{"configs/gateway.yaml", overlay, gp.overlay(t)}})
-	start(t, options{
-		configs: []string{"configs/agent.yaml", overlay, ap.overlay(t), fmt.Sprintf(`
+	gp := startGateway(t, overlay)
+	ap := process.Run(t, process.Options{
+		Config: []string{"configs/agent.yaml", overlay, pace, fmt.Sprintf(`
 receivers: {nvml: {%s, library_path: %q, state_directory: ""}}
 service: {pipelines: {metrics: {receivers: [nvml, fleet_otlp]}}}
 `, nvmlPace, fakenvml.Library(t))},
-		env: []string{fakenvml.StateEnv + "=" + file, "GPU_COLLECTOR_GATEWAY=" + gp.grpc, "GPU_COLLECTOR_INSECURE=true"},
+		Env: []string{fakenvml.StateEnv + "=" + file, "GPU_COLLECTOR_GATEWAY=" + gp.GRPC, "GPU_COLLECTOR_INSECURE=true"},
 	})
 	host, err := os.Hostname()
 	require.NoError(t, err)
@@ -76,16 +77,16 @@ service: {pipelines: {metrics: {receivers: [nvml, fleet_otlp]}}}
 			"Hostname": host, "hostname": host, "DCGM_FI_DRIVER_VERSION": "570.86.15", "pci_bus_id": fmt.Sprintf("00000000:%02X:00.0", 0x1B+i*0x10),
 		}
 	}
-	// The driver tells of Xids that come once it is listened to.
-	eventually(t, "GPM's second sample", func() bool { return len(scrape(t, gp.prom)["DCGM_FI_PROF_DRAM_ACTIVE"]) == 2 })
+	// The driver has only Xids that come once the agent listens.
+	process.Eventually(t, "GPM's second sample", func() bool { return len(process.Scrape(t, gp.Prom)["DCGM_FI_PROF_DRAM_ACTIVE"]) == 2 })
 	require.NoError(t, state.XID(0, 48).XID(0, 31).XID(1, 79).Write(file))
-	addrs := map[string]string{"agent": ap.prom, "gateway": gp.prom}
+	addrs := map[string]string{"agent": ap.Prom, "gateway": gp.Prom}
 	for name, addr := range addrs {
-		eventually(t, "the last Xids at the "+name, func() bool {
-			s := scrape(t, addr)
-			return s.is(31, "DCGM_FI_DEV_XID_ERRORS", of(0)) && s.is(79, "DCGM_FI_DEV_XID_ERRORS", of(1))
+		process.Eventually(t, "the last Xids at the "+name, func() bool {
+			s := process.Scrape(t, addr)
+			return s.Is(31, "DCGM_FI_DEV_XID_ERRORS", of(0)) && s.Is(79, "DCGM_FI_DEV_XID_ERRORS", of(1))
 		})
-		s := scrape(t, addr)
+		s := process.Scrape(t, addr)
 		for i := range 2 {
 			for metric, want := range map[string]float64{
 				"DCGM_FI_DEV_SM_CLOCK": 1980, "DCGM_FI_DEV_MEM_CLOCK": 2619, "DCGM_FI_DEV_GPU_TEMP": float64(45 + i), "DCGM_FI_DEV_MEMORY_TEMP": float64(55 + i),
@@ -98,7 +99,7 @@ service: {pipelines: {metrics: {receivers: [nvml, fleet_otlp]}}}
 				"DCGM_FI_DEV_POWER_VIOLATION": 1e9, "DCGM_FI_DEV_RELIABILITY_VIOLATION": 3e9 * float64(i+1),
 				"DCGM_FI_DEV_ECC_SBE_AGG_TOTAL": float64(i), "DCGM_FI_DEV_POWER_MGMT_LIMIT": 700,
 			} {
-				got, ok := s.value(metric, of(i))
+				got, ok := s.Value(metric, of(i))
 				assert.True(t, ok && got == want, "%s: %s of GPU %d is %v, want %v", name, metric, i, got, want)
 			}
 		}
@@ -122,7 +123,7 @@ service: {pipelines: {metrics: {receivers: [nvml, fleet_otlp]}}}
 			if strings.HasPrefix(expr, "avg(") || strings.HasPrefix(expr, "sum(") {
 				want = 1
 			}
-			eventually(t, name+", "+e.from+": "+expr, func() bool {
+			process.Eventually(t, name+", "+e.from+": "+expr, func() bool {
 				n, err := instantQuery(t, prom, expr)
 				require.NoError(t, err)
 				return n == want

@@ -21,19 +21,17 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
-// TestDemoCommand: what `make run` starts finds all that is wrong and accuses nobody else,
+// TestDemoCommand: what `make run` starts finds all that is wrong and accuses no other node,
 // beside another server on its port, and leaves nothing behind.
 func TestDemoCommand(t *testing.T) {
 	t.Parallel()
-	binary, err := build("gpu-collector-demo", "gpu-collector-demo")
-	require.NoError(t, err)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = taken.Close() }()
-	port, state := portOf(t, taken.Addr().String()), t.TempDir()
+	port, state := process.Port(taken.Addr().String()), t.TempDir()
 
 	var out process.Log
-	demo := exec.CommandContext(context.Background(), binary, "demo", "--port", port)
+	demo := exec.CommandContext(context.Background(), process.Binary(t, "gpu-collector-demo"), "demo", "--port", port)
 	demo.Dir, demo.Env, demo.Stdout, demo.Stderr = t.TempDir(), []string{"TMPDIR=" + state}, &out, &out
 	require.NoError(t, demo.Start())
 	ended := make(chan error, 1)
@@ -62,13 +60,13 @@ func TestDemoCommand(t *testing.T) {
 	lines := out.Lines()
 	first := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "       why:") }) - 1
 	assert.LessOrEqual(t, first, 10, "before the first verdict")
-	// On a busy machine a node of the rack may be slow some ticks after the others are told.
+	// On a busy machine a node of the rack may be slow some ticks after the others are named.
 	rack := regexp.MustCompile(`^rack3-node\d(, rack3-node\d){2,3} `)
 	what := regexp.MustCompile(`^ *\d+ s  (.*\)): .*\. \(since \d\d:\d\d:\d\d.*\)$`)
-	var told []string
+	var named []string
 	for i := first; i < len(lines); i++ {
 		if m := what.FindStringSubmatch(lines[i]); m != nil {
-			told = append(told, rack.ReplaceAllString(m[1], "rack3 "))
+			named = append(named, rack.ReplaceAllString(m[1], "rack3 "))
 			assert.Regexp(t, `^       why:  [A-Z].*\.$`, lines[i+1])
 			assert.Regexp(t, `^       next: [A-Z].*\. `+page+`#(in=\w+&node=[\w-]+|cluster=east&group=[\w%-]+&show=faults)$`, lines[i+2])
 			i += 2
@@ -76,14 +74,14 @@ func TestDemoCommand(t *testing.T) {
 			assert.Regexp(t, `^ *\d+ s  (48 nodes report, \d of 5 faults are found|All 5 faults are found.*)$`, lines[i])
 		}
 	}
-	slices.Sort(told)
+	slices.Sort(named)
 	assert.Equal(t, []string{
 		"dp0-pp0 (demo)", "rack3 (east)",
 		"west-a4, GPU 3 (west)", "west-a7, GPU 2 (west)", "west-b3, rank 21 (GPU 5) (west)",
-	}, slices.Compact(told))
+	}, slices.Compact(named))
 	t.Logf("\n%s", out.Tail(100))
 
-	text, err := exec.CommandContext(t.Context(), collectorBinary, "demo", "--help").CombinedOutput()
+	text, err := exec.CommandContext(t.Context(), process.Binary(t, "gpu-collector"), "demo", "--help").CombinedOutput()
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "--no-browser", "the product has it, too")
 }

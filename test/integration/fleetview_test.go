@@ -15,16 +15,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // assertViewOfGPUs asks the API of configs/all-in-one.yaml for the node, and watches one
 // of its GPUs get hot.
 func assertViewOfGPUs(t *testing.T, n *gpuNode, began time.Time) {
 	t.Helper()
-	url := "http://" + n.fleet + "/api/v1"
+	url := n.URL("/api/v1")
 	var nodes fleetapi.NodePage
-	eventually(t, "the node is there with its GPUs", func() bool {
-		getJSON(t, url+"/nodes?gpus=true", &nodes)
+	process.Eventually(t, "the node is there with its GPUs", func() bool {
+		process.FetchJSON(t, url+"/nodes?gpus=true", &nodes)
 		return len(nodes.Nodes) == 1 && len(nodes.Nodes[0].GPUs) == gpus && nodes.Nodes[0].Group != ""
 	})
 	node := nodes.Nodes[0]
@@ -40,8 +41,8 @@ func assertViewOfGPUs(t *testing.T, n *gpuNode, began time.Time) {
 		assert.NotEmpty(t, g.Model)
 	}
 	var stragglers fleetapi.StragglerList
-	getJSON(t, url+"/stragglers", &stragglers)
-	require.Len(t, stragglers.Stragglers, 1, "a list although nobody is one")
+	process.FetchJSON(t, url+"/stragglers", &stragglers)
+	require.Len(t, stragglers.Stragglers, 1, "a list although no node is one")
 	assert.False(t, stragglers.Stragglers[0].Straggler)
 
 	events := observe(t, url+"/observe?gpus=true&names="+node.Node)
@@ -49,7 +50,7 @@ func assertViewOfGPUs(t *testing.T, n *gpuNode, began time.Time) {
 	assert.Equal(t, fleetapi.EventSnapshot, first.name)
 	const hot = 83
 	require.NoError(t, n.state.SetGPU(3, "temperature", hot).Write(n.stateFile))
-	deadline := time.After(patience)
+	deadline := time.After(process.Patience)
 	for seen := false; !seen; {
 		select {
 		case e := <-events:
@@ -63,7 +64,7 @@ func assertViewOfGPUs(t *testing.T, n *gpuNode, began time.Time) {
 				seen = seen || *changed.MaxTemperature == hot
 			}
 		case <-deadline:
-			require.Fail(t, "the stream does not tell of the temperature")
+			require.Fail(t, "the temperature is not in the stream")
 		}
 	}
 }
@@ -105,22 +106,22 @@ func assertDemoFleetView(t *testing.T, addr, slow string) {
 	t.Helper()
 	url := "http://" + addr + "/api/v1"
 	var list fleetapi.NodePage
-	getJSON(t, url+"/nodes?straggler=true", &list)
+	process.FetchJSON(t, url+"/nodes?straggler=true", &list)
 	require.Len(t, list.Nodes, 1)
 	assert.Equal(t, slow, list.Nodes[0].Node)
 	assert.Equal(t, 1, list.Total)
-	getJSON(t, url+"/nodes?limit=10&page=2", &list)
+	process.FetchJSON(t, url+"/nodes?limit=10&page=2", &list)
 	assert.Len(t, list.Nodes, 6)
 	assert.Equal(t, 16, list.Total)
 	var ranking fleetapi.StragglerList
-	getJSON(t, url+"/stragglers", &ranking)
+	process.FetchJSON(t, url+"/stragglers", &ranking)
 	require.Len(t, ranking.Stragglers, 10)
 	assert.Equal(t, slow, ranking.Stragglers[0].Node.Node)
 	require.NotNil(t, ranking.Stragglers[0].Episode)
 	assert.True(t, ranking.Stragglers[0].Episode.Open)
 	assert.Contains(t, ranking.Stragglers[0].Episode.Text, "Straggler "+slow)
 	var groups fleetapi.GroupPage
-	getJSON(t, url+"/groups", &groups)
+	process.FetchJSON(t, url+"/groups", &groups)
 	require.Len(t, groups.Groups, 5, "four stages and the cluster")
 	for _, g := range groups.Groups {
 		assert.True(t, g.QuorumMet, g.Group)

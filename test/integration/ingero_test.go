@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 const (
@@ -52,7 +52,7 @@ func ingeroBody(t *testing.T, cluster, name string, metrics ...any) []byte {
 			object{"key": "ingero.node.rank", "value": object{"intValue": 3}},
 		}},
 		"scopeMetrics": list{object{
-			"scope":   object{"name": "ingero.health", "version": "0.10.0"},
+			"scope":   object{"name": "ingero.Health", "version": "0.10.0"},
 			"metrics": metrics,
 		}},
 	}}})
@@ -87,10 +87,10 @@ func (n ingeroNode) report(t *testing.T, cluster string) []byte {
 	)
 }
 
-// event is the push of its own in which a node says that it is a straggler.
-func (n ingeroNode) event(t *testing.T, cluster string) []byte {
+// event is the push in which a node reports that it is a straggler.
+func (n ingeroNode) event(t *testing.T) []byte {
 	t.Helper()
-	return ingeroBody(t, cluster, n.name, ingeroGauge("ingero.node.straggler_event", 1,
+	return ingeroBody(t, "c", n.name, ingeroGauge("ingero.node.straggler_event", 1,
 		stringAttr("ingero.detection_mode", "fleet"),
 		object{"key": "threshold", "value": object{"doubleValue": 0.87}},
 		object{"key": "score", "value": object{"doubleValue": 0.5}},
@@ -101,33 +101,26 @@ func (n ingeroNode) event(t *testing.T, cluster string) []byte {
 
 // ingeroGateway is a running configs/ingero-compat.yaml.
 type ingeroGateway struct {
-	t               *testing.T
-	otlp, prom, api string
+	*process.Collector
+	t *testing.T
 }
 
-func startIngero(t *testing.T, more ...string) *ingeroGateway {
+func startIngero(t *testing.T) *ingeroGateway {
 	t.Helper()
-	g := &ingeroGateway{t, loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
-	start(t, options{configs: append([]string{"configs/ingero-compat.yaml", fmt.Sprintf(`
-receivers:
-  fleet_otlp: {protocols: {http: {endpoint: %q}}}
-processors:
-  # A fast tick, and nodes that are not forgotten during the test.
-  straggler: {push_interval: 100ms, ttl_multiplier: 600}
-exporters:
-  prometheus: {endpoint: %q}
+	a := process.NewAddrs(t)
+	return &ingeroGateway{process.Run(t, process.Options{Addrs: a, Config: []string{"configs/ingero-compat.yaml", pace, fmt.Sprintf(`
+receivers: {fleet_otlp: {protocols: {http: {endpoint: %q}}}}
+exporters: {prometheus: {endpoint: %q}}
 extensions:
   straggler_threshold: {api: {endpoint: %q}}
   healthcheckv2: {http: {endpoint: %q}}
-service:
-  telemetry: {metrics: {level: none}}
-`, g.otlp, g.prom, g.api, loopback.FreeAddr(t))}, more...)})
-	return g
+service: {telemetry: {metrics: {level: none}}}
+`, a.HTTP, a.Prom, a.API, a.Health)}}), t}
 }
 
-func (g *ingeroGateway) push(cluster string, body []byte) response {
+func (g *ingeroGateway) push(cluster string, body []byte) process.Response {
 	g.t.Helper()
-	return post(g.t, "http://"+g.otlp+"/v1/metrics?cluster_id="+cluster, jsonType, body)
+	return process.Post(g.t, g.Push()+"?cluster_id="+cluster, process.JSON, body)
 }
 
 // fleet pushes a report of n1 to n5 with a score and state, and requires that
@@ -142,16 +135,16 @@ func (g *ingeroGateway) fleet(cluster, state string, score float64) {
 func (g *ingeroGateway) node(cluster string, n ingeroNode) {
 	g.t.Helper()
 	resp := g.push(cluster, n.report(g.t, cluster))
-	require.Equal(g.t, http.StatusOK, resp.status, "%s", resp.body)
+	require.Equal(g.t, http.StatusOK, resp.Status, "%s", resp.Body)
 }
 
 // awaitNodes waits for a tick that has seen the nodes.
-func (g *ingeroGateway) awaitNodes(cluster string, want map[string]float64) scraped {
+func (g *ingeroGateway) awaitNodes(want map[string]float64) process.Scraped {
 	g.t.Helper()
-	var s scraped
-	eventually(g.t, fmt.Sprintf("nodes of %s are %v", cluster, want), func() bool {
-		s = scrape(g.t, g.prom)
-		got := s.by("gpu_straggler_nodes", "gpu_node_state", labels{"k8s_cluster_name": cluster, "gpu_peer_group": ""})
+	var s process.Scraped
+	process.Eventually(g.t, fmt.Sprintf("nodes are %v", want), func() bool {
+		s = process.Scrape(g.t, g.Prom)
+		got := s.By("gpu_straggler_nodes", "gpu_node_state", labels{"k8s_cluster_name": "c", "gpu_peer_group": ""})
 		for state, n := range want {
 			if v, ok := got[state]; !ok || v != n {
 				return false
@@ -164,56 +157,56 @@ func (g *ingeroGateway) awaitNodes(cluster string, want map[string]float64) scra
 
 // legal requires both headers with values that Ingero's agent takes, and
 // returns them.
-func legal(t *testing.T, resp response) (threshold float64, quorum string) {
+func legal(t *testing.T, resp process.Response) (threshold float64, quorum string) {
 	t.Helper()
-	threshold, err := strconv.ParseFloat(resp.header.Get(ingeroThreshold), 64)
-	require.NoError(t, err, "headers: %v", resp.header)
+	threshold, err := strconv.ParseFloat(resp.Header.Get(ingeroThreshold), 64)
+	require.NoError(t, err, "headers: %v", resp.Header)
 	assert.GreaterOrEqual(t, threshold, 0.1)
 	assert.LessOrEqual(t, threshold, 0.99)
-	quorum = resp.header.Get(ingeroQuorumMet)
+	quorum = resp.Header.Get(ingeroQuorumMet)
 	assert.Contains(t, []string{"true", "false"}, quorum)
 	return threshold, quorum
 }
 
-// silent requires that neither header is there: an illegal value would keep
+// without requires that neither header is there: an illegal value would keep
 // the agent from asking again.
-func silent(t *testing.T, resp response) {
+func without(t *testing.T, resp process.Response) {
 	t.Helper()
-	assert.Empty(t, resp.header.Values(ingeroThreshold))
-	assert.Empty(t, resp.header.Values(ingeroQuorumMet))
+	assert.Empty(t, resp.Header.Values(ingeroThreshold))
+	assert.Empty(t, resp.Header.Values(ingeroQuorumMet))
 }
 
-// TestIngeroAgents speaks as unmodified agents of Ingero do.
+// TestIngeroAgents pushes and polls as unmodified agents of Ingero do.
 func TestIngeroAgents(t *testing.T) {
 	t.Parallel()
 	g := startIngero(t)
 	n1 := ingeroNode{"n1", "active", 0.27, 0}
 
-	// Cold: an answer without a threshold for pollers, silence for pushers.
-	for _, addr := range []string{g.api, g.otlp} {
+	// Cold: an answer without a threshold for pollers, no headers for pushers.
+	for _, addr := range []string{g.API, g.HTTP} {
 		var cold object
-		getJSON(t, "http://"+addr+"/api/v1/threshold?cluster_id=c", &cold)
+		process.FetchJSON(t, "http://"+addr+"/api/v1/threshold?cluster_id=c", &cold)
 		assert.InDelta(t, 0, cold["threshold"], 0)
 		assert.Equal(t, false, cold["quorum_met"])
 	}
-	silent(t, g.push("c", n1.event(t, "c")))
+	without(t, g.push("c", n1.event(t)))
 
 	// The first score of each agent is about 0.27, whatever the node's health.
 	g.fleet("c", "active", 0.27)
-	s := g.awaitNodes("c", map[string]float64{"active": 0, "calibrating": 5})
-	assert.Empty(t, s.with("gpu_straggler_threshold_ratio", labels{"k8s_cluster_name": "c"}))
-	silent(t, g.push("c", n1.event(t, "c")))
+	s := g.awaitNodes(map[string]float64{"active": 0, "calibrating": 5})
+	assert.Empty(t, s.With("gpu_straggler_threshold_ratio", labels{"k8s_cluster_name": "c"}))
+	without(t, g.push("c", n1.event(t)))
 
 	// A perfect fleet.
 	g.fleet("c", "active", 1)
-	g.awaitNodes("c", map[string]float64{"active": 5})
-	resp := g.push("c", n1.event(t, "c"))
-	assert.Equal(t, http.StatusOK, resp.status)
+	g.awaitNodes(map[string]float64{"active": 5})
+	resp := g.push("c", n1.event(t))
+	assert.Equal(t, http.StatusOK, resp.Status)
 	threshold, quorum := legal(t, resp)
 	assert.InDelta(t, 0.95, threshold, 1e-6)
 	assert.Equal(t, "true", quorum)
 	var warm object
-	body := get(t, "http://"+g.api+"/api/v1/threshold?cluster_id=c").body
+	body := process.Fetch(t, "http://"+g.API+"/api/v1/threshold?cluster_id=c").Body
 	assert.Less(t, len(body), 8<<10)
 	require.NoError(t, json.Unmarshal(body, &warm))
 	assert.InDelta(t, 0.95, warm["threshold"], 1e-6)
@@ -233,61 +226,29 @@ func TestIngeroAgents(t *testing.T) {
 	for i := range 3 {
 		g.node("c", ingeroNode{fmt.Sprintf("idle%d", i), "idle", 0.2, 0})
 	}
-	s = g.awaitNodes("c", map[string]float64{"active": 5, "idle": 3, "calibrating": 5})
-	assert.True(t, s.is(1, "gpu_straggler_median_ratio", labels{"k8s_cluster_name": "c", "gpu_peer_group": ""}))
+	s = g.awaitNodes(map[string]float64{"active": 5, "idle": 3, "calibrating": 5})
+	assert.True(t, s.Is(1, "gpu_straggler_median_ratio", labels{"k8s_cluster_name": "c", "gpu_peer_group": ""}))
 	resp = g.push("c", ingeroNode{"n1", "active", 1, 1}.report(t, "c"))
 	threshold, _ = legal(t, resp)
 	assert.InDelta(t, 0.95, threshold, 1e-6)
 
-	t.Run("refused body", func(t *testing.T) {
-		resp := g.push("c", []byte(`{"resourceMetrics": [{"resource": `))
-		assert.Equal(t, http.StatusBadRequest, resp.status)
-	})
-	t.Run("unknown cluster", func(t *testing.T) {
-		resp := g.push("elsewhere", ingeroNode{"x", "active", 1, 1}.report(t, "elsewhere"))
-		assert.Equal(t, http.StatusOK, resp.status)
-		silent(t, resp)
-	})
-	t.Run("cluster in the documented header", func(t *testing.T) {
-		legal(t, post(t, "http://"+g.otlp+"/v1/metrics", jsonType, n1.event(t, "c"), "ingero.cluster.id", "c"))
-	})
-	t.Run("no cluster", func(t *testing.T) {
-		resp := post(t, "http://"+g.otlp+"/v1/metrics", jsonType, n1.event(t, "c"))
-		assert.Equal(t, http.StatusOK, resp.status)
-		silent(t, resp)
-	})
+	// By the documented header, and where no cluster is named.
+	legal(t, process.Post(t, g.Push(), process.JSON, n1.event(t), "ingero.cluster.id", "c"))
+	without(t, process.Post(t, g.Push(), process.JSON, n1.event(t)))
 	t.Run("straggler", func(t *testing.T) {
-		eventually(t, "n1 is a straggler", func() bool {
+		process.Eventually(t, "n1 is a straggler", func() bool {
 			for n := range 5 {
 				g.node("c", ingeroNode{fmt.Sprintf("n%d", n+1), "active", []float64{0.5, 1, 1, 1, 1}[n], 1})
 			}
-			return scrape(t, g.prom).is(1, "gpu_node_straggler", labels{"host_name": "n1", "k8s_cluster_name": "c"})
+			return process.Scrape(t, g.Prom).Is(1, "gpu_node_straggler", labels{"host_name": "n1", "k8s_cluster_name": "c"})
 		})
-		assert.True(t, scrape(t, g.prom).is(1, "gpu_straggler_stragglers", labels{"k8s_cluster_name": "c", "gpu_peer_group": ""}))
+		assert.True(t, process.Scrape(t, g.Prom).Is(1, "gpu_straggler_stragglers", labels{"k8s_cluster_name": "c", "gpu_peer_group": ""}))
 	})
 	t.Run("quorum lost", func(t *testing.T) {
 		g.fleet("c", "idle", 1)
-		g.awaitNodes("c", map[string]float64{"active": 0})
-		threshold, quorum := legal(t, g.push("c", n1.event(t, "c")))
+		g.awaitNodes(map[string]float64{"active": 0})
+		threshold, quorum := legal(t, g.push("c", n1.event(t)))
 		assert.Equal(t, "false", quorum)
 		assert.InDelta(t, 0.95, threshold, 0.02, "the last threshold with a quorum")
 	})
-}
-
-// TestIngeroThresholdIsClamped covers fleets whose threshold by the plain
-// formula lies outside of what Ingero's agent takes.
-func TestIngeroThresholdIsClamped(t *testing.T) {
-	t.Parallel()
-	g := startIngero(t, "processors: {straggler: {gateway: {min_gap: 0}}}\n")
-	for cluster, c := range map[string]struct{ score, want float64 }{"perfect": {1, 0.99}, "sick": {0.05, 0.1}} {
-		g.fleet(cluster, "active", 0.27)
-		g.fleet(cluster, "active", c.score)
-		g.awaitNodes(cluster, map[string]float64{"active": 5})
-		resp := g.push(cluster, ingeroNode{"n1", "active", c.score, 1}.event(t, cluster))
-		assert.Equal(t, strconv.FormatFloat(c.want, 'g', -1, 64), resp.header.Get(ingeroThreshold))
-		assert.Equal(t, "true", resp.header.Get(ingeroQuorumMet))
-		var body struct{ Threshold float64 }
-		getJSON(t, "http://"+g.api+"/api/v1/threshold?cluster_id="+cluster, &body)
-		assert.InDelta(t, c.want, body.Threshold, 0)
-	}
 }

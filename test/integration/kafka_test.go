@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -13,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 const (
@@ -27,8 +28,7 @@ const (
 	kafkaNodes      = 12
 )
 
-// broker runs an in-process Kafka on a port that it keeps, with what it was
-// told kept in a directory.
+// broker runs an in-process Kafka. It keeps its port and its data when it starts again.
 type broker struct {
 	t       *testing.T
 	port    int
@@ -36,28 +36,12 @@ type broker struct {
 	cluster *kfake.Cluster
 }
 
-func newBroker(t *testing.T) *broker {
-	t.Helper()
-	port, err := strconv.Atoi(portOf(t, loopback.FreeAddr(t)))
-	require.NoError(t, err)
-	b := &broker{t: t, port: port, dir: t.TempDir()}
-	t.Cleanup(b.stop)
-	return b
-}
-
 func (b *broker) start() {
 	b.t.Helper()
-	var err error
-	b.cluster, err = kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(b.port), kfake.DataDir(b.dir),
-		kfake.SeedTopics(kafkaPartitions, kafkaTopic))
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(b.port), kfake.DataDir(b.dir), kfake.SeedTopics(kafkaPartitions, kafkaTopic))
 	require.NoError(b.t, err)
-}
-
-func (b *broker) stop() {
-	if b.cluster != nil {
-		b.cluster.Close()
-		b.cluster = nil
-	}
+	b.cluster = cluster
+	b.t.Cleanup(cluster.Close)
 }
 
 // received is what came out at the far end, by node, in its order.
@@ -88,7 +72,7 @@ func (r *received) add(_ context.Context, md pmetric.Metrics) error {
 func (r *received) of(name string) []float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]float64(nil), r.values[name]...)
+	return slices.Clone(r.values[name])
 }
 
 // TestKafkaBetweenShardAndRoot runs configs/kafka-shard.yaml and
@@ -96,13 +80,16 @@ func (r *received) of(name string) []float64 {
 func TestKafkaBetweenShardAndRoot(t *testing.T) {
 	long(t)
 	t.Parallel()
-	b := newBroker(t)
+	port, err := strconv.Atoi(process.Port(loopback.FreeAddr(t)))
+	require.NoError(t, err)
+	b := &broker{t: t, port: port, dir: t.TempDir()}
 	env := []string{fmt.Sprintf("GPU_COLLECTOR_KAFKA=[127.0.0.1:%d]", b.port)}
 	sink := &received{values: map[string][]float64{}}
-	sp, rp := newGatewayPorts(t), newGatewayPorts(t)
+	sp, rp, next := process.NewAddrs(t), process.NewAddrs(t), loopback.FreeAddr(t)
+	(&process.NextHop{Take: sink.add}).Listen(t, next)
 
 	// Before its broker: neither end needs it to start.
-	shard := start(t, options{env: env, configs: []string{"configs/kafka-shard.yaml", fmt.Sprintf(`
+	shard := process.Run(t, process.Options{Env: env, Config: []string{"configs/kafka-shard.yaml", fmt.Sprintf(`
 receivers:
   fleet_otlp:
     protocols:
@@ -118,8 +105,8 @@ extensions:
   healthcheckv2: {http: {endpoint: %q}}
 service:
   telemetry: {metrics: {level: none}}
-`, sp.grpc, sp.http, sp.api, sp.fleet, sp.health)}})
-	root := start(t, options{env: env, configs: []string{"configs/kafka-root.yaml", fmt.Sprintf(`
+`, sp.GRPC, sp.HTTP, sp.API, sp.Fleet, sp.Health)}})
+	root := process.Run(t, process.Options{Env: env, Config: []string{"configs/kafka-root.yaml", fmt.Sprintf(`
 receivers:
   kafka: {initial_offset: earliest}
 exporters:
@@ -131,9 +118,9 @@ extensions:
 service:
   telemetry: {metrics: {level: none}}
   pipelines: {metrics: {exporters: [fleet_view, otlp_grpc]}}
-`, serveNextHop(t, sink.add), rp.prom, rp.fleet, rp.health)}})
+`, next, rp.Prom, rp.Fleet, rp.Health)}})
 
-	client := grpcClient(t, sp.grpc)
+	client := process.Dial(t, sp.GRPC)
 	name := func(n int) string { return fmt.Sprintf("n%02d", n) }
 	// push sends the reports of all nodes, as so many agents do, and returns
 	// how many were refused.
@@ -143,10 +130,10 @@ service:
 		for n := range kafkaNodes {
 			go func() {
 				md := pmetric.NewMetrics()
-				gauge(node(md, name(n), map[string]string{"k8s.cluster.name": "prod"}), "hw.power", "W", value)
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				process.Gauge(process.Node(md, name(n), "k8s.cluster.name", "prod"), "hw.power", "W", value)
+				ctx, cancel := context.WithTimeout(t.Context(), process.Patience)
 				defer cancel()
-				_, err := client.Export(ctx, pmetricotlp.NewExportRequestFromMetrics(md))
+				_, err := process.Export(ctx, client, md)
 				errs <- err
 			}()
 		}
@@ -160,9 +147,9 @@ service:
 		return refused
 	}
 	arrived := func(value float64) bool {
-		s := scrape(t, rp.prom)
+		s := process.Scrape(t, rp.Prom)
 		for n := range kafkaNodes {
-			if !s.is(value, "hw_power_watts", labels{"host_name": name(n)}) {
+			if !s.Is(value, "hw_power_watts", labels{"host_name": name(n)}) {
 				return false
 			}
 		}
@@ -176,15 +163,15 @@ service:
 	last := 1.0
 	delivered := func(what string) {
 		t.Helper()
-		eventually(t, what, func() bool { last++; return push(last) == 0 })
-		eventually(t, what+": every node's state is at the root", func() bool { return arrived(last) })
+		process.Eventually(t, what, func() bool { last++; return push(last) == 0 })
+		process.Eventually(t, what+": every node's state is at the root", func() bool { return arrived(last) })
 	}
 	delivered("the broker came")
 	for range 30 {
 		last++
 		require.Zero(t, push(last))
 	}
-	eventually(t, "every node's state is at the root", func() bool { return arrived(last) })
+	process.Eventually(t, "every node's state is at the root", func() bool { return arrived(last) })
 
 	// A node's reports are in one partition and in order, the nodes are spread.
 	used := 0
@@ -200,7 +187,7 @@ service:
 		assert.IsNonDecreasing(t, values, name(n))
 	}
 
-	b.stop()
+	b.cluster.Close()
 	last++
 	assert.Equal(t, kafkaNodes, push(last), "no broker: nothing may count as forwarded")
 	assert.False(t, shard.Ended())
@@ -208,17 +195,17 @@ service:
 	delivered("the broker is back")
 
 	// The root forgets everything; nothing changes at the nodes any more.
-	root.kill()
-	root.restart()
-	eventually(t, "the resync brings every node's state back", func() bool {
+	root.Kill()
+	root.Start()
+	process.Eventually(t, "the resync brings every node's state back", func() bool {
 		require.Zero(t, push(last))
 		return arrived(last)
 	})
 	var nodes fleetapi.NodePage
-	getJSON(t, "http://"+rp.fleet+"/api/v1/nodes", &nodes)
+	process.FetchJSON(t, "http://"+rp.Fleet+"/api/v1/nodes", &nodes)
 	assert.Equal(t, kafkaNodes, nodes.Total)
 
-	shard.kill()
-	shard.restart()
+	shard.Kill()
+	shard.Start()
 	delivered("the shard is back")
 }

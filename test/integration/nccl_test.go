@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // play writes a recording of NCCL's Inspector in its own time, again and again, as a job
@@ -46,10 +48,14 @@ func play(t *testing.T, recording, file string) {
 			for _, line := range lines {
 				from, us := at(line)
 				if wait := time.Until(began.Add(time.Duration(us-first) * time.Microsecond)); wait > 0 {
-					if w.Flush() != nil || t.Context().Err() != nil {
+					if w.Flush() != nil {
 						return
 					}
-					time.Sleep(wait)
+					select {
+					case <-t.Context().Done():
+						return
+					case <-time.After(wait): // a collective's duration is what it took on the clock
+					}
 				}
 				_, _ = fmt.Fprintf(w, "%s%d%s\n", line[:from], time.Now().UnixMicro(), line[from+16:])
 			}
@@ -61,17 +67,16 @@ func play(t *testing.T, recording, file string) {
 // learns which of them the others wait for.
 func TestTheSlowRankOfARealJob(t *testing.T) {
 	t.Parallel()
-	ports, dir := newGatewayPorts(t), t.TempDir()
-	gateway := start(t, options{configs: []string{"configs/gateway.yaml", ports.overlay(t), "\nprocessors: {straggler: {push_interval: 1s, ttl_multiplier: 60}}\n"}})
+	dir := t.TempDir()
+	gateway := startGateway(t, "processors: {straggler: {push_interval: 1s, ttl_multiplier: 60}}\n")
 	play(t, "slow-rank3.log.gz", filepath.Join(dir, "vm-pid14702.log"))
-	p := newAgentPorts(t)
-	start(t, options{
-		configs: []string{"configs/agent.yaml", "configs/overlays/nccl.yaml", p.overlay(t), `
+	process.Run(t, process.Options{
+		Config: []string{"configs/agent.yaml", "configs/overlays/nccl.yaml", `
 receivers: {nccl: {collection_interval: 1s}}
 processors: {straggler: {push_interval: 1s}}
 service: {pipelines: {metrics: {receivers: [fleet_otlp, nccl]}}}
 `},
-		env: []string{"GPU_COLLECTOR_NCCL=" + dir, "GPU_COLLECTOR_CLUSTER=lab", "GPU_COLLECTOR_GATEWAY=" + ports.grpc, "GPU_COLLECTOR_INSECURE=true"},
+		Env: []string{"GPU_COLLECTOR_NCCL=" + dir, "GPU_COLLECTOR_CLUSTER=lab", "GPU_COLLECTOR_GATEWAY=" + gateway.GRPC, "GPU_COLLECTOR_INSECURE=true"},
 	})
-	gateway.waitLog(1, "Straggler ", ", rank 3", " longer between collectives than its peers; the other ranks wait ", " of their time for it")
+	gateway.WaitLog(1, "Straggler ", ", rank 3", " longer between collectives than its peers; the other ranks wait ", " of their time for it")
 }

@@ -5,9 +5,7 @@ package integration
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 const gpus = 8
@@ -25,25 +24,25 @@ const gpus = 8
 // only a hang meets the deadline.
 const nvmlPace = "collection_interval: 5s, deadline: 5s, retry_interval: 200ms"
 
-// gpuNode is configs/all-in-one.yaml with a library of its own.
+// oftener is for a test that no false hang can break, as where there are no GPUs.
+const oftener = "receivers: {nvml: {collection_interval: 1s, deadline: 1s}}\n"
+
+// gpuNode is configs/all-in-one.yaml with a library of its own. Its job pushes by HTTP.
 type gpuNode struct {
-	*collector
-	prom, telemetry string
-	fleet           string // API of the fleet view
-	app             string // where the job pushes, OTLP/HTTP
-	state           *fakenvml.State
-	stateFile       string
+	*process.Collector
+	t         *testing.T
+	state     *fakenvml.State
+	stateFile string
 }
 
-func startGPUNode(t *testing.T, binary, library string, more ...string) *gpuNode {
+func startGPUNode(t *testing.T, binary string, more ...string) *gpuNode {
 	t.Helper()
-	n := &gpuNode{prom: loopback.FreeAddr(t), fleet: loopback.FreeAddr(t), telemetry: loopback.FreeAddr(t), state: fakenvml.NewState(gpus), stateFile: filepath.Join(t.TempDir(), "state")}
+	n := &gpuNode{t: t, state: fakenvml.NewState(gpus), stateFile: filepath.Join(t.TempDir(), "state")}
 	require.NoError(t, n.state.Write(n.stateFile))
-	n.app = loopback.FreeAddr(t)
-	own := loopback.FreeAddr(t)
-	n.collector = start(t, options{
-		binary: binary,
-		configs: append([]string{"configs/all-in-one.yaml", fmt.Sprintf(`
+	a, own := process.NewAddrs(t), loopback.FreeAddr(t)
+	n.Collector = process.Run(t, process.Options{
+		Binary: binary, Addrs: a,
+		Config: append([]string{"configs/all-in-one.yaml", fmt.Sprintf(`
 receivers:
   nvml: {%s, library_path: %q}
   fleet_otlp/app: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
@@ -59,31 +58,24 @@ extensions:
   fleet_view: {http: {endpoint: %q}, stream: {interval: 200ms}}
 service:
   telemetry: {metrics: %s}
-`, nvmlPace, library, loopback.FreeAddr(t), n.app, own, own, n.prom, loopback.FreeAddr(t), n.fleet, telemetryReader(t, n.telemetry))}, more...),
-		env: []string{fakenvml.StateEnv + "=" + n.stateFile, "GPU_COLLECTOR_CLUSTER=lab", "GPU_COLLECTOR_NODE=gpu-7"},
+`, nvmlPace, fakenvml.Library(t), a.GRPC, a.HTTP, own, own, a.Prom, a.API, a.Fleet, process.TelemetryAt(a.Telemetry))}, more...),
+		Env: []string{fakenvml.StateEnv + "=" + n.stateFile, "GPU_COLLECTOR_CLUSTER=lab", "GPU_COLLECTOR_NODE=gpu-7"},
 	})
 	return n
 }
 
-// uptime is how long the process has run, by its own account.
-func (n *gpuNode) uptime() time.Duration {
+func (n *gpuNode) await(what string, condition func(process.Scraped) bool) {
 	n.t.Helper()
-	s, _ := scrape(n.t, n.telemetry).value("otelcol_process_uptime", nil)
-	return time.Duration(s * float64(time.Second))
+	process.Eventually(n.t, what, func() bool { return condition(process.Scrape(n.t, n.Prom)) })
 }
 
-func (n *gpuNode) await(what string, condition func(scraped) bool) {
-	n.t.Helper()
-	eventually(n.t, what, func() bool { return condition(scrape(n.t, n.prom)) })
-}
-
-// awaitGPUs waits until all GPUs are up at the Prometheus endpoint: what NVML
-// said has gone through the agent's pipeline, over OTLP, and through the gateway's.
+// awaitGPUs waits until all GPUs are up at the Prometheus endpoint: NVML's
+// readings have gone through the agent's pipeline, over OTLP, and through the gateway's.
 func (n *gpuNode) awaitGPUs() {
 	n.t.Helper()
-	n.await("all GPUs are up", func(s scraped) bool {
+	n.await("all GPUs are up", func(s process.Scraped) bool {
 		for i := range gpus {
-			if !s.is(1, "hw_gpu_up_ratio", labels{"hw_id": fakenvml.UUID(i), "reason": "ok", "k8s_cluster_name": "lab"}) {
+			if !s.Is(1, "hw_gpu_up_ratio", labels{"hw_id": fakenvml.UUID(i), "reason": "ok", "k8s_cluster_name": "lab"}) {
 				return false
 			}
 		}
@@ -95,33 +87,32 @@ func (n *gpuNode) awaitGPUs() {
 // They are one node, in the group that both name.
 func TestGPUsAndJobAreOneNode(t *testing.T) {
 	t.Parallel()
-	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
+	n := startGPUNode(t, "")
 	n.awaitGPUs()
-	limits := scrape(t, n.telemetry).with("otelcol_receiver_fleet_otlp_bytes_limit", nil)
+	limits := process.Scrape(t, n.Telemetry).With("otelcol_receiver_fleet_otlp_bytes_limit", nil)
 	require.Len(t, limits, 2, "one for each receiver")
-	assert.InDelta(t, 160<<20, limits[0].value+limits[1].value, 0, "half of what its memory_limiter allows")
-	job := func(s scraped) bool {
+	assert.InDelta(t, 160<<20, limits[0].Value+limits[1].Value, 0, "half of what its memory_limiter allows")
+	job := func(s process.Scraped) bool {
 		md := pmetric.NewMetrics()
-		gauge(node(md, "", map[string]string{"gpu.job.id": "llm"}), "gpu.app.step.duration", "s", 0.5)
+		process.Gauge(process.Node(md, "", "gpu.job.id", "llm"), "gpu.app.step.duration", "s", 0.5)
 		md.ResourceMetrics().At(0).Resource().Attributes().Remove("host.name")
-		if status := post(t, "http://"+n.app+"/v1/metrics", protobufType, marshal(t, md)).status; status != http.StatusOK {
+		if status := process.Post(t, n.Push(), process.Protobuf, process.Marshal(t, md)).Status; status != http.StatusOK {
 			require.Equal(t, http.StatusServiceUnavailable, status) // a busy agent's, to be tried again
 			return false
 		}
-		group := labels{"gpu_peer_group": "llm//NVIDIA-H100-80GB-HBM3", "k8s_cluster_name": "lab"}
-		return s.is(1, "gpu_straggler_nodes", group.and(labels{"gpu_node_state": "active"})) &&
-			s.is(2, "gpu_node_signal_ratio", labels{"gpu_signal": "throughput", "gpu_job_id": "llm"}) &&
-			len(s.with("gpu_node_health_score_ratio", labels{"gpu_job_id": "llm", "host_name": "gpu-7"})) == 1
+		// The group of the GPUs alone is served until its series vanish, where a tick
+		// came before the job. It counts no node of the cluster then.
+		active := func(group string) bool {
+			return s.Is(1, "gpu_straggler_nodes", labels{"gpu_peer_group": group, "gpu_node_state": "active", "k8s_cluster_name": "lab"})
+		}
+		return active("llm//NVIDIA-H100-80GB-HBM3") && active("") &&
+			s.Is(2, "gpu_node_signal_ratio", labels{"gpu_signal": "throughput", "gpu_job_id": "llm"}) &&
+			len(s.With("gpu_node_health_score_ratio", labels{"gpu_job_id": "llm", "host_name": "gpu-7"})) == 1
 	}
-	elsewhere := func(s scraped) bool {
-		return slices.ContainsFunc([]string{"default", "llm", "//NVIDIA-H100-80GB-HBM3"}, func(group string) bool {
-			return s.is(1, "gpu_straggler_nodes", labels{"gpu_peer_group": group, "gpu_node_state": "active", "k8s_cluster_name": "lab"})
-		})
-	}
-	n.await("the job's group has the one node, and it is active", func(s scraped) bool { return job(s) && !elsewhere(s) })
+	n.await("the job's group has the cluster's one node, and it is active", job)
 	for range 20 {
-		n.await("it stays so while both report", func(now scraped) bool {
-			assert.False(t, elsewhere(now), "no second node beside it")
+		n.await("it stays so while both report", func(now process.Scraped) bool {
+			assert.True(t, now.Is(1, "gpu_straggler_nodes", labels{"gpu_peer_group": "", "gpu_node_state": "active"}), "no second node beside it")
 			return job(now)
 		})
 	}
@@ -130,9 +121,9 @@ func TestGPUsAndJobAreOneNode(t *testing.T) {
 func TestGPUsThroughBothTiers(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
+	n := startGPUNode(t, "")
 	n.awaitGPUs()
-	s := scrape(t, n.prom)
+	s := process.Scrape(t, n.Prom)
 	for i := range gpus {
 		gpu := labels{"hw_id": fakenvml.UUID(i)}
 		for metric, want := range map[string]float64{
@@ -140,134 +131,20 @@ func TestGPUsThroughBothTiers(t *testing.T) {
 			"hw_gpu_memory_limit_bytes": 80 << 30,
 			"hw_gpu_memory_usage_bytes": float64((60 + i) << 30),
 		} {
-			assert.True(t, s.is(want, metric, gpu), "%s of GPU %d is not %v", metric, i, want)
+			assert.True(t, s.Is(want, metric, gpu), "%s of GPU %d is not %v", metric, i, want)
 		}
-		assert.True(t, s.is(float64(45+i), "hw_temperature_celsius", gpu.and(labels{"hw_sensor_location": "gpu"})))
-		assert.True(t, s.is(1980e6, "hw_gpu_clock_frequency_hertz", gpu.and(labels{"clock": "sm"})))
-		assert.True(t, s.is(0, "hw_errors_total", gpu.and(labels{"error_type": "corrected", "gpu_ecc_counter": "volatile"})))
+		assert.True(t, s.Is(float64(45+i), "hw_temperature_celsius", gpu.And(labels{"hw_sensor_location": "gpu"})))
+		assert.True(t, s.Is(1980e6, "hw_gpu_clock_frequency_hertz", gpu.And(labels{"clock": "sm"})))
+		assert.True(t, s.Is(0, "hw_errors_total", gpu.And(labels{"error_type": "corrected", "gpu_ecc_counter": "volatile"})))
 	}
-	n.await("the node is active and reaches its gateway", func(s scraped) bool {
-		return s.is(1, "gpu_straggler_nodes", labels{"k8s_cluster_name": "lab", "gpu_peer_group": "", "gpu_node_state": "active"}) &&
+	n.await("the node is active and reaches its gateway", func(s process.Scraped) bool {
+		return s.Is(1, "gpu_straggler_nodes", labels{"k8s_cluster_name": "lab", "gpu_peer_group": "", "gpu_node_state": "active"}) &&
 			len(s["gpu_node_health_score_ratio"]) == 1 &&
-			len(s["gpu_agent_gateway_reachable"]) == 1 && s["gpu_agent_gateway_reachable"][0].value == 1
+			len(s["gpu_agent_gateway_reachable"]) == 1 && s["gpu_agent_gateway_reachable"][0].Value == 1
 	})
 
 	assertViewOfGPUs(t, n, began)
-	n.kill()
-	n.restart()
+	n.Kill()
+	n.Start()
 	n.awaitGPUs()
-}
-
-// TestLostAndHangingGPUs: both are seen, and the others still report.
-func TestLostAndHangingGPUs(t *testing.T) {
-	long(t)
-	t.Parallel()
-	n := startGPUNode(t, collectorBinary, fakenvml.Library(t))
-	n.awaitGPUs()
-	n.state.SetGPU(3, "present", 0).SetGPU(4, "hang", "*").SetGPU(5, "temperature", 92)
-	require.NoError(t, n.state.Write(n.stateFile))
-	n.await("GPU 3 is lost, GPU 4 hangs, GPU 5 is hot", func(s scraped) bool {
-		return s.is(0, "hw_gpu_up_ratio", labels{"hw_id": fakenvml.UUID(3), "reason": "lost"}) &&
-			s.is(0, "hw_gpu_up_ratio", labels{"hw_id": fakenvml.UUID(4), "reason": "hang"}) &&
-			len(s.with("hw_gpu_up_ratio", nil)) == gpus && len(s.with("hw_gpu_health_score_ratio", nil)) == gpus-1 &&
-			s.is(92, "hw_temperature_celsius", labels{"hw_id": fakenvml.UUID(5), "hw_sensor_location": "gpu"})
-	})
-	for _, i := range []int{3, 4} {
-		assert.Equal(t, 1, n.log.Count("GPU does not answer", fakenvml.UUID(i)), "one line per GPU")
-	}
-
-	n.state.SetGPU(3, "present", 1).DeleteGPU(4, "hang")
-	require.NoError(t, n.state.Write(n.stateFile))
-	n.waitLog(2, "GPU answers again")
-	n.await("one truth", func(s scraped) bool {
-		return len(s.with("hw_gpu_up_ratio", labels{"reason": "ok"})) == gpus && len(s.with("hw_gpu_up_ratio", nil)) == gpus &&
-			s.is(0, "hw_gpu_health_reason_ratio", labels{"hw_id": fakenvml.UUID(3), "reason": "gpu_lost"}) &&
-			len(s.with("hw_gpu_health_score_ratio", nil)) == gpus
-	})
-}
-
-// TestNoLibrary starts without NVML, says so once, and takes it when it comes.
-func TestNoLibrary(t *testing.T) {
-	t.Parallel()
-	library := filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
-	n := startGPUNode(t, collectorBinary, library, oftener)
-	n.waitLog(1, "warn", "no GPU metrics until the NVML library is there")
-	requireQuiet(t, n)
-
-	built, err := os.ReadFile(fakenvml.Library(t))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(library+".new", built, 0o700))
-	require.NoError(t, os.Rename(library+".new", library))
-	n.awaitGPUs()
-}
-
-// oftener is for a test that no false hang can break, as where there are no GPUs.
-const oftener = "receivers: {nvml: {collection_interval: 1s, deadline: 1s}}\n"
-
-// requireQuiet lets many scrapes pass: the nvml receiver has said one thing
-// and emitted nothing.
-func requireQuiet(t *testing.T, n *gpuNode) {
-	t.Helper()
-	eventually(t, "three seconds of scrapes have passed", func() bool { return n.uptime() >= 3*time.Second })
-	assert.Len(t, n.log.Lines("warn", `"otelcol.component.id": "nvml"`), 1)
-	assert.Empty(t, n.log.Lines("\terror\t"))
-	for metric := range scrape(t, n.prom) {
-		assert.NotRegexp(t, "^hw_", metric)
-	}
-}
-
-// TestALostGPUStaysLost: an agent saw a GPU lost. The next agent says so too, from
-// its state file. Without one it waits for the GPU that the PCI bus shows.
-func TestALostGPUStaysLost(t *testing.T) {
-	t.Parallel()
-	library := fakenvml.Library(t)
-	for name, own := range map[string]string{
-		"state file":   "receivers: {nvml: {state_directory: %[1]q, sys_path: /nonexistent}}\n",
-		"PCI bus only": "receivers: {nvml: {sys_path: %[2]q}}\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			sys := t.TempDir()
-			for i := range gpus {
-				device := filepath.Join(sys, "bus", "pci", "devices", fmt.Sprintf("0000:%02x:00.0", 0x1b+i*0x10))
-				require.NoError(t, os.MkdirAll(device, 0o700))
-				require.NoError(t, os.WriteFile(filepath.Join(device, "vendor"), []byte("0x10de\n"), 0o600))
-				require.NoError(t, os.WriteFile(filepath.Join(device, "class"), []byte("0x030200\n"), 0o600))
-			}
-			stateFile, prom := filepath.Join(t.TempDir(), "state"), loopback.FreeAddr(t)
-			state := fakenvml.NewState(gpus)
-			require.NoError(t, state.Write(stateFile))
-			c := start(t, options{configs: []string{fmt.Sprintf(`
-receivers: {nvml: {%s, library_path: %q}}
-exporters: {prometheus: {endpoint: %q}}
-service: {telemetry: {metrics: {level: none}}, pipelines: {metrics: {receivers: [nvml], exporters: [prometheus]}}}
-`, nvmlPace, library, prom), fmt.Sprintf(own, t.TempDir(), sys)}, env: []string{fakenvml.StateEnv + "=" + stateFile}})
-			await := func(what string, found, lost, pending float64) {
-				t.Helper()
-				eventually(t, what, func() bool {
-					s := scrape(t, prom)
-					return s.is(pending, "hw_gpu_devices", labels{"state": "pending"}) &&
-						s.is(found, "hw_gpu_devices", labels{"state": "found"}) && s.is(lost, "hw_gpu_devices", labels{"state": "lost"}) &&
-						s.is(gpus, "hw_gpu_devices", labels{"state": "expected"})
-				})
-			}
-			await("all answer", gpus, 0, 0)
-			state.SetGPU(gpus-1, "present", 0)
-			require.NoError(t, state.Write(stateFile))
-			await("one is lost", gpus-1, 1, 0)
-			c.stop()
-			state.Set("count", gpus-1) // the driver no longer lists it
-			require.NoError(t, state.Write(stateFile))
-			c.restart()
-			if name == "PCI bus only" {
-				await("it has not answered this agent", gpus-1, 0, 1)
-			} else {
-				await("it is still lost", gpus-1, 1, 0)
-				assert.True(t, scrape(t, prom).is(0, "hw_gpu_up_ratio", labels{"hw_id": fakenvml.UUID(gpus - 1), "reason": "lost"}))
-			}
-			state.Set("count", gpus).SetGPU(gpus-1, "present", 1)
-			require.NoError(t, state.Write(stateFile))
-			await("it answers again", gpus, 0, 0)
-		})
-	}
 }

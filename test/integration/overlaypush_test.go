@@ -3,7 +3,6 @@
 package integration
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -19,9 +18,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	"google.golang.org/grpc"
 
 	"github.com/gpu-collector/gpu-collector/test/metricstore"
+	"github.com/gpu-collector/gpu-collector/test/process"
 	"github.com/gpu-collector/gpu-collector/test/promparse"
 )
 
@@ -65,8 +65,8 @@ func TestPushOverlays(t *testing.T) {
 	}
 }
 
-// TestPushOverlaysNameTenantAndToken: the requests are those that Mimir tells tenants and
-// clients by.
+// TestPushOverlaysNameTenantAndToken: the requests have the headers by which Mimir
+// knows tenants and clients.
 func TestPushOverlaysNameTenantAndToken(t *testing.T) {
 	t.Parallel()
 	for overlay, tt := range map[string]struct{ url, path string }{
@@ -83,22 +83,21 @@ func TestPushOverlaysNameTenantAndToken(t *testing.T) {
 				}
 			}))
 			t.Cleanup(server.Close)
-			ports := newGatewayPorts(t)
-			start(t, options{
-				configs: []string{"configs/gateway.yaml", "configs/overlays/" + overlay, ports.overlay(t)},
-				env: []string{
+			g := process.Run(t, process.Options{
+				Config: []string{"configs/gateway.yaml", "configs/overlays/" + overlay, pace},
+				Env: []string{
 					"GPU_COLLECTOR_PUSH_URL=" + server.URL + tt.url, "GPU_COLLECTOR_PUSH_TENANT=gpus", "GPU_COLLECTOR_PUSH_AUTHORIZATION=Bearer secret",
 				},
 			})
 			md := pmetric.NewMetrics()
-			score(md, "n0", map[string]string{"k8s.cluster.name": "lab"}, 0.97)
-			require.Equal(t, http.StatusOK, post(t, "http://"+ports.http+"/v1/metrics", protobufType, marshal(t, md)).status)
+			process.Score(md, "n0", 0.97, "k8s.cluster.name", "lab")
+			require.Equal(t, http.StatusOK, process.Post(t, g.Push(), process.Protobuf, process.Marshal(t, md)).Status)
 			select {
 			case r := <-requests:
 				assert.Equal(t, tt.path, r.URL.Path)
 				assert.Equal(t, "gpus", r.Header.Get("X-Scope-OrgID"))
 				assert.Equal(t, "Bearer secret", r.Header.Get("Authorization"))
-			case <-time.After(startDeadline):
+			case <-time.After(process.StartDeadline):
 				require.Fail(t, "nothing was pushed")
 			}
 		})
@@ -108,32 +107,26 @@ func TestPushOverlaysNameTenantAndToken(t *testing.T) {
 // pushed is a fleet whose gateway pushes to a server.
 type pushed struct {
 	t       *testing.T
-	ports   gatewayPorts
 	server  *metricstore.Server
-	gateway *collector
-	export  func(pmetric.Metrics)
-	power   float64         // what all GPUs say
+	gateway *process.Collector
+	conn    *grpc.ClientConn
+	power   float64         // of all GPUs
 	lost    map[string]bool // "node/GPU"
 }
 
 func newPushed(t *testing.T, server *metricstore.Server, overlay, path string) *pushed {
 	t.Helper()
-	p := &pushed{t: t, ports: newGatewayPorts(t), server: server, power: 100, lost: map[string]bool{}}
-	p.gateway = start(t, options{
-		configs: []string{"configs/gateway.yaml", "configs/overlays/" + overlay, p.ports.overlay(t), fmt.Sprintf(`
+	p := &pushed{t: t, server: server, power: 100, lost: map[string]bool{}}
+	p.gateway = process.Run(t, process.Options{
+		Config: []string{"configs/gateway.yaml", "configs/overlays/" + overlay, pace, fmt.Sprintf(`
 processors:
   diff: {vanished_after: %s}
   diff/push: {flush_interval: 100ms}
 extensions: {exposition: {ttl: 20s}}
 `, pushedVanished)},
-		env: []string{"GPU_COLLECTOR_PUSH_URL=" + server.URL(path), "GPU_COLLECTOR_PUSH_TENANT=anonymous"},
+		Env: []string{"GPU_COLLECTOR_PUSH_URL=" + server.URL(path), "GPU_COLLECTOR_PUSH_TENANT=anonymous"},
 	})
-	client := grpcClient(t, p.ports.grpc)
-	p.export = func(md pmetric.Metrics) {
-		t.Helper()
-		_, err := client.Export(t.Context(), pmetricotlp.NewExportRequestFromMetrics(md))
-		require.NoError(t, err, "no push waits for the server, nor fails because of it")
-	}
+	p.conn = process.Dial(t, p.gateway.GRPC)
 	return p
 }
 
@@ -146,35 +139,28 @@ func (p *pushed) report() {
 		if name == pushedSlow {
 			value = 0.2
 		}
-		cluster := map[string]string{"k8s.cluster.name": "lab"}
-		score(md, name, cluster, value)
-		metrics := node(md, name, maps.Clone(cluster))
-		md.ResourceMetrics().At(md.ResourceMetrics().Len()-1).Resource().Attributes().PutStr("service.name", "agent")
+		process.Score(md, name, value, "k8s.cluster.name", "lab")
+		metrics := process.Node(md, name, "k8s.cluster.name", "lab", "service.name", "agent")
 		for g := range pushedGPUs {
 			gpu := fmt.Sprint("GPU-", g)
 			if p.lost[name+"/"+gpu] {
 				continue
 			}
-			for _, point := range []pmetric.NumberDataPoint{
-				gauge(metrics, "hw.power", "W", p.power), gauge(metrics, "hw.temperature", "Cel", 55),
-			} {
-				point.Attributes().PutStr("hw.id", gpu)
-				point.Attributes().PutStr("hw.type", "gpu")
-			}
+			process.Gauge(metrics, "hw.power", "W", p.power, "hw.id", gpu, "hw.type", "gpu")
+			process.Gauge(metrics, "hw.temperature", "Cel", 55, "hw.id", gpu, "hw.type", "gpu")
 		}
-		claim := gauge(metrics, "test.claim", "", 1).Attributes()
-		claim.PutStr("k8s.cluster.name", "prod")
-		claim.PutStr("k8s_cluster_name", "prod")
+		process.Gauge(metrics, "test.claim", "", 1, "k8s.cluster.name", "prod", "k8s_cluster_name", "prod")
 	}
-	stray := node(md, "stray", map[string]string{"k8s_cluster_name": "prod", "k8s-cluster.name": "prod"})
-	gauge(stray, "test.claim", "", 1).Attributes().PutStr("k8s/cluster_name", "prod")
-	p.export(md)
+	stray := process.Node(md, "stray", "k8s_cluster_name", "prod", "k8s-cluster.name", "prod")
+	process.Gauge(stray, "test.claim", "", 1, "k8s/cluster_name", "prod")
+	_, err := process.Export(p.t.Context(), p.conn, md)
+	require.NoError(p.t, err, "no push waits for the server, nor fails because of it")
 }
 
 // while has the nodes report until the condition holds.
 func (p *pushed) while(what string, condition func() bool) {
 	p.t.Helper()
-	eventually(p.t, what, func() bool {
+	process.Eventually(p.t, what, func() bool {
 		p.report()
 		return condition()
 	})
@@ -188,21 +174,17 @@ func (p *pushed) ask(query string) map[string]float64 {
 
 func (p *pushed) askOf(at time.Time, query string) map[string]float64 {
 	p.t.Helper()
-	var answer struct {
-		Data struct {
-			Result []struct {
-				Metric labels `json:"metric"`
-				Value  [2]any `json:"value"`
-			} `json:"result"`
-		} `json:"data"`
+	var data struct {
+		Result []struct {
+			Metric labels
+			Value  [2]any
+		}
 	}
-	resp := get(p.t, p.server.URL("/api/v1/query?"+url.Values{
+	require.NoError(p.t, promGet(p.t, p.server.URL("/api/v1/query?"+url.Values{
 		"query": {query}, "time": {strconv.FormatFloat(float64(at.UnixMilli())/1e3, 'f', 3, 64)}, "nocache": {"1"},
-	}.Encode()))
-	require.Equal(p.t, http.StatusOK, resp.status, "%s", resp.body)
-	require.NoError(p.t, json.Unmarshal(resp.body, &answer))
+	}.Encode()), &data))
 	out := map[string]float64{}
-	for _, r := range answer.Data.Result {
+	for _, r := range data.Result {
 		text, _ := r.Value[1].(string)
 		value, err := strconv.ParseFloat(text, 64)
 		require.NoError(p.t, err)
@@ -214,7 +196,7 @@ func (p *pushed) askOf(at time.Time, query string) map[string]float64 {
 // exposed are the series that the gateway serves itself.
 func (p *pushed) exposed() map[string]float64 {
 	p.t.Helper()
-	got, err := promparse.Parse(get(p.t, "http://"+p.ports.prom+"/metrics").body, promparse.Text)
+	got, err := promparse.Parse(process.Fetch(p.t, "http://"+p.gateway.Prom+"/metrics").Body, promparse.Text)
 	require.NoError(p.t, err)
 	maps.DeleteFunc(got.Series, func(series string, _ float64) bool { return strings.Contains(series, `__name__="gpu_exposition_`) })
 	return got.Series
@@ -229,7 +211,7 @@ func (p *pushed) allIsThere() {
 	assert.Empty(p.t, p.ask(`gpu_node_straggler{host_name!="`+pushedSlow+`"} == 1`))
 	p.same(true)
 	assert.Len(p.t, p.ask(`hw_temperature_celsius{k8s_cluster_name="lab"} == 55`), pushedNodes*pushedGPUs)
-	assert.Empty(p.t, p.ask(`{k8s_cluster_name="prod"}`), "nobody speaks for another cluster")
+	assert.Empty(p.t, p.ask(`{k8s_cluster_name="prod"}`), "no client reports for another cluster")
 	assert.Len(p.t, p.ask(`test_claim{k8s_cluster_name="lab"}`), pushedNodes)
 	assert.Len(p.t, p.ask(`test_claim{k8s_cluster_name="",host_name="stray"}`), 1)
 }
@@ -240,7 +222,7 @@ func (p *pushed) same(reporting bool) {
 	p.t.Helper()
 	names := func(series map[string]float64) []string { return slices.Sorted(maps.Keys(series)) }
 	var here, there []string
-	if !inTime(func() bool {
+	if !process.Within(process.Patience, func() bool {
 		if reporting {
 			p.report()
 		}
@@ -274,14 +256,14 @@ func (p *pushed) restart() {
 	p.power = 300
 	p.lost["n2/GPU-0"] = true
 	p.while("the GPU's series have ended at the gateway", func() bool { return !ofLost(p.exposed()) })
-	p.gateway.waitLog(1, "last values wait until it takes them")
+	p.gateway.WaitLog(1, "last values wait until it takes them")
 	p.server.Start()
-	eventually(p.t, "the server has the last values", func() bool {
+	process.Eventually(p.t, "the server has the last values", func() bool {
 		return len(p.ask("hw_power_watts == 300")) == pushedNodes*pushedGPUs-2 && !ofLost(p.ask("hw_power_watts"))
 	})
 	p.same(false)
 	assert.Equal(p.t, power, p.askOf(before, "hw_power_watts"))
-	p.gateway.waitLog(1, "takes values again")
+	p.gateway.WaitLog(1, "takes values again")
 }
 
 // ofLost reports whether one of the series is the second lost GPU's.

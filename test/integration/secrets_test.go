@@ -4,7 +4,6 @@ package integration
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // TestSecretsStayOutOfSight gives a gateway a secret wherever it takes one. It looks
@@ -25,7 +24,6 @@ import (
 func TestSecretsStayOutOfSight(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cret-that-nobody-may-see"
-	ports := newGatewayPorts(t)
 	zpages, pprof := loopback.FreeAddr(t), loopback.FreeAddr(t)
 	overlay := fmt.Sprintf(`
 extensions:
@@ -50,16 +48,13 @@ service:
   pipelines:
     metrics: {exporters: [fleet_view, otlp_grpc]}
 `, secret, zpages, pprof)
-	configs := []string{"configs/gateway.yaml", ports.overlay(t), overlay}
-	g := start(t, options{configs: configs})
+	g := startGateway(t, overlay)
 
 	// Pushes that pass and pushes that do not, with secrets of their own.
-	md := pmetric.NewMetrics()
-	healthyFleet(md, "lab")
-	body := marshal(t, md)
+	body := process.Marshal(t, healthyFleet())
 	for _, token := range []string{"Bearer " + secret + "-3", "Bearer " + secret + "-wrong", "Basic " + secret, secret} {
-		post(t, "http://"+ports.http+"/v1/metrics", protobufType, body, "Authorization", token)
-		_, err := send(t.Context(), http.MethodPost, "http://"+ports.http+"/v1/metrics?token="+secret+"-6", []byte("garbage"), "Authorization", token, "Content-Type", protobufType)
+		process.Post(t, g.Push(), process.Protobuf, body, "Authorization", token)
+		_, err := process.Send(t.Context(), nil, http.MethodPost, g.Push()+"?token="+secret+"-6", []byte("garbage"), "Authorization", token, "Content-Type", process.Protobuf)
 		require.NoError(t, err)
 	}
 	for name, url := range map[string]string{
@@ -68,52 +63,42 @@ service:
 		"zpages: extensions": zpages + "/debug/extensionz",
 		"zpages: traces":     zpages + "/debug/tracez",
 		"pprof: command":     pprof + "/debug/pprof/cmdline",
-		"own metrics":        ports.telemetry + "/metrics",
-		"metrics":            ports.prom + "/metrics",
-		"an error's answer":  ports.fleet + "/api/v1/telemetry",
-		"threshold API":      ports.api + "/api/v1/thresholds",
+		"own metrics":        g.Telemetry + "/metrics",
+		"metrics":            g.Prom + "/metrics",
+		"an error's answer":  g.Fleet + "/api/v1/telemetry",
+		"threshold API":      g.API + "/api/v1/thresholds",
 	} {
-		resp := get(t, "http://"+url)
-		assert.NotContains(t, string(resp.body), secret, name)
+		resp := process.Fetch(t, "http://"+url)
+		assert.NotContains(t, string(resp.Body), secret, name)
 	}
-	assert.NotEmpty(t, g.log.Lines("debug"), "the log is at debug level")
+	assert.NotEmpty(t, g.Log.Lines("debug"), "the log is at debug level")
 
-	// A configuration that does not run says what, without the secret beside it.
-	text, err := validate(t, collectorBinary, "configs/gateway.yaml", overlay, "\nprocessors: {straggler: {mode: judge}}\n")
+	// The error of a bad configuration does not have the secret beside the mistake.
+	text, err := validate(t, process.Binary(t, "gpu-collector"), "configs/gateway.yaml", overlay, "\nprocessors: {straggler: {mode: judge}}\n")
 	require.Error(t, err)
 	assert.NotContains(t, text, secret, "validate")
-	text, err = validate(t, collectorBinary, "configs/gateway.yaml", overlay, "\nextensions: {basicauth/out: {client_auth: {pasword: typo}}}\n")
+	text, err = validate(t, process.Binary(t, "gpu-collector"), "configs/gateway.yaml", overlay, "\nextensions: {basicauth/out: {client_auth: {pasword: typo}}}\n")
 	require.Error(t, err)
 	assert.NotContains(t, text, secret, "validate, of a typing error beside it")
 
-	g.stop()
-	assert.Empty(t, g.log.Lines(secret), "the log")
+	g.Stop()
+	assert.Empty(t, g.Log.Lines(secret), "the log")
 }
 
-// endpoints are the values of endpoint in a configuration, and the variable of
-// ours that makes one listen on all addresses.
-var endpoints = regexp.MustCompile(`(?m)^([^#\n]*)endpoint: "?((?:\$\{[^}]*\}|[^\s"},])+)`)
-
-// TestListeningBeyondLoopbackIsSaid: what listens on more than loopback says so
-// at the top of its file, and that anybody can push then.
-func TestListeningBeyondLoopbackIsSaid(t *testing.T) {
+// TestListeningBeyondLoopbackIsDocumented: the top of a file whose ports are open has the
+// variable that closes them, and that anybody can push.
+func TestListeningBeyondLoopbackIsDocumented(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob(root + "/configs/*.yaml")
+	const narrowed = "${env:GPU_COLLECTOR_LISTEN:-0.0.0.0}:"
+	wide := regexp.MustCompile(`(?m)^[^#\n]*endpoint: "?(\$\{env:\w+:-)?(0\.0\.0\.0)?\}?:`)
+	files, err := filepath.Glob(process.Root + "/configs/*.yaml")
 	require.NoError(t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		head, _, _ := strings.Cut(string(text), "\nreceivers:")
-		open := 0
-		_, servers, _ := strings.Cut(string(text), "\nreceivers:")
-		for _, m := range endpoints.FindAllStringSubmatch(servers, -1) {
-			at := m[2]
-			host := regexp.MustCompile(`\$\{env:[A-Z_]+:-([^}]*)\}`).ReplaceAllString(at, "$1")
-			if h, _, err := net.SplitHostPort(host); err == nil && (h == "0.0.0.0" || h == "") {
-				open++
-				assert.Contains(t, at, "${env:GPU_COLLECTOR_LISTEN:-", "%s: %s can be narrowed", file, at)
-			}
-		}
+		head, servers, _ := strings.Cut(string(text), "\nreceivers:")
+		assert.NotRegexp(t, wide, strings.ReplaceAll(servers, narrowed, "narrowed:"), file)
+		open := strings.Count(servers, narrowed)
 		if filepath.Base(file) == "gateway.yaml" {
 			assert.Equal(t, 3, open, "gRPC, HTTP and Prometheus")
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 const (
@@ -30,9 +31,9 @@ const (
 // names a rank's node. What it returns makes a rank slower by a tenth.
 func startTorch(t *testing.T, agent string, node func(rank int) string) (slower func()) {
 	t.Helper()
-	module, err := filepath.Abs(root + "/python")
+	module, err := filepath.Abs(process.Root + "/python")
 	require.NoError(t, err)
-	python, slow, port := os.Getenv("PYTHON"), filepath.Join(t.TempDir(), "slow"), portOf(t, loopback.FreeAddr(t))
+	python, slow, port := os.Getenv("PYTHON"), filepath.Join(t.TempDir(), "slow"), process.Port(loopback.FreeAddr(t))
 	if python == "" {
 		python = "/usr/bin/python3"
 	}
@@ -52,7 +53,7 @@ func startTorch(t *testing.T, agent string, node func(rank int) string) (slower 
 			if t.Failed() {
 				_, _ = out.Seek(0, io.SeekStart)
 				text, _ := io.ReadAll(out)
-				t.Logf("rank %d says:\n%s", rank, text)
+				t.Logf("rank %d:\n%s", rank, text)
 			}
 		})
 		t.Cleanup(func() {
@@ -79,7 +80,7 @@ func stepTimeWatch(t *testing.T) time.Duration {
 }
 
 // A rank of a DDP job is 10 % slower than the three others. All have the same step time, and
-// python/gpu_collector_step tells which of them works for longer.
+// python/gpu_collector_step measures which of them works for longer.
 func TestStepTimeOfTorch(t *testing.T) {
 	long(t)
 	t.Parallel()
@@ -92,54 +93,53 @@ func TestStepTimeOfTorch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			gp := newGatewayPorts(t)
 			// The pace that is shipped: a push is a mean of 80 steps, however busy this machine is.
-			const pace = "\nprocessors: {straggler: {push_interval: 10s, ttl_multiplier: 60}}\n"
-			start(t, options{configs: []string{"configs/gateway.yaml", gp.overlay(t), pace}})
-			ap := startAgent(t, gp, "lab", pace)
-			slower := startTorch(t, ap.http, c.node)
-			eventually(t, "all ranks tell their own time", func() bool {
-				return len(scrape(t, ap.prom).with("gpu_app_step_own_duration_seconds", labels{"gpu_job_id": "lab-7"})) == torchRanks
+			const shipped = "processors: {straggler: {push_interval: 10s, ttl_multiplier: 60}}\n"
+			gateway := startGateway(t, shipped)
+			ap := startAgent(t, gateway.GRPC, "lab", shipped)
+			slower := startTorch(t, ap.HTTP, c.node)
+			process.Eventually(t, "all ranks report their own time", func() bool {
+				return len(process.Scrape(t, ap.Prom).With("gpu_app_step_own_duration_seconds", labels{"gpu_job_id": "lab-7"})) == torchRanks
 			})
-			// accused are whom the gateway names, as node and part of it.
+			// accused are the stragglers of the gateway, as node and part of it.
 			accused := func() (all []string) {
 				var list fleetapi.AttentionList
-				getJSON(t, "http://"+gp.fleet+"/api/v1/attention?kind=straggler", &list)
+				process.FetchJSON(t, gateway.URL("/api/v1/attention?kind=straggler"), &list)
 				for _, i := range list.Items {
 					all = append(all, i.Node+" "+i.Part)
 				}
 				return all
 			}
-			// named are the nodes that the agent takes for stragglers.
+			// named are the stragglers of the agent.
 			named := func() (all []string) {
-				s := scrape(t, ap.prom)
+				s := process.Scrape(t, ap.Prom)
 				for rank := range torchRanks {
-					if s.is(1, "gpu_agent_straggler", labels{"host_name": c.node(rank)}) {
+					if s.Is(1, "gpu_agent_straggler", labels{"host_name": c.node(rank)}) {
 						all = append(all, c.node(rank))
 					}
 				}
 				return slices.Compact(all)
 			}
 
-			healthy, watch := time.Now(), stepTimeWatch(t)
-			for time.Since(healthy) < watch {
-				require.Empty(t, accused(), "nobody is slow")
-				require.Empty(t, named(), "nobody is slow")
-				time.Sleep(time.Second)
-			}
+			// Only time shows that no node is accused.
+			process.Within(stepTimeWatch(t), func() bool {
+				require.Empty(t, accused(), "no rank is slow")
+				require.Empty(t, named(), "no rank is slow")
+				return false
+			})
 			slower()
 			began := time.Now()
 			var byAgent, byGateway time.Duration
-			eventually(t, "agent and gateway name who is slow", func() bool {
-				at, who := named(), accused()
-				if byAgent == 0 && len(at) > 0 {
+			process.Eventually(t, "agent and gateway name the slow rank", func() bool {
+				nodes, parts := named(), accused()
+				if byAgent == 0 && len(nodes) > 0 {
 					byAgent = time.Since(began)
-					require.Equal(t, []string{c.node(slowRank)}, at)
+					require.Equal(t, []string{c.node(slowRank)}, nodes)
 				}
-				if byGateway == 0 && len(who) > 0 {
+				if byGateway == 0 && len(parts) > 0 {
 					byGateway = time.Since(began)
-					require.Len(t, who, 1)
-					require.Contains(t, who[0], c.culprit)
+					require.Len(t, parts, 1)
+					require.Contains(t, parts[0], c.culprit)
 				}
 				return byAgent > 0 && byGateway > 0
 			})

@@ -1,85 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package integration runs the real binaries: as processes, over real ports, with the
+// configurations that are shipped.
 package integration
 
 import (
 	"fmt"
 	"testing"
 
-	"github.com/gpu-collector/gpu-collector/test/loopback"
+	"go.opentelemetry.io/collector/pdata/pmetric"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
-// gatewayPorts are the addresses of a gateway; restarts keep them.
-type gatewayPorts struct{ grpc, http, prom, api, health, telemetry, fleet string }
+type labels = process.Labels
 
-func newGatewayPorts(t *testing.T) gatewayPorts {
+// pace is faster than the shipped one. However busy the machine is, no node is missing:
+// ttl_multiplier makes that two minutes.
+const pace = "\nprocessors: {straggler: {push_interval: 200ms, ttl_multiplier: 600}}\n"
+
+// long leaves a test to `make proof`: it takes more than ten seconds, or needs what is not
+// part of the gate, such as a server of Prometheus.
+func long(t *testing.T) {
 	t.Helper()
-	return gatewayPorts{loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
+	if testing.Short() {
+		t.Skip("takes long: make proof runs it")
+	}
 }
 
-// overlay moves configs/gateway.yaml to the addresses and to a faster pace. However busy
-// the machine is, no node is taken for silent: ttl_multiplier makes that two minutes.
-func (p gatewayPorts) overlay(t *testing.T) string {
+// startGateway runs configs/gateway.yaml.
+func startGateway(t *testing.T, more ...string) *process.Collector {
 	t.Helper()
-	return fmt.Sprintf(`
-receivers:
-  fleet_otlp:
-    protocols:
-      grpc: {endpoint: %q}
-      http: {endpoint: %q}
-processors:
-  straggler: {push_interval: 200ms, ttl_multiplier: 600}
-extensions:
-  exposition: {http: {endpoint: %q}}
-  straggler_threshold: {api: {endpoint: %q}}
-  fleet_view: {http: {endpoint: %q}}
-  healthcheckv2: {http: {endpoint: %q}}
-service:
-  telemetry:
-    metrics: %s
-`, p.grpc, p.http, p.prom, p.api, p.fleet, p.health, telemetryReader(t, p.telemetry))
+	return process.Run(t, process.Options{Config: append([]string{"configs/gateway.yaml", pace}, more...)})
 }
 
-// telemetryReader is the value of service::telemetry::metrics that serves the
-// collector's own metrics at an address.
-func telemetryReader(t *testing.T, addr string) string {
+// startShard runs configs/shard.yaml.
+func startShard(t *testing.T, next string, more ...string) *process.Collector {
 	t.Helper()
-	return fmt.Sprintf("{readers: [{pull: {exporter: {prometheus: {host: 127.0.0.1, port: %s}}}}]}", portOf(t, addr))
+	return process.Run(t, process.Options{
+		Config: append([]string{"configs/shard.yaml"}, more...), Env: []string{"GPU_COLLECTOR_GATEWAY=" + next, "GPU_COLLECTOR_INSECURE=true"},
+	})
 }
 
-// agentPorts are the addresses of an agent.
-type agentPorts struct{ grpc, http, prom, health, telemetry string }
-
-func newAgentPorts(t *testing.T) agentPorts {
+// startAgent runs configs/agent.yaml without GPUs.
+func startAgent(t *testing.T, next, cluster string, more ...string) *process.Collector {
 	t.Helper()
-	return agentPorts{loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t), loopback.FreeAddr(t)}
+	const calibrates = "processors: {straggler: {agent: {calibration_samples: 3}}}\n"
+	return process.Run(t, process.Options{
+		Config: append([]string{"configs/agent.yaml", pace, calibrates}, more...),
+		Env:    []string{"GPU_COLLECTOR_GATEWAY=" + next, "GPU_COLLECTOR_INSECURE=true", "GPU_COLLECTOR_CLUSTER=" + cluster},
+	})
 }
 
-// overlay moves configs/agent.yaml to the addresses, without GPUs, at
-// the pace of the gateway.
-func (p agentPorts) overlay(t *testing.T) string {
+// requireFleet pushes six healthy nodes of cluster lab and requires that their threshold
+// comes back.
+func requireFleet(t *testing.T, gateway *process.Collector) {
 	t.Helper()
-	return fmt.Sprintf(`
-receivers:
-  fleet_otlp:
-    protocols:
-      grpc: {endpoint: %q}
-      http: {endpoint: %q}
-processors:
-  straggler:
-    push_interval: 200ms
-    ttl_multiplier: 600
-    agent: {calibration_samples: 3}
-extensions:
-  exposition: {http: {endpoint: %q}}
-  healthcheckv2: {http: {endpoint: %q}}
-service:
-  telemetry:
-    metrics: %s
-  pipelines:
-    metrics:
-      receivers: [fleet_otlp]
-    logs:
-      receivers: [fleet_otlp]
-`, p.grpc, p.http, p.prom, p.health, telemetryReader(t, p.telemetry))
+	conn := process.Dial(t, gateway.GRPC)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "gpu-cluster", "lab", "gpu-group", `"default"`)
+	process.Eventually(t, "the threshold", func() bool {
+		header, err := process.Export(ctx, conn, healthyFleet())
+		return err == nil && len(header.Get("gpu-straggler-threshold")) == 1
+	})
+}
+
+// healthyFleet is six nodes of cluster lab.
+func healthyFleet() pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	for n := range 6 {
+		process.Score(md, fmt.Sprintf("good%d", n), 0.97, "k8s.cluster.name", "lab")
+	}
+	return md
 }

@@ -41,7 +41,7 @@ func startInTerminal(t *testing.T, args ...string) *terminal {
 	require.NoError(t, unix.IoctlSetWinsize(int(tty.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}))
 
 	term := &terminal{File: pty, done: make(chan error, 1)}
-	cmd := exec.CommandContext(context.Background(), collectorBinary, args...)
+	cmd := exec.CommandContext(context.Background(), process.Binary(t, "gpu-collector"), args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.Env = []string{"TERM=xterm-256color", "HOME=" + t.TempDir()}
 	// In the foreground of a terminal of its own, as in a shell.
@@ -73,18 +73,18 @@ func startInTerminal(t *testing.T, args ...string) *terminal {
 }
 
 // assertTop runs `top` in a terminal against the demo's gateway, and ends the demo.
-func assertTop(t *testing.T, c *collector, d demo) {
+func assertTop(t *testing.T, c *process.Collector) {
 	t.Helper()
-	top := startInTerminal(t, "top", "--endpoint", "http://"+d.fleet, "--interval", "200ms", "--cluster", "demo")
+	top := startInTerminal(t, "top", "--endpoint", c.URL(""), "--interval", "200ms", "--cluster", "demo")
 	shows := func(what string) {
 		t.Helper()
-		eventually(t, "the screen shows "+what, func() bool { return top.screen.Count(what) > 0 })
+		process.Eventually(t, "the screen shows "+what, func() bool { return top.screen.Count(what) > 0 })
 	}
 	shows("16 nodes")
 	shows("dp0-pp0")
 	shows("NEEDS ATTENTION (")
 	shows("! dp0-pp0") // the straggler
-	text, err := exec.CommandContext(t.Context(), collectorBinary, "top", "--once", "--endpoint", "http://"+d.fleet).CombinedOutput()
+	text, err := exec.CommandContext(t.Context(), process.Binary(t, "gpu-collector"), "top", "--once", "--endpoint", c.URL("")).CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	list, nodes, _ := strings.Cut(string(text), "NODE")
 	assert.Contains(t, list, "dp0-pp0", "what needs attention comes first")
@@ -94,11 +94,11 @@ func assertTop(t *testing.T, c *collector, d demo) {
 	require.NoError(t, err)
 	shows("  next    ")
 	shows("judges itself by: fleet")
-	c.stop()
+	c.Stop()
 	shows("STALE")
-	text, err = exec.CommandContext(t.Context(), collectorBinary, "top", "--once", "--endpoint", "http://"+d.fleet).CombinedOutput()
+	text, err = exec.CommandContext(t.Context(), process.Binary(t, "gpu-collector"), "top", "--once", "--endpoint", c.URL("")).CombinedOutput()
 	require.Error(t, err)
-	assert.Contains(t, string(text), "http://"+d.fleet)
+	assert.Contains(t, string(text), c.URL(""))
 	_, err = top.WriteString("q")
 	require.NoError(t, err)
 	select {
@@ -120,14 +120,14 @@ func TestCollectorAsksTheTerminalNothing(t *testing.T) {
 	case <-time.After(process.StopDeadline):
 		require.Fail(t, "it waits for an answer")
 	}
-	eventually(t, "it says its version", func() bool { return term.screen.Count("gpu-collector version") == 1 })
+	process.Eventually(t, "it prints its version", func() bool { return term.screen.Count("gpu-collector version") == 1 })
 	assert.NotContains(t, term.screen.Tail(10), "\x1b")
 }
 
 // TestTopNeedsATerminal: a pipe gets no control sequences.
 func TestTopNeedsATerminal(t *testing.T) {
 	t.Parallel()
-	text, err := exec.CommandContext(t.Context(), collectorBinary, "top", "--endpoint", "http://"+loopback.FreeAddr(t)).CombinedOutput()
+	text, err := exec.CommandContext(t.Context(), process.Binary(t, "gpu-collector"), "top", "--endpoint", "http://"+loopback.FreeAddr(t)).CombinedOutput()
 	require.Error(t, err)
 	assert.Contains(t, string(text), "`--once`")
 	assert.NotContains(t, string(text), "\x1b")
@@ -135,8 +135,7 @@ func TestTopNeedsATerminal(t *testing.T) {
 
 func TestLeanAgentHasNoTop(t *testing.T) {
 	t.Parallel()
-	binary, err := agentBinary()
-	require.NoError(t, err)
+	binary := process.Binary(t, "gpu-collector-agent")
 	text, err := exec.CommandContext(t.Context(), binary, "top").CombinedOutput()
 	require.Error(t, err)
 	assert.Contains(t, string(text), "unknown command")

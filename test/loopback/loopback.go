@@ -24,7 +24,7 @@ var held struct {
 	reservations []net.PacketConn
 }
 
-// Addr returns a host:port on 127.0.0.1 that nobody listens on, and that no
+// Addr returns a host:port on 127.0.0.1 that is free, and that no
 // other caller gets while this process runs, in it or in another: packages are
 // tested side by side, and a server may take its port long after it was chosen.
 // It fails when no port is free.
@@ -38,7 +38,7 @@ func Addr(ctx context.Context) (string, error) {
 	return "", errors.New("no free port on 127.0.0.1")
 }
 
-// reserve holds the UDP port of that number, which none of our servers wants
+// reserve holds the UDP port of that number, which no server of ours takes
 // and which leaves the TCP port to the server. It fails where either is taken.
 func reserve(ctx context.Context, addr string) error {
 	reservation, err := new(net.ListenConfig).ListenPacket(ctx, "udp", addr)

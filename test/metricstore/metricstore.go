@@ -30,58 +30,55 @@ type Server struct {
 	args  []string
 	ready string // the path that answers 200 once it is
 	cmd   *exec.Cmd
-	log   bytes.Buffer // of all its lives, for whoever comes after Stop
+	log   bytes.Buffer // of all its runs; read it after Stop
 }
 
 // Prometheus starts Debian's server with that configuration file, and has it take remote
 // writes. Its absence is a failure: it is what such a test is about.
-func Prometheus(t testing.TB, configuration string, flags ...string) *Server {
+func Prometheus(t testing.TB, configuration string) *Server {
 	t.Helper()
-	return prometheus(t, "prometheus", configuration, append(flags, "--web.enable-remote-write-receiver"))
+	return prometheus(t, "prometheus", configuration, "--web.enable-remote-write-receiver")
 }
 
 // PrometheusOTLP starts a server of version 3, and has it take OTLP at /api/v1/otlp.
-func PrometheusOTLP(t testing.TB, configuration string, flags ...string) *Server {
+func PrometheusOTLP(t testing.TB, configuration string) *Server {
 	t.Helper()
-	return prometheus(t, "prometheus-otlp", configuration, append(flags, "--web.enable-otlp-receiver"))
+	return prometheus(t, "prometheus-otlp", configuration, "--web.enable-otlp-receiver")
 }
 
-func prometheus(t testing.TB, binary, configuration string, flags []string) *Server {
+func prometheus(t testing.TB, binary, configuration, takes string) *Server {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
 	require.NoError(t, os.WriteFile(config, []byte(configuration), 0o600))
-	addr := loopback.FreeAddr(t)
-	return run(t, binary, addr, "/-/ready", append([]string{
-		"--config.file=" + config, "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + addr, "--log.level=warn",
-	}, flags...))
+	return run(t, binary, "/-/ready", "--web.listen-address=",
+		"--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--log.level=warn", takes)
 }
 
 // VictoriaMetrics starts Debian's server.
-func VictoriaMetrics(t testing.TB, flags ...string) *Server {
+func VictoriaMetrics(t testing.TB, flag string) *Server {
 	t.Helper()
-	return victoriaMetrics(t, "victoria-metrics", flags)
+	return victoriaMetrics(t, "victoria-metrics", flag)
 }
 
 // VictoriaMetricsOTLP starts a server that takes OTLP at /opentelemetry.
-func VictoriaMetricsOTLP(t testing.TB, flags ...string) *Server {
+func VictoriaMetricsOTLP(t testing.TB, flag string) *Server {
 	t.Helper()
-	return victoriaMetrics(t, "victoria-metrics-otlp", append(flags, "-opentelemetry.usePrometheusNaming"))
+	return victoriaMetrics(t, "victoria-metrics-otlp", flag, "-opentelemetry.usePrometheusNaming")
 }
 
-func victoriaMetrics(t testing.TB, binary string, flags []string) *Server {
+func victoriaMetrics(t testing.TB, binary string, flags ...string) *Server {
 	t.Helper()
-	addr := loopback.FreeAddr(t)
-	return run(t, binary, addr, "/health", append([]string{
-		"-storageDataPath=" + t.TempDir(), "-httpListenAddr=" + addr, "-memory.allowedBytes=128MB", "-loggerLevel=WARN",
-	}, flags...))
+	return run(t, binary, "/health", "-httpListenAddr=",
+		append(flags, "-storageDataPath="+t.TempDir(), "-memory.allowedBytes=128MB", "-loggerLevel=WARN")...)
 }
 
-func run(t testing.TB, binary, addr, ready string, args []string) *Server {
+func run(t testing.TB, binary, ready, listen string, args ...string) *Server {
 	t.Helper()
 	path, err := exec.LookPath(binary)
 	require.NoError(t, err, "run make proof SUITES='integration stores', or put the server on the PATH")
-	s := &Server{Addr: addr, t: t, path: path, args: args, ready: ready}
+	addr := loopback.FreeAddr(t)
+	s := &Server{Addr: addr, t: t, path: path, args: append(args, listen+addr), ready: ready}
 	t.Cleanup(func() {
 		s.Stop()
 		if t.Failed() {
@@ -114,11 +111,8 @@ func (s *Server) Start() {
 
 // Stop ends the server as an orchestrator does, if it runs.
 func (s *Server) Stop() {
-	if s.cmd == nil {
-		return
+	if s.cmd.ProcessState == nil {
+		require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
+		_ = s.cmd.Wait()
 	}
-	cmd := s.cmd
-	s.cmd = nil
-	require.NoError(s.t, cmd.Process.Signal(syscall.SIGTERM))
-	_ = cmd.Wait()
 }

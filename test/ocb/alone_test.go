@@ -24,8 +24,7 @@ const (
 	self = "github.com/gpu-collector/gpu-collector"
 )
 
-// heavy are modules that nobody wants without need, with the components that
-// need them.
+// heavy are modules that cost much, with the components that need them.
 var heavy = map[string][]string{
 	"github.com/NVIDIA/go-nvml":           {"receiver/nvmlreceiver"},
 	"k8s.io/kubelet":                      {"receiver/nvmlreceiver"},
@@ -34,7 +33,7 @@ var heavy = map[string][]string{
 	"github.com/danielgtaylor/huma/v2":    {"extension/fleetviewextension"},
 	"github.com/prometheus/client_golang": {"extension/expositionextension", "extension/fleetviewextension"},
 	"github.com/prometheus/prometheus":    nil,
-	"github.com/charmbracelet/bubbletea":  nil,
+	"charm.land/bubbletea/v2":             nil,
 	"github.com/spf13/cobra":              nil,
 }
 
@@ -43,7 +42,7 @@ var heavy = map[string][]string{
 var rooms = map[string][]string{
 	"receiver/ncclreceiver":         {"gpu/gpuholders", "node/ownnode"},
 	"receiver/nvmlreceiver":         {"gpu/gpuhealth", "gpu/gpuholders", "gpu/podresources", "node/ownnode", "platform/logsink", "platform/statefile", "reading/identity"},
-	"receiver/csvreplayreceiver":    {"reading/identity", "reading/metricreading"},
+	"receiver/csvreplayreceiver":    {},
 	"receiver/fleetotlpreceiver":    {"detect/threshold", "lastvalue", "lastvalue/otlp", "node/nodescore/nodesignal", "platform/admission", "platform/clientidentity", "platform/hostextension", "platform/memorybudget", "platform/serverguard", "platform/webguard", "reading/identity", "reading/metricreading"},
 	"processor/diffprocessor":       {"lastvalue", "lastvalue/otlp", "lastvalue/resync", "platform/hostextension", "platform/memorybudget", "reading/identity", "reading/metricreading"},
 	"processor/stragglerprocessor":  {"detect/collective", "detect/peergroup", "detect/robust", "detect/straggler", "detect/threshold", "detect/threshold/rule", "fleet/fleethistory", "fleet/fleetstate", "gpu/gpuhealth", "node/nodescore", "node/nodescore/nodereport", "node/nodescore/nodesignal", "node/nodescore/rankattr", "node/ownnode", "platform/hostextension", "platform/logsink", "platform/memorybudget", "platform/statefile", "reading/identity", "reading/metricreading", "verdict/episode", "verdict/episode/otlp", "verdict/episode/words", "verdict/reason"},
@@ -56,7 +55,7 @@ var rooms = map[string][]string{
 // shared are small: names on the wire, texts of numbers, the catalogue of
 // readings, time, one instance for several users, and the tenants' rule to share a bound.
 // The straggler engine is not among them.
-var shared = []string{"detect/unjudged", "lastvalue/promtext", "platform/fairshare", "platform/gauge", "platform/mistake", "platform/sharedinstance", "platform/wire", "reading", "reading/gpusemconv"}
+var shared = []string{"detect/unjudged", "lastvalue/promtext", "platform/fairshare", "platform/gauge", "platform/mistake", "platform/pushheaders", "platform/sharedinstance", "reading", "reading/gpusemconv"}
 
 // components are the directories of this module's components.
 func components(t *testing.T) []string {

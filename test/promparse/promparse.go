@@ -10,12 +10,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
-	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/labels"
@@ -86,38 +84,24 @@ func (e *Exposed) compare(text []byte) error {
 	if err != nil {
 		return err
 	}
-	count := 0
-	for name, family := range families {
-		for _, m := range family.GetMetric() {
-			count++
-			set := map[string]string{model.MetricNameLabel: name}
-			for _, pair := range m.GetLabel() {
-				if pair.GetValue() != "" {
-					set[pair.GetName()] = pair.GetValue()
-				}
-			}
-			series := labels.FromMap(set).String()
-			have, ok := e.Series[series]
-			if v := Value(m); !ok || (v != have && !(math.IsNaN(v) && math.IsNaN(have))) {
-				return fmt.Errorf("%s is %v to one parser and %v to the other (%v)", series, v, have, ok)
-			}
+	samples, err := expfmt.ExtractSamples(&expfmt.DecodeOptions{}, slices.Collect(maps.Values(families))...)
+	if err != nil {
+		return err
+	}
+	for _, sample := range samples {
+		set := labels.NewBuilder(labels.EmptyLabels())
+		for name, value := range sample.Metric {
+			set.Set(string(name), string(value))
+		}
+		series := set.Labels().String()
+		if have, ok := e.Series[series]; !ok || !sample.Value.Equal(model.SampleValue(have)) {
+			return fmt.Errorf("%s is %v to one parser and %v to the other (%v)", series, sample.Value, have, ok)
 		}
 	}
-	if count != len(e.Series) {
-		return fmt.Errorf("one parser has %d series, the other %d: %v", count, len(e.Series), slices.Sorted(maps.Keys(e.Series)))
+	if len(samples) != len(e.Series) {
+		return fmt.Errorf("one parser has %d series, the other %d: %v", len(samples), len(e.Series), slices.Sorted(maps.Keys(e.Series)))
 	}
 	return nil
-}
-
-// Value is that of a metric with one number.
-func Value(m *dto.Metric) float64 {
-	switch {
-	case m.Gauge != nil:
-		return m.Gauge.GetValue()
-	case m.Counter != nil:
-		return m.Counter.GetValue()
-	}
-	return m.Untyped.GetValue()
 }
 
 // Readable is a text as a label can have it: without bytes that are not UTF-8, or zero.

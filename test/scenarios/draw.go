@@ -119,14 +119,19 @@ func drawDiurnal(d *draw, m *Model) {
 	m.Sigma, m.Phi, m.Fault.Loss = d.log(0.01, 0.04), d.uniform(0.5, 0.95), d.uniform(0.15, 0.4)
 }
 
-func drawJobs(d *draw, m *Model) {
-	m.Jobs = make([]Job, d.between(2, 6))
+// ladder makes jobs of some nodes, each at a level that follows from the one before.
+func (d *draw) ladder(m *Model, jobs, least, most int, next func(level float64) float64) {
+	m.Jobs = make([]Job, jobs)
 	level := 1.0
 	for i := range m.Jobs {
-		m.Jobs[i] = Job{Nodes: d.between(8, 24), Level: level}
-		level /= d.uniform(1.2, 2.2)
+		m.Jobs[i] = Job{Nodes: d.between(least, most), Level: level}
+		level = next(level)
 	}
 	d.sum(m)
+}
+
+func drawJobs(d *draw, m *Model) {
+	d.ladder(m, d.between(2, 6), 8, 24, func(level float64) float64 { return level / d.uniform(1.2, 2.2) })
 	m.Fault.Nodes = max(1, m.Nodes/12)
 	m.Bias, m.Fault.Loss = d.uniform(0, 0.02), d.loss25()
 }
@@ -194,13 +199,7 @@ func drawHotRow(d *draw, m *Model) {
 }
 
 func drawStages(d *draw, m *Model) {
-	m.Jobs = make([]Job, d.between(2, 8))
-	level := 1.0
-	for i := range m.Jobs {
-		m.Jobs[i] = Job{Nodes: d.between(4, 16), Level: level}
-		level *= 1 - d.uniform(0.03, 0.06)
-	}
-	d.sum(m)
+	d.ladder(m, d.between(2, 8), 4, 16, func(level float64) float64 { return level * (1 - d.uniform(0.03, 0.06)) })
 	m.Fault.Loss = d.loss30()
 }
 

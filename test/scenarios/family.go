@@ -2,8 +2,8 @@
 
 // Package scenarios judges straggler detection in fleets whose truth is known. A family
 // is a law of fleets, so that no constant of a detector can fit it. Each run draws a fleet
-// and streams its values tick by tick to the product's engine and to plain rules. It tells
-// its faults, and the delay with which an oracle would find each of them.
+// and streams its values tick by tick to the product's engine and to plain rules. It has its
+// faults, and the delay with which an oracle would find each of them.
 package scenarios // import "github.com/gpu-collector/gpu-collector/test/scenarios"
 
 import (
@@ -15,19 +15,16 @@ import (
 
 // Family is a law of fleets.
 type Family struct {
-	Name string
-	// Runs make a sample.
-	Runs int
-	// Grace is how long a node is not counted after its fault.
-	Grace time.Duration
+	Name  string
+	Runs  int           // of a sample
+	Grace time.Duration // how long a node is not counted after its fault
 	// Unrated families have no ratio to the oracle. It knows the biases, and a fault from
 	// the first tick looks like one.
 	Unrated bool
-	// draw changes a model of the family base.
-	draw func(d *draw, m *Model)
+	draw    func(d *draw, m *Model) // changes a model of the family base
 }
 
-// Model is what a run drew. All but counts, times and levels are fractions.
+// Model is what a run drew. All but counts, times and levels are fractions; 0 and nil are none.
 //
 //	value = level * (1 + bias) * (1 + noise) * (1 - loss) * common
 type Model struct {
@@ -38,54 +35,39 @@ type Model struct {
 	// from one tick to the next. Student innovations have three degrees of freedom.
 	Sigma, Phi float64
 	Student    bool
-	// White is the standard deviation of noise without memory on top of that.
-	White float64
+	White      float64 // standard deviation of noise without memory on top of that
 	// Racks share noise of their own.
 	Racks              int
 	RackSigma, RackPhi float64
-	// Restless multiplies the noise in every second hour; 0 is none.
-	Restless float64
+	Restless           float64 // multiplies the noise in every second hour
 	// Every LoudEvery-th node has Loud times the noise.
 	LoudEvery int
 	Loud      float64
-	// Steps takes the place of the noise; nil is none.
-	Steps *Steps
-	// Bias is the standard deviation of how nodes differ for good.
-	Bias float64
-	// Signal is what the values are of: a throughput, or a clock as a fraction.
-	Signal nodesignal.Signal
-	// Grid is what values are rounded to, and then 1 at most; 0 is none.
-	Grid float64
-	// Odd nodes have clocks besides; nil is none.
-	Odd *Odd
+	Steps     *Steps            // replaces the noise
+	Bias      float64           // standard deviation of how nodes differ for good
+	Signal    nodesignal.Signal // of the values: a throughput, or a clock as a fraction
+	Grid      float64           // what values are rounded to, and then 1 at most
+	Mismatch  *Mismatch         // adds clocks
+	Recording *Recording        // replaces levels and noise
 
-	// Recording takes the place of levels and noise; nil is none.
-	Recording *Recording
-
-	// Jobs, none of them labelled. Turn is the mean time until a node takes up the
-	// other one; 0 is never.
-	Jobs []Job
-	Turn time.Duration
-	// Singles is the least level of jobs of one node, which then takes up another of
-	// them; 0 is none.
-	Singles float64
-	// Missing is the share of reports that never arrive.
-	Missing  float64
+	Jobs []Job         // none of them labelled
+	Turn time.Duration // mean time until a node takes up the other job
+	// Singles is the least level of jobs of one node, which then takes up another of them.
+	Singles  float64
+	Missing  float64 // share of reports that never arrive
 	Diurnal  *Diurnal
 	Dips     *Dips
 	Restarts *Restarts
 	// Churn is the share of the healthy nodes that are replaced in an hour, with Swap by
 	// one of any job.
-	Churn float64
-	Swap  bool
-	// Upgrade is nil for none.
+	Churn   float64
+	Swap    bool
 	Upgrade *Upgrade
 	// WarmUp is how long all nodes are slower at first, each by a share of its own up to
 	// Cold that a ramp ends.
 	WarmUp time.Duration
 	Cold   float64
-	// Reboot is how often the gateway restarts; 0 is never.
-	Reboot time.Duration
+	Reboot time.Duration // between two restarts of the gateway
 
 	Fault FaultLaw
 }
@@ -98,12 +80,10 @@ type Job struct {
 
 // Steps fill the ticks: a value is the mean rate of the whole steps that ended in it.
 type Steps struct {
-	Time time.Duration
-	// Sigma is the standard deviation of the logarithm of a step's time.
-	Sigma float64
-	// Long is the share of the steps that take 2 to 5 times as long.
-	Long float64
-	// Trace is the seconds of real steps, in the place of that law. Each node begins
+	Time  time.Duration
+	Sigma float64 // standard deviation of the logarithm of a step's time
+	Long  float64 // share of the steps that take 2 to 5 times as long
+	// Trace is the seconds of real steps, which replace that law. Each node begins
 	// at a step of its own and goes round.
 	Trace []float64
 }
@@ -122,9 +102,9 @@ type Upgrade struct {
 	From, To time.Duration
 }
 
-// Odd is a share of the nodes that do More at a clock which is Less lower, each for an hour
+// Mismatch is a share of the nodes that do More at a clock which is Less lower, each for an hour
 // of its own. The clocks of all have noise of a standard deviation of Sigma.
-type Odd struct{ Share, More, Less, Sigma float64 }
+type Mismatch struct{ Share, More, Less, Sigma float64 }
 
 // Dips are pauses of all: Depth of every value For this long Every so often. Clocks
 // is the most by which a node is late.
@@ -134,7 +114,7 @@ type Dips struct {
 	Clocks     time.Duration
 }
 
-// Restarts silence all nodes at once, each 1 to 3 h for 1 to 8 min. After it each node
+// Restarts stop all nodes at once, each 1 to 3 h for 1 to 8 min. After it each node
 // is slower by a share of its own up to Slow, which a ramp of 2 to 10 min ends.
 type Restarts struct{ Slow float64 }
 
@@ -267,7 +247,7 @@ func All() []Family {
 			m.Fault.Begin, m.Fault.For, m.Fault.Loss, m.Fault.LossTo = 0, 8*time.Hour, 0.1, 0.25
 		}),
 		f("contradiction", 24, func(d *draw, m *Model) {
-			m.Odd = &Odd{Share: d.uniform(0.02, 0.1), More: d.uniform(0.02, 0.1), Less: d.uniform(0.06, 0.15), Sigma: d.log(0.001, 0.01)}
+			m.Mismatch = &Mismatch{Share: d.uniform(0.02, 0.1), More: d.uniform(0.02, 0.1), Less: d.uniform(0.06, 0.15), Sigma: d.log(0.001, 0.01)}
 			m.Fault.Loss = d.loss30()
 		}),
 		f("reboot", 24, func(d *draw, m *Model) { m.Reboot, m.Fault.Loss = d.time(90*time.Minute, 150*time.Minute), d.loss25() }),

@@ -13,43 +13,39 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
-// Verdicts are what one decider said in one run of a family.
+// Verdicts are those of one decider in one run of a family.
 type Verdicts struct {
 	// Days of healthy nodes after the first hour, and the share of them that was
 	// flagged. A node is not counted in its fault and for a grace after it.
 	Days, FlaggedDays float64
 	// Onsets are verdicts that began on a healthy node, Early those of the first hour.
 	Onsets, Early int
-	// Named are the onsets told of nodes that have a fault with others, Again those told
-	// while one of the node was open.
+	// Named are the onsets of nodes that have a fault with others, Again those while one of
+	// the node was open.
 	Named, Again int
-	// Incidents are group incidents that began.
-	Incidents int
-	Found     []Found // one per fault
-	// Seen are the node-days that the engine knew of, Silent those of them without a
+	Incidents    int     // group incidents that began
+	Found        []Found // one per fault
+	// Seen are the node-days that the engine knew of, Unjudged those of them without a
 	// verdict, by reason.
-	Seen   float64
-	Silent map[string]float64
+	Seen     float64
+	Unjudged map[string]float64
 }
 
 // Found is what became of a fault.
 type Found struct {
 	// Delay is from the fault's first moment to the end of the tick that flagged the
 	// node: one tick where it already was flagged. Never is true of a fault not found.
-	Delay time.Duration
-	Never bool
-	// Oracle is the oracle's delay.
-	Oracle time.Duration
-	// Plain is true of a step of 8 % and more under noise of 2 % and less.
-	Plain bool
+	Delay  time.Duration
+	Never  bool
+	Oracle time.Duration // the oracle's delay
+	Plain  bool          // a step of 8 % and more under noise of 2 % and less
 }
 
 // judge counts the verdicts of one run against its truth.
 type judge struct {
-	run    *Run
-	result Verdicts
-	// begin and end are the ticks in which a node is not counted.
-	begin, end   []int
+	run          *Run
+	result       Verdicts
+	begin, end   []int // ticks between which a node is not counted
 	first        int
 	flagged, was []bool
 	lives        []uint32
@@ -61,7 +57,7 @@ func newJudge(run *Run) *judge {
 	j := &judge{
 		run: run, begin: make([]int, n), end: make([]int, n), first: int(First / m.Interval),
 		flagged: make([]bool, n), was: make([]bool, n), lives: make([]uint32, n),
-		result: Verdicts{Silent: map[string]float64{}},
+		result: Verdicts{Unjudged: map[string]float64{}},
 	}
 	if m.Recording != nil {
 		for _, node := range m.Recording.Slow {
@@ -79,8 +75,8 @@ func newJudge(run *Run) *judge {
 	return j
 }
 
-// tick takes the verdicts in j.flagged, and what the engine told besides them.
-func (j *judge) tick(told *told) {
+// tick takes the verdicts in j.flagged, and what the engine reported besides them.
+func (j *judge) tick(tally *tally) {
 	tick, r, day := j.run.Tick, &j.result, j.run.Model.Interval.Hours()/24
 	for k := range j.run.Faults {
 		f, found := &j.run.Faults[k], &r.Found[k]
@@ -105,66 +101,62 @@ func (j *judge) tick(told *told) {
 			r.FlaggedDays += day
 		}
 	}
-	for _, node := range told.onsets {
+	for _, node := range tally.onsets {
 		if at := slices.IndexFunc(j.run.Faults, func(f Fault) bool { return f.Node == node }); at >= 0 && j.run.Faults[at].Kind == Daily {
 			r.Named++
 		}
 	}
-	r.Again += told.again
+	r.Again += tally.again
 	if tick >= j.first {
-		r.Incidents += max(told.incidents-j.ongoing, 0)
-		r.Seen += float64(told.known) * day
-		for reason, nodes := range told.silent {
-			r.Silent[reason] += float64(nodes) * day
+		r.Incidents += max(tally.incidents-j.ongoing, 0)
+		r.Seen += float64(tally.known) * day
+		for reason, nodes := range tally.unjudged {
+			r.Unjudged[reason] += float64(nodes) * day
 		}
 	}
-	j.ongoing = told.incidents
+	j.ongoing = tally.incidents
 	copy(j.lives, j.run.Life)
 	j.was, j.flagged = j.flagged, j.was
 }
 
-// Result is what one decider said in all runs of a family.
+// Result is one decider's in all runs of a family.
 type Result struct{ Runs []Verdicts }
 
-// sum is that of all runs.
-func (r *Result) sum(of func(*Verdicts) float64) (sum float64) {
+// total is that of all runs.
+func (r *Result) total() Verdicts {
+	all := Verdicts{Unjudged: map[string]float64{}}
 	for i := range r.Runs {
-		sum += of(&r.Runs[i])
+		v := &r.Runs[i]
+		all.Days += v.Days
+		all.FlaggedDays += v.FlaggedDays
+		all.Onsets += v.Onsets
+		all.Early += v.Early
+		all.Named += v.Named
+		all.Again += v.Again
+		all.Incidents += v.Incidents
+		all.Found = append(all.Found, v.Found...)
+		all.Seen += v.Seen
+		for reason, days := range v.Unjudged {
+			all.Unjudged[reason] += days
+		}
 	}
-	return sum
+	return all
 }
 
-func (r *Result) days() float64 { return r.sum(func(v *Verdicts) float64 { return v.Days }) }
-func (r *Result) count() float64 {
-	return r.sum(func(v *Verdicts) float64 { return float64(v.Onsets) })
-}
-
-func (r *Result) faults() float64 {
-	return r.sum(func(v *Verdicts) float64 { return float64(len(v.Found)) })
-}
+// perRun is what a run has on average.
+func (r *Result) perRun(total int) float64 { return float64(total) / float64(len(r.Runs)) }
 
 // Onsets are the false onsets per node-day.
 func (r *Result) Onsets() (rate, upper float64) {
-	return r.count() / r.days(), max(RateUpper(int(r.count()), r.days()), r.bootstrap())
+	all := r.total()
+	return float64(all.Onsets) / all.Days, max(RateUpper(all.Onsets, all.Days), r.bootstrap())
 }
 
 // Flagged is the flagged share of healthy time.
 func (r *Result) Flagged() float64 {
-	return r.sum(func(v *Verdicts) float64 { return v.FlaggedDays }) / r.days()
+	all := r.total()
+	return all.FlaggedDays / all.Days
 }
-
-// Incidents are the group incidents of a run, on average.
-func (r *Result) Incidents() float64 {
-	return r.sum(func(v *Verdicts) float64 { return float64(v.Incidents) }) / float64(len(r.Runs))
-}
-
-// early are the false onsets of a run's first hour, on average.
-func (r *Result) early() float64 {
-	return r.sum(func(v *Verdicts) float64 { return float64(v.Early) }) / float64(len(r.Runs))
-}
-
-func (r *Result) named() float64 { return r.sum(func(v *Verdicts) float64 { return float64(v.Named) }) }
-func (r *Result) again() float64 { return r.sum(func(v *Verdicts) float64 { return float64(v.Again) }) }
 
 // bootstrap is the upper bound of the false onsets per node-day when the runs are
 // drawn anew (Efron 1979): onsets come in runs, and Poisson's bound does not know.
@@ -188,17 +180,15 @@ func (r *Result) bootstrap() float64 {
 // Recall is the share of the faults that were found.
 func (r *Result) Recall() float64 {
 	_, found := r.Delay(0.5, false)
-	return float64(found) / max(r.faults(), 1)
+	return float64(found) / max(float64(len(r.total().Found)), 1)
 }
 
 // Delay is a quantile over the faults that were found, or over the plain ones of them.
 func (r *Result) Delay(q float64, plain bool) (delay time.Duration, n int) {
 	var delays []time.Duration
-	for i := range r.Runs {
-		for _, f := range r.Runs[i].Found {
-			if !f.Never && (f.Plain || !plain) {
-				delays = append(delays, f.Delay)
-			}
+	for _, f := range r.total().Found {
+		if !f.Never && (f.Plain || !plain) {
+			delays = append(delays, f.Delay)
 		}
 	}
 	return figure.Quantile(delays, q), len(delays)
@@ -207,14 +197,12 @@ func (r *Result) Delay(q float64, plain bool) (delay time.Duration, n int) {
 // Ratio is the median of delay to the oracle's; never found is infinite.
 func (r *Result) Ratio() float64 {
 	var ratios []float64
-	for i := range r.Runs {
-		for _, f := range r.Runs[i].Found {
-			ratio := math.Inf(1)
-			if !f.Never {
-				ratio = float64(f.Delay) / float64(f.Oracle)
-			}
-			ratios = append(ratios, ratio)
+	for _, f := range r.total().Found {
+		ratio := math.Inf(1)
+		if !f.Never {
+			ratio = float64(f.Delay) / float64(f.Oracle)
 		}
+		ratios = append(ratios, ratio)
 	}
 	slices.Sort(ratios)
 	if len(ratios) == 0 {
@@ -223,32 +211,26 @@ func (r *Result) Ratio() float64 {
 	return ratios[(len(ratios)-1)/2]
 }
 
-// Silent is the share of the time without a verdict, and the reason that was told most.
-func (r *Result) Silent() (share float64, most string) {
-	days := map[string]float64{}
-	for i := range r.Runs {
-		for reason, d := range r.Runs[i].Silent {
-			days[reason] += d
-		}
-	}
+// Unjudged is the share of the time without a verdict, and the most frequent reason.
+func (r *Result) Unjudged() (share float64, most string) {
+	days := r.total().Unjudged
 	for _, reason := range slices.Sorted(maps.Keys(days)) {
 		if days[reason] > days[most] {
 			most = reason
 		}
 	}
-	return r.silentFor(""), most
+	return r.unjudgedFor(""), most
 }
 
-// silentFor is the share of the time without a verdict for a reason whose name has a word.
-func (r *Result) silentFor(word string) float64 {
-	return r.sum(func(v *Verdicts) (days float64) {
-		for reason, d := range v.Silent {
-			if strings.Contains(reason, word) {
-				days += d
-			}
+// unjudgedFor is the share of the time without a verdict for a reason that contains part.
+func (r *Result) unjudgedFor(part string) float64 {
+	all, days := r.total(), 0.0
+	for reason, d := range all.Unjudged {
+		if strings.Contains(reason, part) {
+			days += d
 		}
-		return days
-	}) / r.sum(func(v *Verdicts) float64 { return v.Seen })
+	}
+	return days / all.Seen
 }
 
 // confidence of the bounds, one-sided.

@@ -21,20 +21,20 @@ func trace(nodes int, faults ...Fault) *Run {
 
 // verdicts plays a line for each node, an x for each tick with a verdict, and returns
 // what came of it. before is called before each tick.
-func verdicts(run *Run, before func(tick int, told *told), lines ...string) *Verdicts {
-	j, told := newJudge(run), &told{known: len(lines)}
+func verdicts(run *Run, before func(tick int, tally *tally), lines ...string) *Verdicts {
+	j, tally := newJudge(run), &tally{known: len(lines)}
 	for tick := range lines[0] {
 		run.Tick = tick
-		before(tick, told)
+		before(tick, tally)
 		for i, line := range lines {
 			j.flagged[i] = line[tick] == 'x'
 		}
-		j.tick(told)
+		j.tick(tally)
 	}
 	return &j.result
 }
 
-func nothing(int, *told) {}
+func nothing(int, *tally) {}
 
 func TestJudge(t *testing.T) {
 	fault := Fault{Node: 1, Begin: 6, End: 9, Loss: 0.2, Noise: 0.02, Oracle: 15 * time.Minute}
@@ -51,7 +51,7 @@ func TestJudge(t *testing.T) {
 		{"a verdict that lasts began once", "....xxx..x..", ".......x....", 2, 12, 4, found(2)},
 		{"one from the first hour is no onset after it", "...xx.......", ".......xxxxx", 0, 12, 1 + 2, found(2)},
 		{"before and after its fault a node is healthy", "............", "....x......x", 2, 12, 2, found(0)},
-		{"who is flagged already is found at once", "............", ".....xx.....", 1, 12, 1, found(1)},
+		{"a node that is flagged already is found at once", "............", ".....xx.....", 1, 12, 1, found(1)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := verdicts(trace(2, fault), nothing, tt.healthy, tt.faulty)
@@ -63,45 +63,45 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeCounts: a new name is a new node, and between two names nobody is there. Who is
-// slow in a recording itself does not count. Incidents and silence count from the second
+// TestJudgeCounts: a new name is a new node, and between two names no node is there. A
+// node that is slow in a recording itself does not count. Incidents and missing verdicts count from the second
 // hour on.
 func TestJudgeCounts(t *testing.T) {
 	run := trace(2)
 	run.Model.Recording = &Recording{Slow: []int{1}}
-	r := verdicts(run, func(tick int, told *told) {
+	r := verdicts(run, func(tick int, tally *tally) {
 		run.Absent[0] = tick == 6 || tick == 7
 		run.Life[0] = uint32(tick / 8)
-		told.incidents = int("011001201000"[tick] - '0')
-		told.silent = map[string]int{"idle": tick % 2}
+		tally.incidents = int("011001201000"[tick] - '0')
+		tally.unjudged = map[string]int{"idle": tick % 2}
 	}, "....xxxxxx..", "xxx.x.x.x.x.")
 	assert.Equal(t, 2, r.Onsets)
 	assert.InDelta(t, 6.0/96, r.Days, 1e-9)
 	assert.InDelta(t, 4.0/96, r.FlaggedDays, 1e-9)
 	assert.Equal(t, 3, r.Incidents)
-	share, reason := (&Result{Runs: []Verdicts{*r}}).Silent()
+	share, reason := (&Result{Runs: []Verdicts{*r}}).Unjudged()
 	assert.InDelta(t, 0.25, share, 1e-9)
 	assert.Equal(t, "idle", reason)
 }
 
-// TestJudgeTold: onsets of the first hour are counted apart. Those told of nodes that have
-// a fault with others are, and those told again.
-func TestJudgeTold(t *testing.T) {
+// TestJudgeOnsets: onsets of the first hour, of nodes that have a fault with others, and
+// those reported again are counted apart.
+func TestJudgeOnsets(t *testing.T) {
 	daily := Fault{Node: 1, Begin: 6, End: 9, Kind: Daily, period: 1, on: 2, day: 96}
-	r := verdicts(trace(3, daily, Fault{Node: 2, Begin: 6, End: 9}), func(tick int, told *told) {
-		told.onsets, told.again = nil, 0
+	r := verdicts(trace(3, daily, Fault{Node: 2, Begin: 6, End: 9}), func(tick int, tally *tally) {
+		tally.onsets, tally.again = nil, 0
 		switch tick {
 		case 6:
-			told.onsets = []int{0, 1, 2}
+			tally.onsets = []int{0, 1, 2}
 		case 8:
-			told.onsets, told.again = []int{1}, 1
+			tally.onsets, tally.again = []int{1}, 1
 		}
 	}, "x.x.....x...", ".x..........", "............")
 	assert.Equal(t, []int{3, 1, 2, 1}, []int{r.Early, r.Onsets, r.Named, r.Again})
 	both := &Result{Runs: []Verdicts{*r, {}}}
-	assert.InDelta(t, 1.5, both.early(), 1e-12)
-	assert.InDelta(t, 2, both.named(), 1e-12)
-	assert.InDelta(t, 1, both.again(), 1e-12)
+	all := both.total()
+	assert.InDelta(t, 1.5, both.perRun(all.Early), 1e-12)
+	assert.Equal(t, []int{2, 1}, []int{all.Named, all.Again})
 }
 
 func TestResult(t *testing.T) {
@@ -120,7 +120,7 @@ func TestResult(t *testing.T) {
 	assert.InDelta(t, 0.8, r.Recall(), 1e-12)
 	assert.InDelta(t, 3, r.Ratio(), 1e-12)
 	assert.InDelta(t, 0.05, r.Flagged(), 1e-12)
-	assert.InDelta(t, 1.5, r.Incidents(), 1e-12)
+	assert.InDelta(t, 1.5, r.perRun(r.total().Incidents), 1e-12)
 	p90, n := r.Delay(0.9, false)
 	assert.Equal(t, 5*time.Minute, p90)
 	assert.Equal(t, 4, n)

@@ -46,7 +46,7 @@ func (r *Run) oracle(f *Fault, d *draw) time.Duration {
 	sum, limit := 0.0, alarmLimit(m.Interval)
 	for tick := f.Begin; tick < f.Begin+oracleTicks; tick++ {
 		information := (1 - m.Missing) * law.of(-math.Log1p(-f.lasting(tick))/r.scale(tick))
-		if _, silent := r.restarting(tick); !silent {
+		if _, down := r.restarting(tick); !down {
 			sum += information
 		}
 		if sum >= limit {

@@ -55,7 +55,7 @@ func TestOracle(t *testing.T) {
 	assert.Equal(t, Unknown, delay(func(m *Model) { m.Sigma = 0.1 }), "nothing is lost")
 }
 
-// TestOracleWaits: a fault that flickers tells nothing while it is off, and neither
+// TestOracleWaits: a fault that flickers shows nothing while it is off, and neither
 // does a fleet that restarts.
 func TestOracleWaits(t *testing.T) {
 	steady := func(m *Model) { m.Sigma, m.Fault.Loss = 0.1, 0.1 }
@@ -70,9 +70,9 @@ func TestOracleWaits(t *testing.T) {
 		m.Restarts = &Restarts{}
 	}).run(1, 0, false)
 	f := r.Faults[0]
-	f.Begin = r.silent[0]
-	silence := time.Duration(r.up[0]-r.silent[0]) * 10 * time.Second
-	assert.Equal(t, 250*time.Second+silence, r.oracle(&f, newDraw(1, "test", 0)))
+	f.Begin = r.down[0]
+	downtime := time.Duration(r.up[0]-r.down[0]) * 10 * time.Second
+	assert.Equal(t, 250*time.Second+downtime, r.oracle(&f, newDraw(1, "test", 0)))
 }
 
 // TestStudentDivergence: near nothing it is half of Fisher's information, (3+1)/(3+3)

@@ -4,12 +4,10 @@ package scenarios
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,7 +32,7 @@ type Decider struct {
 // no push, and then writes its verdicts to flagged.
 type watcher interface {
 	push(tick int, values []float64, lives []uint32) error
-	tick(tick int, flagged []bool) told
+	tick(tick int, flagged []bool) tally
 }
 
 func (d *Decider) watch(r *Run) watcher {
@@ -68,53 +66,42 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // driver feeds an engine as the gateway does: one observation per push, a tick
 // per interval.
 type driver struct {
-	engine   *straggler.Engine
-	interval time.Duration
-	obs      []nodesignal.Observation
-	lives    []uint32       // names that each node had before
-	nodes    map[string]int // by the name that it has
-	report   *straggler.Report
-	cfg      straggler.Config
-	signal   nodesignal.Signal
-	clocks   []float64 // of this tick, nil for none
-	reboot   int       // ticks between two restarts, 0 for none
-	open     map[string]bool
-	told
+	cfg    straggler.Config
+	model  *Model
+	engine *straggler.Engine
+	obs    []nodesignal.Observation
+	lives  []uint32       // names that each node had before
+	nodes  map[string]int // by the name that it has
+	report *straggler.Report
+	clocks []float64 // of this tick, nil for none
+	open   map[string]bool
+	tally
 }
 
-// told is what an engine told at its last tick besides its verdicts.
-type told struct {
+// tally is what an engine reported at its last tick besides its verdicts.
+type tally struct {
 	known     int            // nodes
-	silent    map[string]int // those without a verdict, by reason
+	unjudged  map[string]int // those without a verdict, by reason
 	incidents int            // open
-	onsets    []int          // nodes that an onset of their own was told of
+	onsets    []int          // nodes with an onset of their own
 	again     int            // onsets of nodes that had an open one
 }
 
 func newDriver(cfg straggler.Config, m *Model) *driver {
 	// A node is missing after as many intervals as in the product.
 	cfg.TTL = cfg.TTL / usual * m.Interval
-	var peers []string
 	d := &driver{
-		engine: straggler.New(cfg), interval: m.Interval,
+		cfg: cfg, model: m, engine: straggler.New(cfg), open: map[string]bool{},
 		obs: make([]nodesignal.Observation, m.Nodes), lives: make([]uint32, m.Nodes), nodes: map[string]int{},
-		cfg: cfg, signal: m.Signal, reboot: int(m.Reboot / m.Interval), open: map[string]bool{},
 	}
 	for i := range d.obs {
+		d.obs[i] = nodesignal.Observation{Cluster: cluster, HasState: true}
 		if m.Recording != nil {
-			peers = m.Recording.Peers[i]
-		}
-		d.obs[i] = nodesignal.Observation{
-			Cluster: cluster, Peers: peers, HasState: true,
+			d.obs[i].GroupLabels = m.Recording.Peers[i]
 		}
 		d.rename(i, 0)
 	}
 	return d
-}
-
-// scoreOf makes scores of a run's values: that of the fastest job is 0.9.
-func scoreOf(m *Model) float64 {
-	return 0.9 / slices.MaxFunc(m.Jobs, func(a, b Job) int { return cmp.Compare(a.Level, b.Level) }).Level
 }
 
 // rename gives a node the name of a life.
@@ -127,8 +114,8 @@ func (d *driver) rename(i int, life uint32) {
 
 // push implements watcher.
 func (d *driver) push(tick int, values []float64, lives []uint32) error {
-	at := epoch.Add(time.Duration(tick) * d.interval)
-	step := d.interval / time.Duration(len(values)+1)
+	at := epoch.Add(time.Duration(tick) * d.model.Interval)
+	step := d.model.Interval / time.Duration(len(values)+1)
 	for i, v := range values {
 		at = at.Add(step)
 		if d.lives[i] != lives[i] {
@@ -144,10 +131,10 @@ func (d *driver) push(tick int, values []float64, lives []uint32) error {
 	return nil
 }
 
-// pushOne tells a value as throughput.
+// pushOne pushes a value of a node.
 func (d *driver) pushOne(i int, v float64, at time.Time) error {
 	o := &d.obs[i]
-	o.Values.Set(d.signal, v)
+	o.Values.Set(d.model.Signal, v)
 	if d.clocks != nil {
 		o.Values.Set(nodesignal.Compute, d.clocks[i])
 	}
@@ -155,21 +142,21 @@ func (d *driver) pushOne(i int, v float64, at time.Time) error {
 }
 
 // tick implements watcher: it ends tick's interval.
-func (d *driver) tick(tick int, flagged []bool) told {
-	now := epoch.Add(time.Duration(tick+1) * d.interval)
-	if d.reboot > 0 && tick%d.reboot == d.reboot-1 {
+func (d *driver) tick(tick int, flagged []bool) tally {
+	now := epoch.Add(time.Duration(tick+1) * d.model.Interval)
+	if every := int(d.model.Reboot / d.model.Interval); every > 0 && tick%every == every-1 {
 		d.restart(now)
 	}
 	d.report = d.engine.Tick(now)
 	clear(flagged)
 	d.onsets, d.again = d.onsets[:0], 0
-	d.known, d.silent = len(d.report.Nodes), make(map[string]int)
+	d.known, d.unjudged = len(d.report.Nodes), make(map[string]int)
 	for i := range d.report.Nodes {
 		n := &d.report.Nodes[i]
 		if n.Unjudged != 0 {
-			d.silent[n.Unjudged.String()]++
+			d.unjudged[n.Unjudged.String()]++
 		}
-		// A name that its node had before is nobody's.
+		// A name that its node had before is of no node.
 		if n.Straggler {
 			if at, alive := d.nodes[n.Node]; alive {
 				flagged[at] = true
@@ -195,7 +182,7 @@ func (d *driver) tick(tick int, flagged []bool) told {
 			d.incidents--
 		}
 	}
-	return d.told
+	return d.tally
 }
 
 // restart makes a new engine of what the old one saved, as a gateway does.
@@ -221,7 +208,7 @@ type Options struct {
 	Seed     uint64
 	Workers  int
 	Deciders []Decider
-	// Progress is told of each run that is done, and of how many there are; may be nil.
+	// Progress is called for each run that is done; may be nil.
 	Progress func(done, runs int, family string)
 }
 
@@ -293,13 +280,13 @@ func play(f *Family, deciders []Decider, seed uint64, run int, clean bool) ([]Ve
 			if err := w.push(r.Tick, r.Values, r.Life); err != nil {
 				return nil, fmt.Errorf("%s: %w", f.Name, err)
 			}
-			said := w.tick(r.Tick, judges[i].flagged)
-			judges[i].tick(&said)
+			tally := w.tick(r.Tick, judges[i].flagged)
+			judges[i].tick(&tally)
 		}
 	}
-	results := make([]Verdicts, len(deciders))
-	for i, j := range judges {
-		results[i] = j.result
+	var results []Verdicts
+	for _, j := range judges {
+		results = append(results, j.result)
 	}
 	return results, nil
 }

@@ -61,7 +61,7 @@ func TestDetector(t *testing.T) {
 			outcomes, err := Evaluate(t.Context(), list, Options{Seed: 7, Workers: 1, Deciders: Deciders()[:1]})
 			require.NoError(t, err)
 			r, clean := outcomes[0].Results[Detector], outcomes[0].Clean
-			assert.LessOrEqual(t, r.count()+clean.count(), tt.onsets, "false onsets")
+			assert.LessOrEqual(t, float64(r.total().Onsets+clean.total().Onsets), tt.onsets, "false onsets")
 			assert.LessOrEqual(t, max(r.Flagged(), clean.Flagged()), tt.flagged, "share of the healthy time")
 			assert.GreaterOrEqual(t, r.Recall(), tt.recall)
 			p50, _ := r.Delay(0.5, false)
@@ -71,7 +71,7 @@ func TestDetector(t *testing.T) {
 	}
 }
 
-// TestQuiet: for a day nothing is told of sixteen nodes that run the steps of one GPU, nor
+// TestQuiet: for a day nothing is reported of sixteen nodes that run the steps of one GPU, nor
 // of workers that wait for the slowest of them.
 func TestQuiet(t *testing.T) {
 	for name, run := range map[string]int{"h100": 1, "ar-wall": 0} {
@@ -87,7 +87,7 @@ func TestQuiet(t *testing.T) {
 		assert.Zero(t, runs[0].Onsets, name)
 		assert.Zero(t, runs[0].FlaggedDays, name)
 		if name == "ar-wall" {
-			assert.Greater(t, (&Result{Runs: runs}).silentFor("lockstep"), 0.9)
+			assert.Greater(t, (&Result{Runs: runs}).unjudgedFor("lockstep"), 0.9)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestEvaluate(t *testing.T) {
 // of a new name is another one.
 func TestDriver(t *testing.T) {
 	d := newDriver(straggler.DefaultConfig(), &Model{Interval: time.Minute, Nodes: 5, Jobs: []Job{{5, 1}}})
-	values, lives, flagged, told := []float64{1, 1, 1, 1, 1}, make([]uint32, 5), make([]bool, 5), []int(nil)
+	values, lives, flagged, onsets := []float64{1, 1, 1, 1, 1}, make([]uint32, 5), make([]bool, 5), []int(nil)
 	for tick := range 40 {
 		if tick == 10 {
 			values[4] = math.NaN()
@@ -139,11 +139,11 @@ func TestDriver(t *testing.T) {
 		d.tick(tick, flagged)
 		for _, e := range d.report.Events {
 			assert.Equal(t, episode.SubjectMissing, e.Subject)
-			told = append(told, tick)
+			onsets = append(onsets, tick)
 		}
 	}
-	require.Len(t, told, 1)
-	assert.GreaterOrEqual(t, told[0], 14)
+	require.Len(t, onsets, 1)
+	assert.GreaterOrEqual(t, onsets[0], 14)
 	before := d.obs[4].Node
 	values[4], lives[4] = 1, 1
 	require.NoError(t, d.push(40, values, lives))
@@ -153,23 +153,23 @@ func TestDriver(t *testing.T) {
 	assert.Equal(t, 4, d.nodes[d.obs[4].Node])
 }
 
-// TestReboot: who was flagged before a restart is after it, and no onset is told again.
+// TestReboot: a node that was flagged before a restart is after it, with one onset.
 func TestReboot(t *testing.T) {
 	f := named(func(m *Model) {
 		m.Sigma, m.Length, m.Reboot = 0.01, 4*time.Hour, 50*time.Minute
 		m.Fault = FaultLaw{Nodes: 1, Begin: 2 * time.Hour, For: 2 * time.Hour, Loss: 0.2}
 	})
 	r := f.Play(1, 0, false)
-	d, flagged, told, again, found := Deciders()[0].watch(r), make([]bool, 8), 0, 0, false
+	d, flagged, onsets, again, found := Deciders()[0].watch(r), make([]bool, 8), 0, 0, false
 	for r.Next() {
 		require.NoError(t, d.push(r.Tick, r.Values, r.Life))
-		said := d.tick(r.Tick, flagged)
-		told += len(said.onsets)
-		again += said.again
+		tally := d.tick(r.Tick, flagged)
+		onsets += len(tally.onsets)
+		again += tally.again
 		found = found || flagged[r.Faults[0].Node]
 		assert.Equal(t, found, flagged[r.Faults[0].Node], "tick %d", r.Tick)
 	}
-	assert.Equal(t, []int{1, 0}, []int{told, again})
+	assert.Equal(t, []int{1, 0}, []int{onsets, again})
 }
 
 // TestLimits: each family has its own, and no other has.
@@ -181,12 +181,12 @@ func TestLimits(t *testing.T) {
 	for i := range list {
 		l, ok := limitsOf[list[i].Name]
 		assert.True(t, ok, list[i].Name)
-		assert.NotEqual(t, l.Quiet, l.Onsets > 0, list[i].Name)
+		assert.NotEqual(t, l.Clean > 0, l.Onsets > 0, list[i].Name)
 	}
 }
 
 // TestRecorded: a run plays the recording from some tick on, and slows the node whose turn
-// it is for an hour. The real files are what their documents say.
+// it is for an hour. The real files are as documented.
 func TestRecorded(t *testing.T) {
 	rec := &Recording{Rates: [][]float64{{1, 2}, {3, 4}, {5, 6}}, Peers: [][]string{{"a"}, {"a"}}}
 	f := ofJob("r", rec, 1, 0.1)

@@ -31,13 +31,13 @@ var (
 
 // lockstep is one drawn job with its gateway.
 type lockstep struct {
-	job    ranks.Job
-	play   *ranks.Play
-	book   *collective.Book
-	engine *straggler.Engine
-	now    time.Time
-	events []episode.Episode
-	// own says that ranks tell the own time of their steps, and nothing of operations.
+	job     ranks.Job
+	play    *ranks.Play
+	tracker *collective.Tracker
+	engine  *straggler.Engine
+	now     time.Time
+	events  []episode.Episode
+	// own: ranks report the own time of their steps, and no operations.
 	own bool
 }
 
@@ -45,12 +45,12 @@ const rankTick = 10 * time.Second
 
 func newLockstep(job ranks.Job, seed uint64) *lockstep {
 	cfg := straggler.DefaultConfig()
-	return &lockstep{job: job, play: ranks.New(&job, seed), book: collective.New(cfg), engine: straggler.New(cfg), now: time.Unix(1.8e9, 0)}
+	return &lockstep{job: job, play: ranks.New(&job, seed), tracker: collective.New(cfg), engine: straggler.New(cfg), now: time.Unix(1.8e9, 0)}
 }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%02d", i) }
 
-// tick plays ten seconds. What a rank's agent tells is what the receiver would.
+// tick plays ten seconds. A rank's agent reports what the receiver would.
 func (l *lockstep) tick(t *testing.T) {
 	l.play.Advance(rankTick.Seconds())
 	for r := range l.play.Ranks {
@@ -65,11 +65,11 @@ func (l *lockstep) tick(t *testing.T) {
 			}
 			of.Communicator = communicator(tr)
 			if tr.Count > 0 && !l.own {
-				require.NoError(t, l.book.Bandwidth(&of, collective.Class{Operation: tr.Function, Size: tr.Bytes}, tr.Bandwidth, l.now))
+				require.NoError(t, l.tracker.Bandwidth(&of, collective.Class{Operation: tr.Function, Size: tr.Bytes}, tr.Bandwidth, l.now))
 			}
 		}
 		if l.own {
-			// The stages of a pipeline differ by design, so the job says which a rank is of.
+			// The stages of a pipeline differ by design, so the job names the stage of a rank.
 			of.Communicator, of.Role = collective.Communicator{}, fmt.Sprint("stage-", r/(l.job.TP*l.job.DP))
 		} else {
 			of.Communicator = communicator(group)
@@ -77,20 +77,20 @@ func (l *lockstep) tick(t *testing.T) {
 		require.NoError(t, l.engine.Observe(&nodesignal.Observation{Cluster: "c", Node: of.Node, Heartbeat: true}, l.now))
 		switch {
 		case l.own && k.Steps > 0:
-			require.NoError(t, l.book.OwnTime(&of, k.Own/float64(k.Steps), l.now))
+			require.NoError(t, l.tracker.OwnTime(&of, k.Own/float64(k.Steps), l.now))
 		case !l.own && any > 0:
-			require.NoError(t, l.book.Share(&of, k.Seconds/rankTick.Seconds(), l.now))
+			require.NoError(t, l.tracker.Share(&of, k.Seconds/rankTick.Seconds(), l.now))
 		}
 	}
 	l.now = l.now.Add(rankTick)
-	events, _ := l.book.Tick(l.engine, l.now)
+	events, _ := l.tracker.Tick(l.engine, l.now)
 	for _, e := range append(events, l.engine.Tick(l.now).Events...) {
 		l.events = append(l.events, *e)
 	}
 }
 
 func communicator(t *ranks.Traffic) collective.Communicator {
-	return collective.Communicator{ID: t.ID, Name: t.Name, Place: int64(t.Place), Size: int64(t.Size), Nodes: int64(t.Nodes)}
+	return collective.Communicator{ID: t.ID, Name: t.Name, Index: int64(t.CommRank), Size: int64(t.Size), Nodes: int64(t.Nodes)}
 }
 
 // drawJob draws a healthy job of 8 to 256 ranks.
@@ -132,7 +132,7 @@ func drawJob(rng *rand.Rand) ranks.Job {
 	return j
 }
 
-// rankFamily draws the fault of a job, nobody's where it draws none.
+// rankFamily draws the fault of a job, or none.
 type rankFamily struct {
 	name  string
 	fault func(rng *rand.Rand, j *ranks.Job) ranks.Fault
@@ -168,7 +168,7 @@ func gpu(least, most float64) func(*rand.Rand, *ranks.Job) ranks.Fault {
 	}
 }
 
-// outcome is what was told of the jobs of a family.
+// outcome is what was reported of the jobs of a family.
 type outcome struct {
 	jobs, found, wrong int
 	nodeDays           float64
@@ -185,7 +185,7 @@ func (f *rankFamily) run(t *testing.T, rng *rand.Rand, o *outcome) {
 	if f.fault != nil {
 		length, fault = from+600, f.fault(rng, &job)
 		if fault.Kind == ranks.Host && nodes < 3 || fault.Kind == ranks.Rail && nodes < 2 {
-			return // of one or two nodes nobody can say which is slow, and one has no rail
+			return // of one or two nodes none can be called slow, and one has no rail
 		}
 		fault.From = from
 		job.Faults = []ranks.Fault{fault}
@@ -231,7 +231,7 @@ func accused(job *ranks.Job, fault *ranks.Fault, ev *episode.Episode, rank int64
 	return ev.Subject == episode.SubjectNode && known && int(rank) == fault.At && ev.Node == nodeName(fault.At/job.GPUs)
 }
 
-// TestLockstepJobs judges the comparison of ranks by drawn jobs. -jobs says how many.
+// TestLockstepJobs judges the comparison of ranks by drawn jobs. -jobs is how many.
 func TestLockstepJobs(t *testing.T) {
 	for i := range rankFamilies {
 		f := &rankFamilies[i]

@@ -72,18 +72,15 @@ func Recorded(root string) ([]Family, error) {
 // recorded is a family of six hours, in which a node loses a share for one. It lasts a week
 // where nothing is lost.
 func recorded(name string, runs int, loss float64, change func(*draw, *Model)) Family {
-	f := newFamily(name, runs, func(d *draw, m *Model) {
+	return newFamily(name, runs, func(d *draw, m *Model) {
 		m.Length, m.Sigma, m.Phi = 6*time.Hour, 0, 0
 		m.Fault = FaultLaw{Begin: 2 * time.Hour, To: 5 * time.Hour, For: time.Hour, Loss: loss}
-		if loss == 0 {
-			m.Length = 7 * 24 * time.Hour
-		}
 		change(d, m)
-		if m.Fault.Nodes = 1; loss == 0 {
-			m.Fault.Nodes = 0
+		m.Fault.Nodes = 1
+		if loss == 0 {
+			m.Length, m.Fault.Nodes = 7*24*time.Hour, 0
 		}
 	})
-	return f
 }
 
 func ofJob(name string, r *Recording, runs int, loss float64) Family {

@@ -3,7 +3,9 @@
 package scenarios
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +23,7 @@ type Rule struct {
 
 type ruleDriver struct {
 	Rule
-	scale  float64
+	scale  float64 // makes scores of a run's values: that of the fastest job is 0.9
 	nodes  []ruled
 	groups map[string]*rule.Threshold
 	sample robust.Sample
@@ -32,17 +34,18 @@ type ruled struct {
 	group   string
 	life    uint32
 	score   float64
-	age     int // ticks since it told the score, silence and more for a missing node
+	age     int // ticks since it reported the score, missingTicks and more for a missing node
 	verdict rule.Verdict
 }
 
-const silence = 5
+const missingTicks = 5
 
 func (r *Rule) watch(m *Model) watcher {
-	d := &ruleDriver{Rule: *r, scale: scoreOf(m), nodes: make([]ruled, m.Nodes), groups: map[string]*rule.Threshold{}}
+	fastest := slices.MaxFunc(m.Jobs, func(a, b Job) int { return cmp.Compare(a.Level, b.Level) }).Level
+	d := &ruleDriver{Rule: *r, scale: 0.9 / fastest, nodes: make([]ruled, m.Nodes), groups: map[string]*rule.Threshold{}}
 	for i := range d.nodes {
 		n := &d.nodes[i]
-		if n.age = silence; m.Recording != nil {
+		if n.age = missingTicks; m.Recording != nil {
 			d.Quorum, n.group = stageWorkers, strings.Join(m.Recording.Peers[i], "/")
 		}
 		d.groups[n.group] = &rule.Threshold{}
@@ -54,7 +57,7 @@ func (d *ruleDriver) push(_ int, values []float64, lives []uint32) error {
 	for i, v := range values {
 		n := &d.nodes[i]
 		if n.life != lives[i] {
-			*n = ruled{group: n.group, life: lives[i], age: silence}
+			*n = ruled{group: n.group, life: lives[i], age: missingTicks}
 		}
 		if n.age++; !math.IsNaN(v) {
 			n.score, n.age = min(v*d.scale, 1), 0
@@ -63,10 +66,10 @@ func (d *ruleDriver) push(_ int, values []float64, lives []uint32) error {
 	return nil
 }
 
-func (d *ruleDriver) tick(_ int, flagged []bool) told {
+func (d *ruleDriver) tick(_ int, flagged []bool) tally {
 	scores := map[string][]float64{}
 	for i := range d.nodes {
-		if n := &d.nodes[i]; n.age < silence {
+		if n := &d.nodes[i]; n.age < missingTicks {
 			scores[n.group] = append(scores[n.group], n.score)
 		}
 	}
@@ -79,12 +82,12 @@ func (d *ruleDriver) tick(_ int, flagged []bool) told {
 			limit = d.exitBand
 		}
 		switch t := d.groups[n.group]; {
-		case n.age >= silence:
+		case n.age >= missingTicks:
 			n.verdict = rule.Verdict{}
 		case n.age == 0 && t.Quorum && !t.Panic:
 			n.verdict.Step(n.score, t.Value+limit, time.Time{}, d.enter, d.leave)
 		}
 		flagged[i] = n.verdict.Straggler
 	}
-	return told{known: len(d.nodes)}
+	return tally{known: len(d.nodes)}
 }

@@ -15,17 +15,14 @@ const leastNoise = 0.001
 
 // Fault is the truth of one node.
 type Fault struct {
-	Node int
-	// Begin is the first tick of the fault, End the first without it.
-	Begin, End int
+	Node       int
+	Begin, End int // its first tick, and the first without it
 	Kind       Kind
-	// Loss is the fraction lost while the fault is on, the most of a drift.
-	Loss float64
+	Loss       float64 // fraction lost while the fault is on, the most of a drift
 	// Noise is the standard deviation of the node's noise in a tick, bursts aside;
 	// NaN where no law of this does.
-	Noise float64
-	// Oracle is the delay of an oracle that knows law, bias and loss.
-	Oracle time.Duration
+	Noise  float64
+	Oracle time.Duration // delay of an oracle that knows law, bias and loss
 
 	perTick    float64 // growth of a drift
 	on, period float64 // of a flicker, in ticks
@@ -110,18 +107,13 @@ func (r *Run) faults() []Fault {
 type Run struct {
 	Family *Family
 	Model  Model
-	// Faults are the truth: none in the clean form.
-	Faults []Fault
+	Faults []Fault // none in the clean form
 
-	// Tick is the one that the slices are of; they are valid until the next.
-	Tick int
-	// Values of the nodes; NaN is no report.
-	Values []float64
-	// Clean are the values without noise and without loss.
-	Clean []float64
-	// Clocks are nil where none are told.
-	Clocks []float64
-	// Life counts the names that a node had before. Between two lives nobody is there.
+	Tick   int       // that of the slices, which are valid until the next
+	Values []float64 // of the nodes; NaN is no report
+	Clean  []float64 // without noise and without loss
+	Clocks []float64 // nil where none are reported
+	// Life counts the names that a node had before. Between two lives no node is there.
 	Life   []uint32
 	Absent []bool
 
@@ -135,23 +127,23 @@ type Run struct {
 
 // node is the state of one.
 type node struct {
-	fault          *Fault // nil if it is healthy
-	job            int
-	bias, loud, ar float64
-	amp, phase     float64 // of the day's swing; in days
-	late           float64 // of the dips, in ticks
-	slow           float64 // share lost after the begin of a job or a life,
-	from, until    int     // from this tick to before that,
-	ramp           bool    // less from tick to tick
-	back           int     // tick of the next life
-	level          float64 // of its own job
-	gain           float64 // after the upgrade
-	upgrade, odd   int     // tick of the upgrade, first tick of the hour
-	steps          stepper
+	fault               *Fault // nil if it is healthy
+	job                 int
+	bias, loud, ar      float64
+	amp, phase          float64 // of the day's swing; in days
+	late                float64 // of the dips, in ticks
+	slow                float64 // share lost after the begin of a job or a life,
+	from, until         int     // from this tick to before that,
+	ramp                bool    // less from tick to tick
+	back                int     // tick of the next life
+	level               float64 // of its own job
+	gain                float64 // after the upgrade
+	upgrade, mismatchAt int     // tick of the upgrade, first tick of the hour
+	steps               stepper
 }
 
 // restarts are the times of the whole fleet's restarts, in ticks.
-type restarts struct{ silent, up, done []int }
+type restarts struct{ down, up, done []int }
 
 // Play begins a run. The clean form of a run has the same draws and no fault.
 func (f *Family) Play(seed uint64, run int, clean bool) *Run {
@@ -223,7 +215,7 @@ func (f *Family) run(seed uint64, run int, clean bool) *Run {
 			f.Noise = math.NaN()
 		}
 	}
-	if m.Odd != nil {
+	if m.Mismatch != nil {
 		r.Clocks = make([]float64, n)
 	}
 	return r
@@ -232,7 +224,7 @@ func (f *Family) run(seed uint64, run int, clean bool) *Run {
 // more draws what few families have.
 func (r *Run) more(x *node) {
 	m, d := &r.Model, r.draw
-	x.level, x.upgrade, x.odd = 1, math.MaxInt, math.MaxInt
+	x.level, x.upgrade, x.mismatchAt = 1, math.MaxInt, math.MaxInt
 	if m.Singles > 0 {
 		x.level = d.log(m.Singles, 1)
 	}
@@ -242,8 +234,8 @@ func (r *Run) more(x *node) {
 	if m.WarmUp > 0 {
 		x.slow, x.until, x.ramp = d.uniform(0, m.Cold), r.ticks(m.WarmUp), true
 	}
-	if m.Odd != nil && x.fault == nil && d.Float64() < m.Odd.Share {
-		x.odd = r.ticks(d.time(time.Hour, m.Length-time.Hour))
+	if m.Mismatch != nil && x.fault == nil && d.Float64() < m.Mismatch.Share {
+		x.mismatchAt = r.ticks(d.time(time.Hour, m.Length-time.Hour))
 	}
 }
 
@@ -272,19 +264,19 @@ func (r *Run) Ticks() int { return r.ticks(r.Model.Length) }
 func (r *Run) schedule() {
 	d := r.draw
 	for at := 0; ; {
-		silent := at + r.ticks(d.time(time.Hour, 3*time.Hour))
-		up := silent + max(1, r.ticks(d.time(time.Minute, 8*time.Minute)))
+		down := at + r.ticks(d.time(time.Hour, 3*time.Hour))
+		up := down + max(1, r.ticks(d.time(time.Minute, 8*time.Minute)))
 		at = up + max(1, r.ticks(d.time(2*time.Minute, 10*time.Minute)))
-		if silent >= r.Ticks() {
+		if down >= r.Ticks() {
 			return
 		}
-		r.silent, r.up, r.done = append(r.silent, silent), append(r.up, up), append(r.done, at)
+		r.down, r.up, r.done = append(r.down, down), append(r.up, up), append(r.done, at)
 	}
 }
 
-// restarting is the restart that a tick lies in, and whether all are silent.
-func (r *restarts) restarting(tick int) (k int, silent bool) {
-	for k, at := range r.silent {
+// restarting is the restart that a tick lies in, and whether all nodes are down.
+func (r *restarts) restarting(tick int) (k int, down bool) {
+	for k, at := range r.down {
 		if tick >= at && tick < r.done[k] {
 			return k, tick < r.up[k]
 		}
@@ -307,8 +299,8 @@ func (r *Run) Next() bool {
 		return false
 	}
 	m, d := &r.Model, r.draw
-	restart, silent := r.restarting(r.Tick)
-	if restart >= 0 && r.Tick == r.silent[restart] {
+	restart, down := r.restarting(r.Tick)
+	if restart >= 0 && r.Tick == r.down[restart] {
 		for i := range r.nodes {
 			x := &r.nodes[i]
 			x.slow, x.from, x.until, x.ramp = d.uniform(0, m.Restarts.Slow), r.up[restart], r.done[restart], true
@@ -334,7 +326,7 @@ func (r *Run) Next() bool {
 		}
 		r.Clean[i] = m.Jobs[x.job].Level * x.level * (1 + x.bias) * r.common(x)
 		v := r.Clean[i] * r.noise(i, fresh, scale)
-		if m.Missing > 0 && d.Float64() < m.Missing || silent || r.Absent[i] {
+		if m.Missing > 0 && d.Float64() < m.Missing || down || r.Absent[i] {
 			v = math.NaN()
 		}
 		if x.fault != nil && !r.clean {
@@ -344,7 +336,7 @@ func (r *Run) Next() bool {
 			v = min(math.Round(v/m.Grid)*m.Grid, 1)
 		}
 		r.Values[i] = v
-		if m.Odd != nil {
+		if m.Mismatch != nil {
 			r.Clocks[i] = r.clock(x)
 		}
 	}
@@ -361,13 +353,15 @@ func (r *Run) turn(x *node) {
 }
 
 // isOdd reports whether it is the hour of a node.
-func (r *Run) isOdd(x *node) bool { return r.Tick >= x.odd && r.Tick < x.odd+r.ticks(time.Hour) }
+func (r *Run) mismatched(x *node) bool {
+	return r.Tick >= x.mismatchAt && r.Tick < x.mismatchAt+r.ticks(time.Hour)
+}
 
 // clock is a node's clock as a fraction.
 func (r *Run) clock(x *node) float64 {
-	c := 0.9 * (1 + r.Model.Odd.Sigma*r.draw.NormFloat64())
-	if r.isOdd(x) {
-		c *= 1 - r.Model.Odd.Less
+	c := 0.9 * (1 + r.Model.Mismatch.Sigma*r.draw.NormFloat64())
+	if r.mismatched(x) {
+		c *= 1 - r.Model.Mismatch.Less
 	}
 	return min(c, 1)
 }
@@ -413,8 +407,8 @@ func (r *Run) common(x *node) float64 {
 	if r.Tick >= x.upgrade {
 		common *= 1 + x.gain
 	}
-	if r.isOdd(x) {
-		common *= 1 + m.Odd.More
+	if r.mismatched(x) {
+		common *= 1 + m.Mismatch.More
 	}
 	if m.Dips != nil {
 		every, length := float64(m.Dips.Every)/float64(m.Interval), float64(m.Dips.For)/float64(m.Interval)
@@ -452,7 +446,7 @@ func (r *Run) churn(i int, replaced float64) {
 	}
 }
 
-// stepper is a node's place in its steps.
+// stepper is a node's position in its steps.
 type stepper struct {
 	length, left float64
 	at           int // in a trace

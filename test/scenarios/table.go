@@ -21,17 +21,16 @@ type limits struct {
 	Onsets, Recall float64
 	// Plain is the median delay of plain faults, Delay of all.
 	Plain, Delay time.Duration
-	// Quiet is no onset at all in the clean form.
-	Quiet bool
-	// Silent is the least share of the time without a verdict, for Reason.
-	Silent float64
-	Reason string
-	// Unnamed is no onset of a node that has a fault with others, Once no onset told again.
-	Unnamed, Once bool
-	// Early is the most false onsets of the first hour, in a run on average.
-	Early float64
-	// Incidents are the most in a run on average.
-	Incidents float64
+	Clean        float64 // the most onsets in the clean form
+	// Unjudged is the least share of the time without a verdict, for Reason.
+	Unjudged float64
+	Reason   string
+	// Named are the most onsets of nodes that have a fault with others, Again those of nodes
+	// with an open one.
+	Named, Again float64
+	// Early is the most false onsets of the first hour, in a run on average, Incidents the
+	// most incidents.
+	Early, Incidents float64
 }
 
 // cleanOnsets is the limit of the clean forms of all drawn families together.
@@ -69,13 +68,13 @@ var limitsOf = func() map[string]limits {
 	for name, seconds := range map[string]time.Duration{"many": 150, "loss-3": 200, "loss-5": 75, "loss-8": 50, "fromstart": 100} {
 		set(func(l *limits) { l.Delay = seconds * time.Second }, name)
 	}
-	// No engine can tell nodes that take turns at jobs from slow ones.
-	set(func(l *limits) { l.Recall, l.Silent, l.Reason, l.Early = 0, 0.9, "levels", 0.5 }, "turns", "singles")
-	set(func(l *limits) { l.Unnamed, l.Incidents = true, 2.5 }, "hotrow")
-	set(func(l *limits) { l.Once = true }, "reboot")
-	set(func(l *limits) { l.Silent, l.Reason = 0.9, "lockstep" }, "ar-wall")
+	// To an engine nodes that take turns at jobs look like slow ones.
+	set(func(l *limits) { l.Recall, l.Unjudged, l.Reason, l.Early = 0, 0.9, "levels", 0.5 }, "turns", "singles")
+	set(func(l *limits) { l.Named, l.Incidents = noOnset, 2.5 }, "hotrow")
+	set(func(l *limits) { l.Again = noOnset }, "reboot")
+	set(func(l *limits) { l.Unjudged, l.Reason = 0.9, "lockstep" }, "ar-wall")
 	set(func(l *limits) { l.Recall = 1 }, "h100-5", "h100-10", "h100-20")
-	set(func(l *limits) { l.Quiet = true }, "ar-10", "ar-20", "ar-wall", "h100", "h100-5", "h100-10", "h100-20")
+	set(func(l *limits) { l.Clean = noOnset }, "ar-10", "ar-20", "ar-wall", "h100", "h100-5", "h100-10", "h100-20")
 	return all
 }()
 
@@ -90,13 +89,14 @@ func Text(outcomes []Outcome, deciders []Decider) string {
 		o := &outcomes[i]
 		for _, d := range deciders {
 			r, clean := o.Results[d.Name], ""
+			all := r.total()
 			if d.Name == Detector {
 				clean = o.Clean.rate()
 			}
 			_, upper := r.Onsets()
-			silent, reason := r.Silent()
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s %s\t%s\t%s\t%s\t%s\t%.1f\t%.0f\t%.0f\n", o.Family.Name, d.Name, r.rate(), figure.Digits(upper), clean, r.early(),
-				figure.Digits(100*r.Flagged()), figure.Digits(100*silent), reason, r.recall(), r.delay(0.5), r.delay(0.9), o.ratio(r), r.Incidents(), r.named(), r.again())
+			unjudged, reason := r.Unjudged()
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s %s\t%s\t%s\t%s\t%s\t%.1f\t%d\t%d\n", o.Family.Name, d.Name, r.rate(), figure.Digits(upper), clean, r.perRun(all.Early),
+				figure.Digits(100*r.Flagged()), figure.Digits(100*unjudged), reason, r.recall(), r.delay(0.5), r.delay(0.9), o.ratio(r), r.perRun(all.Incidents), all.Named, all.Again)
 		}
 	}
 	_ = w.Flush() // a builder takes everything
@@ -135,7 +135,7 @@ func Markdown(outcomes []Outcome, before map[string]*Result) string {
 	return b.String()
 }
 
-// none is a cell of a table with nothing to tell.
+// none is an empty cell of a table.
 const none = "–"
 
 // rate is the false onsets, for a table.
@@ -149,7 +149,7 @@ func (r *Result) rate() string {
 
 // recall is for a table. It is 1 where nothing was missed.
 func (r *Result) recall() string {
-	if r.faults() == 0 {
+	if len(r.total().Found) == 0 {
 		return none
 	}
 	return strconv.FormatFloat(math.Floor(100*r.Recall()+1e-9)/100, 'g', -1, 64)
@@ -188,21 +188,16 @@ func Figures(w io.Writer, outcomes []Outcome) {
 				figure.Fprint(w, "eval_"+strings.ReplaceAll(o.Family.Name, "-", "_")+"_detector_"+name, value, unit, limit, atMost)
 			}
 		}
+		all := r.total()
 		_, upper := r.Onsets()
 		show("false_onsets_upper", upper, "1/node-day", l.Onsets, true)
-		show("early_onsets", r.early(), "1/run", l.Early, true)
-		show("incidents", r.Incidents(), "1/run", l.Incidents, true)
-		if l.Quiet {
-			show("clean_onsets", o.Clean.count(), "onsets", noOnset, true)
-		}
-		if l.Unnamed {
-			show("named", r.named(), "onsets", noOnset, true)
-		}
-		if l.Once {
-			show("told_again", r.again(), "onsets", noOnset, true)
-		}
-		show("silent_for_"+l.Reason, o.Clean.silentFor(l.Reason), "share", l.Silent, false)
-		if r.faults() > 0 {
+		show("early_onsets", r.perRun(all.Early), "1/run", l.Early, true)
+		show("incidents", r.perRun(all.Incidents), "1/run", l.Incidents, true)
+		show("clean_onsets", float64(o.Clean.total().Onsets), "onsets", l.Clean, true)
+		show("named", float64(all.Named), "onsets", l.Named, true)
+		show("told_again", float64(all.Again), "onsets", l.Again, true)
+		show("silent_for_"+l.Reason, o.Clean.unjudgedFor(l.Reason), "share", l.Unjudged, false)
+		if len(all.Found) > 0 {
 			show("recall", r.Recall(), "share", l.Recall, false)
 		}
 		if p50, found := r.Delay(0.5, false); found > 0 {
@@ -229,7 +224,7 @@ func Figures(w io.Writer, outcomes []Outcome) {
 func clean(outcomes []Outcome) *Result {
 	var all Result
 	for i := range outcomes {
-		if o := &outcomes[i]; o.Clean != nil && !limitsOf[o.Family.Name].Quiet {
+		if o := &outcomes[i]; o.Clean != nil && limitsOf[o.Family.Name].Clean == 0 {
 			all.Runs = append(all.Runs, o.Clean.Runs...)
 		}
 	}

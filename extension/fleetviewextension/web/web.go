@@ -51,8 +51,8 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	if mime := types[path.Ext(name)]; mime != "" {
 		head.Set("Content-Type", mime)
 	}
-	// A browser asks each time and is mostly told that nothing is new: after an
-	// upgrade of the binary no old module meets a new one.
+	// A browser asks each time and mostly gets a 304: after an upgrade of the binary no old
+	// module meets a new one.
 	head.Set("Cache-Control", "no-cache")
 	head.Set("ETag", `"`+hex.EncodeToString(sum[:8])+`"`)
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(text))

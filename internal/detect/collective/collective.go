@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package collective compares the ranks of jobs by what they told of their collective
+// Package collective compares the ranks of jobs by what they report of their collective
 // operations. In lockstep all ranks take the same time for a step. The rank that computes
 // longest waits least, so its share of time in collectives is the lowest. Pure.
 //
@@ -18,12 +18,11 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
 var (
-	// ErrTooMany says that a cluster has no room for more ranks and communicators.
+	// ErrTooMany says that a node reports more ranks and communicators than are kept of one.
 	ErrTooMany = errors.New("too many ranks and communicators")
 	// ErrTooManyClasses says that a communicator has no room for another class of operations.
 	ErrTooManyClasses = errors.New("too many classes of operations")
@@ -31,7 +30,7 @@ var (
 	ErrTooManyRanks = errors.New("more ranks than a node can have")
 )
 
-// Rank is who tells something: a rank of a communicator, in a process of a node.
+// Rank is the origin of a report: a rank of a communicator, in a process of a node.
 type Rank struct {
 	Cluster, Node string
 	// Job and Role are empty where they are not known.
@@ -45,7 +44,7 @@ type Rank struct {
 // Communicator is one as a rank of it knows it. Its ID is the same for all of its ranks.
 type Communicator struct {
 	ID, Name           string
-	Place, Size, Nodes int64 // Place is the rank's, from 0
+	Index, Size, Nodes int64 // Index is the rank's, from 0
 }
 
 // Label names a communicator to people.
@@ -57,14 +56,14 @@ func (c *Communicator) Label() string {
 }
 
 // name is a rank's in the engine, whose nodes are ranks. Its communicator may change, so
-// that its place there counts only where its number in the job is not known: one process
-// may hold several such. nodeOf is the way back.
+// that its index there counts only where its rank in the job is not known: one process
+// may hold several such ranks. nodeOf is the way back.
 func (r *Rank) name() string {
 	name := r.Node + "#" + strconv.FormatInt(r.PID, 10)
 	switch rank, known := r.Rank.Get(); {
 	case !known:
-		name += "." + strconv.FormatInt(r.Place, 10)
-	case r.PID == 0: // whoever tells step times need not tell its process
+		name += "." + strconv.FormatInt(r.Index, 10)
+	case r.PID == 0: // reports of step times need no process id
 		name += "." + strconv.FormatInt(rank, 10)
 	}
 	return name
@@ -72,12 +71,12 @@ func (r *Rank) name() string {
 
 func nodeOf(name string) string { return name[:strings.LastIndexByte(name, '#')] }
 
-// who is a rank as people know it: by its place in the communicator where its job's is
-// not known.
-func (r *Rank) who() nodesignal.Subject {
+// culprit names a rank in episodes: by its index in the communicator where its rank in the
+// job is not known.
+func (r *Rank) culprit() nodesignal.Subject {
 	s := r.Subject
 	if s.Rank == 0 && r.ID != "" {
-		s.Rank = nodesignal.OrdinalOf(r.Place)
+		s.Rank = nodesignal.OrdinalOf(r.Index)
 	}
 	return s
 }
@@ -91,19 +90,21 @@ func (r *Rank) own() Rank {
 	return c
 }
 
-// Book keeps what the ranks of a fleet told. It is for one goroutine at a time.
-type Book struct {
+// Tracker keeps what the ranks of a fleet reported. It is for one goroutine at a time.
+type Tracker struct {
 	cfg    straggler.Config
 	engine *straggler.Engine // its nodes are ranks
 	nodes  map[key]*node
 	links  map[key]*link // by communicator
 	jobs   map[key]*job  // that stand still
 	left   map[key]int   // processes of jobs that have ended since one began
-	// laggards are the ranks that RAS named, by cluster, communicator and place.
+	// laggards are the ranks that RAS named, by cluster, communicator and index.
 	laggards map[laggard]*lagging
-	places   *fairshare.Ledger[string] // of ranks, members of communicators and laggards, by cluster
-	// all are the communicators by their jobs, parts by who does the same in them; moved
-	// says that their ranks are others.
+	// reported are the ranks, memberships and laggards that each node reports. The caller
+	// takes reports only of nodes that the nodes' engine keeps.
+	reported map[key]int
+	// all are the communicators by job, parts by the part of a job. Both are computed anew at
+	// the next tick where moved is set.
 	all, parts part
 	moved      bool
 	// Refused counts the ranks that the last tick did not compare, by ErrTooManyRanks or an
@@ -121,43 +122,56 @@ type key struct{ cluster, name string }
 
 // node is what is kept of a node with ranks.
 type node struct {
-	told  time.Time
-	gpus  int // and slices of such; 0 where it does not tell them
-	ranks map[string]*rank
-	word  straggler.RankVerdict // of this tick
-	slow  int
-	of    int // ranks that are compared
+	reportedAt time.Time
+	gpus       int // and slices of such; 0 where it does not report them
+	ranks      map[string]*rank
+	verdict    straggler.RankVerdict // of this tick
+	slow       int
+	of         int // ranks that are compared
 }
 
-// New returns a book. cfg is that of the nodes' engine.
-func New(cfg straggler.Config) *Book {
+// New returns a tracker. cfg is that of the nodes' engine.
+func New(cfg straggler.Config) *Tracker {
 	cfg = cfg.OfRanks()
-	return &Book{
+	return &Tracker{
 		cfg: cfg, engine: straggler.New(cfg), nodes: make(map[key]*node), links: make(map[key]*link),
 		jobs: make(map[key]*job), left: make(map[key]int), laggards: make(map[laggard]*lagging),
-		places:  fairshare.New[string](placesPerNode*cfg.MaxNodes, fairshare.Half),
-		Refused: make(map[error]int64),
+		reported: make(map[key]int), Refused: make(map[error]int64),
 	}
 }
 
-// placesPerNode is one for each of 8 ranks, and one for each of 3 communicators of a rank.
-const placesPerNode = 32
+// maxReported of a node are 64 ranks with three communicators each.
+const maxReported = 256
 
-// fresh reports whether what was told then still holds.
-func (b *Book) fresh(told, now time.Time) bool { return now.Sub(told) <= b.cfg.TTL }
+// take counts one more that a node reports, unless it reports too many.
+func (b *Tracker) take(by key) bool {
+	if b.reported[by] >= maxReported {
+		return false
+	}
+	b.reported[by]++
+	return true
+}
 
-// Alive notes that a node reports, which has so many GPUs or slices: what it told before and did not
-// repeat holds.
-func (b *Book) Alive(cluster, name string, gpus int, now time.Time) {
+func (b *Tracker) give(by key) {
+	if b.reported[by]--; b.reported[by] <= 0 {
+		delete(b.reported, by)
+	}
+}
+
+// fresh reports whether a report of that time still holds.
+func (b *Tracker) fresh(reportedAt, now time.Time) bool { return now.Sub(reportedAt) <= b.cfg.TTL }
+
+// Alive records that a node with so many GPUs or slices reports: its earlier values hold.
+func (b *Tracker) Alive(cluster, name string, gpus int, now time.Time) {
 	if n := b.nodes[key{cluster, name}]; n != nil {
-		n.told, n.gpus = now, gpus
+		n.reportedAt, n.gpus = now, gpus
 	}
 }
 
-// Tick compares the ranks and gives the nodes' engine what they say of each node. It returns
+// Tick compares the ranks and gives the nodes' engine their verdict on each node. It returns
 // the episodes of communicators and jobs that began, changed or ended, and those that are
 // open. They are good until the next tick.
-func (b *Book) Tick(to *straggler.Engine, now time.Time) (events, open []*episode.Episode) {
+func (b *Tracker) Tick(to *straggler.Engine, now time.Time) (events, open []*episode.Episode) {
 	b.dt = 0
 	if !b.ticked.IsZero() {
 		b.dt = min(now.Sub(b.ticked), b.cfg.TTL).Seconds()
@@ -177,8 +191,8 @@ func (b *Book) Tick(to *straggler.Engine, now time.Time) (events, open []*episod
 	return b.events, b.open
 }
 
-// record notes that the phase of an episode is to be told. Its Since names it.
-func (b *Book) record(e *episode.Episode, phase episode.Phase) {
+// record adds a phase of an episode to the tick's events. Since is part of the episode's ID.
+func (b *Tracker) record(e *episode.Episode, phase episode.Phase) {
 	e.Phase, e.Updated = phase, b.ticked
 	e.ID = episode.ID(e.Subject, e.Cluster, e.Group, e.CommunicatorID, e.Since)
 	b.events = append(b.events, e)

@@ -4,33 +4,35 @@ package collective
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
-// job is what is told of a job that stands still.
+// job is a job that stands still.
 // The exported fields last over a restart.
 type job struct {
 	episode.Episode
-	// Named says that it is known whom it waits for, updated that it was told.
+	// Named: the laggards are known. updated: an event has named them.
 	Named, updated bool
 }
 
 // laggard is a rank that the others of its communicator wait for.
 type laggard struct {
 	cluster, id string
-	place       int64
+	index       int64
 }
 
 type lagging struct {
 	Rank
-	told time.Time
+	by         string // the node that named it first
+	reportedAt time.Time
 }
 
 // Stalled takes since when no operation of a rank has ended, zero while they end.
-func (b *Book) Stalled(of *Rank, since, now time.Time) error {
+func (b *Tracker) Stalled(of *Rank, since, now time.Time) error {
 	r, err := b.find(of, now)
 	if err == nil {
 		r.stalled = since
@@ -39,27 +41,27 @@ func (b *Book) Stalled(of *Rank, since, now time.Time) error {
 }
 
 // Laggard takes that a rank is behind the others or missing, which holds while it is
-// repeated. Node and PID are those that RAS names.
-func (b *Book) Laggard(of *Rank, now time.Time) error {
-	lag := b.laggards[laggard{of.Cluster, of.ID, of.Place}]
+// repeated. Node and PID are those that RAS names, by is the node that reports it.
+func (b *Tracker) Laggard(of *Rank, by string, now time.Time) error {
+	lag := b.laggards[laggard{of.Cluster, of.ID, of.Index}]
 	if lag == nil {
-		if b.places.Take(of.Cluster, 1) == 0 {
+		lag = &lagging{Rank: of.own(), by: strings.Clone(by)}
+		if !b.take(key{lag.Cluster, lag.by}) {
 			return ErrTooMany
 		}
-		lag = &lagging{Rank: of.own()}
-		b.laggards[laggard{lag.Cluster, lag.ID, lag.Place}] = lag
+		b.laggards[laggard{lag.Cluster, lag.ID, lag.Index}] = lag
 	}
-	lag.told = now
+	lag.reportedAt = now
 	return nil
 }
 
-// stand finds jobs that stand still: no operation of any of their ranks ends. It tells of
-// each job once.
-func (b *Book) stand(now time.Time) {
+// stand finds jobs that stand still: no operation of any of their ranks ends. Each
+// has one episode.
+func (b *Tracker) stand(now time.Time) {
 	for at, lag := range b.laggards {
-		if !b.fresh(lag.told, now) {
+		if !b.fresh(lag.reportedAt, now) {
 			delete(b.laggards, at)
-			b.places.Give(at.cluster, 1)
+			b.give(key{at.cluster, lag.by})
 		}
 	}
 	type state struct {
@@ -68,7 +70,7 @@ func (b *Book) stand(now time.Time) {
 		job                       string
 	}
 	states := make(map[key]state)
-	var jobs, steps []key // of a node: of ranks in communicators, and of those that tell step times alone
+	var jobs, steps []key // of a node: of ranks in communicators, and of those that report step times alone
 	for at, n := range b.nodes {
 		known := make(map[int64]bool, len(n.ranks))
 		jobs, steps = jobs[:0], steps[:0]
@@ -106,7 +108,7 @@ func (b *Book) stand(now time.Time) {
 	for k, j := range b.jobs {
 		switch s := states[k]; {
 		case !j.Open(): // kept, since its ranks may repeat since when they stand still
-			if now.Sub(j.Ended) > b.cfg.Retention || len(b.jobs) > b.cfg.MaxGroups {
+			if now.Sub(j.Ended) > b.cfg.Retention || len(b.jobs) > b.cfg.MaxNodes {
 				delete(b.jobs, k)
 			}
 		case s.ranks == 0 && b.fresh(b.restored, now): // they have yet to report
@@ -149,12 +151,14 @@ func (b *Book) stand(now time.Time) {
 	}
 }
 
-// moves reports whether a rank has told of work of late, and of no stall.
-func (r *rank) moves(b *Book, now time.Time) bool { return r.stalled.IsZero() && b.fresh(r.told, now) }
+// moves reports whether a rank has reported work within the TTL, and no stall.
+func (r *rank) moves(b *Tracker, now time.Time) bool {
+	return r.stalled.IsZero() && b.fresh(r.reportedAt, now)
+}
 
-// silent reports whether a node says nothing against what another tells of it: that it holds
-// a job up. It is of the job and stands still with it, or no rank of it moves.
-func (b *Book) silent(node key, job string, now time.Time) bool {
+// mayHoldUp reports whether a node's own reports allow that it holds up a job, as another
+// node claims: it has ranks of that job, or none of its ranks moves.
+func (b *Tracker) mayHoldUp(node key, job string, now time.Time) bool {
 	moves := false
 	if n := b.nodes[node]; n != nil {
 		for _, r := range n.ranks {
@@ -167,19 +171,19 @@ func (b *Book) silent(node key, job string, now time.Time) bool {
 	return !moves
 }
 
-// name adds those whom a job waits for to its episode, and reports whether there are any.
-func (b *Book) name(e *episode.Episode, k key, now time.Time) bool {
+// name adds the nodes that a job waits for to its episode, and reports whether there are any.
+func (b *Tracker) name(e *episode.Episode, k key, now time.Time) bool {
 	n := 0
 	for at, lag := range b.laggards {
 		if at.cluster != k.cluster || b.jobOf(&lag.Rank) != k.name {
 			continue
 		}
-		node, whom := b.locate(&lag.Rank)
-		if !b.silent(key{k.cluster, node}, k.name, now) {
+		node, culprit := b.locate(&lag.Rank)
+		if !b.mayHoldUp(key{k.cluster, node}, k.name, now) {
 			continue
 		}
 		n++
-		e.Node, e.Culprit = node, whom
+		e.Node, e.Culprit = node, culprit
 		if !slices.Contains(e.Nodes, node) {
 			e.Nodes = append(e.Nodes, node)
 		}
@@ -192,22 +196,22 @@ func (b *Book) name(e *episode.Episode, k key, now time.Time) bool {
 	return n > 0
 }
 
-// locate finds the node of a laggard among those that told of its communicator, and who
-// it is there. RAS knows an address alone.
-func (b *Book) locate(lag *Rank) (node string, whom nodesignal.Subject) {
+// locate finds the node and rank of a laggard among the reports of its communicator. RAS
+// knows an address alone.
+func (b *Tracker) locate(lag *Rank) (node string, culprit nodesignal.Subject) {
 	for at, n := range b.nodes {
 		for _, r := range n.ranks {
-			if at.cluster == lag.Cluster && r.ID == lag.ID && r.Place == lag.Place {
-				return at.name, r.who()
+			if at.cluster == lag.Cluster && r.ID == lag.ID && r.Index == lag.Index {
+				return at.name, r.culprit()
 			}
 		}
 	}
 	if l := b.links[key{lag.Cluster, lag.ID}]; l != nil {
 		for m := range l.members {
-			if m.place == lag.Place {
-				return m.node, lag.who()
+			if m.index == lag.Index {
+				return m.node, lag.culprit()
 			}
 		}
 	}
-	return lag.Node, lag.who()
+	return lag.Node, lag.culprit()
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
-// link is a communicator, whose ranks tell how fast its operations are.
+// link is a communicator, whose ranks report the bandwidth of its operations.
 // The exported fields last over a restart.
 type link struct {
-	Of      Rank // the last that told
+	Of      Rank // that reported last
 	members map[member]time.Time
 	Flows   map[Class]*flow
 	Slow    *episode.Episode // nil for none
@@ -23,7 +23,7 @@ type link struct {
 
 type member struct {
 	node       string
-	pid, place int64
+	pid, index int64
 }
 
 // Class is a kind of operations that are alike.
@@ -32,19 +32,19 @@ type Class struct {
 	Size      int64 // the least, bytes
 }
 
-// flow is the bandwidth of one class: the greatest of all ranks, since who enters an
-// operation last waits for nobody.
+// flow is the bandwidth of one class: the greatest of all ranks, since the last rank to
+// enter an operation does not wait.
 // The exported fields last over a restart.
 type flow struct {
-	now    float64    // of this tick, By/s
-	Last   [3]float64 // ticks: pushes of all nodes fall into no single one
-	Usual  float64    // logarithm, 1 h mean
-	Spread float64    // mean of what it differs by
-	Age    float64    // seconds
-	fall   float64    // below usual, logarithm
-	Over   int        // ticks running that it is too low
-	Well   time.Time  // the last tick that was not too low by itself
-	Told   time.Time  // the last report of it
+	now      float64    // of this tick, By/s
+	Last     [3]float64 // ticks: pushes of all nodes fall into no single one
+	Usual    float64    // logarithm, 1 h mean
+	Spread   float64    // mean of what it differs by
+	Age      float64    // seconds
+	fall     float64    // below usual, logarithm
+	Over     int        // ticks running that it is too low
+	Well     time.Time  // the last tick that was not too low by itself
+	Reported time.Time  // the last report of it
 }
 
 const (
@@ -60,18 +60,18 @@ const (
 
 // Bandwidth takes the greatest bandwidth of a class of operations that a rank of a
 // communicator saw since its last report, By/s.
-func (b *Book) Bandwidth(of *Rank, class Class, bandwidth float64, now time.Time) error {
+func (b *Tracker) Bandwidth(of *Rank, class Class, bandwidth float64, now time.Time) error {
 	l := b.links[key{of.Cluster, of.ID}]
 	if l == nil {
 		l = &link{members: make(map[member]time.Time), Flows: make(map[Class]*flow)}
 	}
-	m := member{of.Node, of.PID, of.Place}
+	m := member{of.Node, of.PID, of.Index}
 	if _, known := l.members[m]; !known {
-		if b.places.Take(of.Cluster, 1) == 0 {
+		own := of.own()
+		if !b.take(key{own.Cluster, own.Node}) {
 			return ErrTooMany
 		}
-		l.Of = of.own()
-		m.node = l.Of.Node
+		l.Of, m.node = own, own.Node
 		b.links[key{l.Of.Cluster, l.Of.ID}] = l
 		b.moved = true
 	}
@@ -83,23 +83,23 @@ func (b *Book) Bandwidth(of *Rank, class Class, bandwidth float64, now time.Time
 		}
 		f = &flow{}
 		l.Flows[Class{string([]byte(class.Operation)), class.Size}] = f
-		b.moved = true // what it is for decides whose part it is
+		b.moved = true // the operation decides to which part of the job the link belongs
 	}
-	f.now, f.Told = max(f.now, bandwidth), now
+	f.now, f.Reported = max(f.now, bandwidth), now
 	return nil
 }
 
 // evict forgets the class that was reported longest ago, and false where none is idle. Until
 // then an idle class keeps its usual bandwidth: an evaluation or a long step may come back.
-func (b *Book) evict(l *link, now time.Time) bool {
+func (b *Tracker) evict(l *link, now time.Time) bool {
 	var oldest Class
-	told := now
+	reportedAt := now
 	for c, f := range l.Flows {
-		if f.Told.Before(told) {
-			oldest, told = c, f.Told
+		if f.Reported.Before(reportedAt) {
+			oldest, reportedAt = c, f.Reported
 		}
 	}
-	if b.fresh(told, now) {
+	if b.fresh(reportedAt, now) {
 		return false
 	}
 	delete(l.Flows, oldest)
@@ -124,13 +124,13 @@ type kind struct {
 }
 
 // follow finds the communicators that became slow while others of their kind did not.
-func (b *Book) follow(now time.Time) {
+func (b *Tracker) follow(now time.Time) {
 	falls := make(map[kind][]float64)
 	for k, l := range b.links {
-		for m, told := range l.members {
-			if !b.fresh(told, now) {
+		for m, reportedAt := range l.members {
+			if !b.fresh(reportedAt, now) {
 				delete(l.members, m)
-				b.places.Give(k.cluster, 1)
+				b.give(key{k.cluster, m.node})
 				b.moved = true
 			}
 		}
@@ -155,12 +155,12 @@ func (b *Book) follow(now time.Time) {
 			if slices.Sort(others); len(others) > 2 && others[(len(others)-1)/2] > math.Log(leastFall) {
 				f.Over = 0
 			}
-			// A rank that nobody reports may be the last in each operation.
-			if f.Over >= overTicks && !b.fresh(f.Told, now) {
-				cause = episode.CauseIdle // nobody knows whether it would be slow
+			// A rank without reports may be the last in each operation.
+			if f.Over >= overTicks && !b.fresh(f.Reported, now) {
+				cause = episode.CauseIdle // without reports it may or may not be slow
 				continue
 			}
-			if f.Over < overTicks || int64(len(l.members)) < l.Of.Size || b.blamed(l) {
+			if f.Over < overTicks || int64(len(l.members)) < l.Of.Size || b.hasSlowRank(l) {
 				continue
 			}
 			l.calm = 0
@@ -205,7 +205,7 @@ func (f *flow) figures(e *episode.Episode) episode.Severity {
 }
 
 // end ends the episode of a communicator. A class that is still too slow needs three more ticks to begin another.
-func (b *Book) end(l *link, cause string) {
+func (b *Tracker) end(l *link, cause string) {
 	if l.Slow == nil {
 		return
 	}
@@ -217,17 +217,17 @@ func (b *Book) end(l *link, cause string) {
 	}
 }
 
-// blamed reports whether a node of the communicator has a slow rank, which says more.
-func (b *Book) blamed(l *link) bool {
+// hasSlowRank reports whether a node of the communicator has a slow rank, which explains more.
+func (b *Tracker) hasSlowRank(l *link) bool {
 	for m := range l.members {
-		if n := b.nodes[key{l.Of.Cluster, m.node}]; n != nil && n.word.Slow {
+		if n := b.nodes[key{l.Of.Cluster, m.node}]; n != nil && n.verdict.Slow {
 			return true
 		}
 	}
 	return false
 }
 
-// tick takes what was told since the last, and reports whether there was anything.
+// tick takes the bandwidth reported since the tick before, and reports whether there was any.
 func (f *flow) tick(dt float64, now time.Time) bool {
 	if f.now == 0 {
 		return false

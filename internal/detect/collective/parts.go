@@ -20,7 +20,7 @@ type process struct {
 // arrange finds which communicators are of one job, and which of one part of it. Where
 // ranks send to one another the job may have a pipeline: without those, and without the
 // communicators that hold the whole job, its stages have none in common.
-func (b *Book) arrange() {
+func (b *Tracker) arrange() {
 	whole := func(*link) bool { return true }
 	b.all = b.union(whole)
 	processes, pipes := make(map[key]map[process]bool), make(map[key]bool) // of a job
@@ -41,7 +41,7 @@ func (b *Book) arrange() {
 }
 
 // union joins the communicators that are asked for.
-func (b *Book) union(of func(*link) bool) part {
+func (b *Tracker) union(of func(*link) bool) part {
 	u := part{make(map[key]key), make(map[key]*Rank), make(map[process]key)}
 	for k, l := range b.links {
 		if !of(l) {
@@ -92,4 +92,4 @@ func (u *part) name(r *Rank) string {
 
 // jobOf is the name of a rank's job. Without one it is that of the job's widest
 // communicator.
-func (b *Book) jobOf(r *Rank) string { return cmp.Or(r.Job, b.all.name(r)) }
+func (b *Tracker) jobOf(r *Rank) string { return cmp.Or(r.Job, b.all.name(r)) }

@@ -14,17 +14,17 @@ import (
 // rank is what is kept of one.
 type rank struct {
 	Rank
-	key     string    // of its node's ranks
-	first   time.Time // told by itself
-	told    time.Time // last by itself
-	among   population
-	values  nodesignal.Values
-	news    bool      // some are of this tick
-	stalled time.Time // zero while its operations end
+	key        string    // of its node's ranks
+	first      time.Time // its first report
+	reportedAt time.Time // its last report
+	among      population
+	values     nodesignal.Values
+	changed    bool      // some are of this tick
+	stalled    time.Time // zero while its operations end
 }
 
 // find returns what is kept of a rank.
-func (b *Book) find(of *Rank, now time.Time) (*rank, error) {
+func (b *Tracker) find(of *Rank, now time.Time) (*rank, error) {
 	at, name := key{of.Cluster, of.Node}, of.name()
 	n := b.nodes[at]
 	if n == nil {
@@ -33,10 +33,10 @@ func (b *Book) find(of *Rank, now time.Time) (*rank, error) {
 	r := n.ranks[name]
 	switch {
 	case r == nil:
-		if b.places.Take(of.Cluster, 1) == 0 {
+		r = &rank{Rank: of.own(), first: now}
+		if !b.take(key{r.Cluster, r.Node}) {
 			return nil, ErrTooMany
 		}
-		r = &rank{Rank: of.own(), first: now}
 		delete(b.left, key{r.Cluster, b.jobOf(&r.Rank)})
 		r.key = r.name()
 		n.ranks[r.key] = r
@@ -44,37 +44,37 @@ func (b *Book) find(of *Rank, now time.Time) (*rank, error) {
 	case r.Rank != *of:
 		r.Rank = of.own()
 	}
-	r.told, n.told = now, now
+	r.reportedAt, n.reportedAt = now, now
 	return r, nil
 }
 
-// tell takes a signal of a rank.
-func (b *Book) tell(of *Rank, s nodesignal.Signal, v float64, now time.Time) error {
+// setSignal stores a signal of a rank.
+func (b *Tracker) setSignal(of *Rank, s nodesignal.Signal, v float64, now time.Time) error {
 	r, err := b.find(of, now)
 	if err == nil {
 		r.values.Set(s, v)
-		r.news = true
+		r.changed = true
 	}
 	return err
 }
 
 // Share takes a rank's share of wall time in collectives since its last report.
-func (b *Book) Share(of *Rank, share float64, now time.Time) error {
-	return b.tell(of, nodesignal.Communication, share, now)
+func (b *Tracker) Share(of *Rank, share float64, now time.Time) error {
+	return b.setSignal(of, nodesignal.Communication, share, now)
 }
 
 // noProcess stands for all of a node's job.
 const noProcess = -1
 
 // Steps takes that a job steps on a node.
-func (b *Book) Steps(of *Rank, now time.Time) error {
+func (b *Tracker) Steps(of *Rank, now time.Time) error {
 	_, err := b.find(&Rank{Cluster: of.Cluster, Node: of.Node, Job: of.Job, PID: noProcess}, now)
 	return err
 }
 
 // OwnTime takes what a step took a rank without the wait for others, since its last report,
-// in seconds. A rank without a name cannot be told from its siblings, so it only steps.
-func (b *Book) OwnTime(of *Rank, seconds float64, now time.Time) error {
+// in seconds. Ranks without a name look alike, so that such a report only counts as a step.
+func (b *Tracker) OwnTime(of *Rank, seconds float64, now time.Time) error {
 	if !of.Named() {
 		return b.Steps(of, now)
 	}
@@ -83,16 +83,16 @@ func (b *Book) OwnTime(of *Rank, seconds float64, now time.Time) error {
 			of.Communicator = r.Communicator
 		}
 	}
-	return b.tell(of, nodesignal.Throughput, 1/seconds, now)
+	return b.setSignal(of, nodesignal.Throughput, 1/seconds, now)
 }
 
-// peers names those with whom a rank is compared: who does the same part of the same job,
-// else those with whom it ends operations together.
-func (b *Book) peers(r *rank) [2]string {
+// peers names the ranks that a rank is compared with: those of the same role in the job,
+// else those that end operations together with it.
+func (b *Tracker) peers(r *rank) [2]string {
 	switch {
 	case r.Job != "" && r.Role != "":
 		return [2]string{r.Job, r.Role}
-	case r.Job == "" && r.ID == "": // nobody says which ranks elsewhere are of the same job
+	case r.Job == "" && r.ID == "": // other nodes' ranks may be of another job
 		return [2]string{r.Node, r.Role}
 	}
 	return [2]string{b.jobOf(&r.Rank), b.parts.name(&r.Rank)}
@@ -111,7 +111,7 @@ type census struct {
 	mostOf, lastWell               *node
 }
 
-func (b *Book) populate(now time.Time) map[population]census {
+func (b *Tracker) populate(now time.Time) map[population]census {
 	sizes := make(map[population]census)
 	own := make(map[population]int)
 	for at, n := range b.nodes {
@@ -136,18 +136,18 @@ func (b *Book) populate(now time.Time) map[population]census {
 	return sizes
 }
 
-// maxGPUs are as many as a node has at most, or where it does not tell them.
+// maxGPUs of a node count at most, and where it does not report their number.
 const maxGPUs = 64
 
-func (r *rank) compared(b *Book, now time.Time) bool {
-	return r.PID != noProcess && b.fresh(r.told, now)
+func (r *rank) compared(b *Tracker, now time.Time) bool {
+	return r.PID != noProcess && b.fresh(r.reportedAt, now)
 }
 
 // compared are the ranks of a node that count, the oldest first: of each population as many
 // as the node has GPUs, and half as many as all others have together, or as many as another
 // node. So no node outvotes the others by ranks, or GPUs, that it makes up. Of two nodes
-// nobody knows which one lies.
-func (b *Book) compared(n *node, sizes map[population]census, now time.Time) (list []*rank) {
+// either may be wrong.
+func (b *Tracker) compared(n *node, sizes map[population]census, now time.Time) (list []*rank) {
 	own := make(map[population]int, 1)
 	for _, r := range n.ranks {
 		if r.compared(b, now) {
@@ -172,14 +172,14 @@ func (b *Book) compared(n *node, sizes map[population]census, now time.Time) (li
 }
 
 // Gone forgets a rank whose process has ended.
-func (b *Book) Gone(of *Rank) {
+func (b *Tracker) Gone(of *Rank) {
 	n := b.nodes[key{of.Cluster, of.Node}]
 	if n == nil || n.ranks[of.name()] == nil || n.ranks[of.name()].ID != of.ID {
-		return // it tells of another communicator now
+		return // it is in another communicator now
 	}
 	job := key{n.ranks[of.name()].Cluster, b.jobOf(&n.ranks[of.name()].Rank)}
 	delete(n.ranks, of.name())
-	b.places.Give(of.Cluster, 1)
+	b.give(key{of.Cluster, of.Node})
 	for _, r := range n.ranks {
 		if r.PID == of.PID {
 			return
@@ -188,32 +188,32 @@ func (b *Book) Gone(of *Rank) {
 	b.left[job]++
 }
 
-// compare judges the ranks, and gives each node's word to the nodes' engine.
-func (b *Book) compare(to *straggler.Engine, now time.Time) {
+// compare judges the ranks, and gives the verdict on each node to the nodes' engine.
+func (b *Tracker) compare(to *straggler.Engine, now time.Time) {
 	sizes := b.populate(now)
 	for at, n := range b.nodes {
-		n.word, n.slow, n.of = straggler.RankVerdict{}, 0, 0
+		n.verdict, n.slow, n.of = straggler.RankVerdict{}, 0, 0
 		for name, r := range n.ranks {
-			if now.Sub(r.told) > b.cfg.Retention || !b.fresh(n.told, now) {
+			if now.Sub(r.reportedAt) > b.cfg.Retention || !b.fresh(n.reportedAt, now) {
 				delete(n.ranks, name)
-				b.places.Give(at.cluster, 1)
+				b.give(at)
 			}
 		}
 		for _, r := range b.compared(n, sizes, now) {
-			if !r.news {
+			if !r.changed {
 				continue
 			}
-			r.news = false
+			r.changed = false
 			o := nodesignal.Observation{
-				Cluster: r.Cluster, Node: r.key, Peers: r.among.peers[:], State: nodesignal.StateActive, HasState: true, Values: r.values,
+				Cluster: r.Cluster, Node: r.key, GroupLabels: r.among.peers[:], State: nodesignal.StateActive, HasState: true, Values: r.values,
 			}
-			if err := b.engine.Observe(&o, r.told); err != nil {
+			if err := b.engine.Observe(&o, r.reportedAt); err != nil {
 				b.Refused[err]++
 			}
 		}
 		for _, r := range n.ranks {
-			if r.news {
-				r.news = false
+			if r.changed {
+				r.changed = false
 				b.Refused[ErrTooManyRanks]++
 			}
 			r.values.Known = [nodesignal.Count]bool{}
@@ -250,26 +250,26 @@ func (b *Book) compare(to *straggler.Engine, now time.Time) {
 		if c := sizes[r.among]; row.Straggler && c.nodes > 2 && c.well < 2 {
 			continue // one node against all others is no measure of them
 		}
-		n.hear(row, r, &groups[0], &b.cfg.Signals[row.Signal])
+		n.addRank(row, r, &groups[0], &b.cfg.Signals[row.Signal])
 	}
 	for at, n := range b.nodes {
 		// All ranks of the node are slow: the node is at fault, by its host or its data.
 		if n.slow > 1 && n.slow == n.of {
-			n.word.Culprit = nodesignal.Subject{}
+			n.verdict.Culprit = nodesignal.Subject{}
 		}
-		to.SetRankVerdict(at.cluster, at.name, &n.word)
+		to.SetRankVerdict(at.cluster, at.name, &n.verdict)
 	}
 }
 
-// hear keeps the word of the rank that speaks most against its node.
-func (n *node) hear(row *straggler.NodeReport, r *rank, g *straggler.GroupReport, spec *nodesignal.Spec) {
+// addRank keeps the verdict on the rank that is furthest behind of its node.
+func (n *node) addRank(row *straggler.NodeReport, r *rank, g *straggler.GroupReport, spec *nodesignal.Spec) {
 	value, peers := r.values.V[row.Signal], &g.Signals[row.Signal]
 	median := peers.Median
 	n.of++
 	if row.Straggler {
 		n.slow++
 	}
-	w := &n.word
+	w := &n.verdict
 	for i, s := range straggler.RankSignals {
 		v, l := r.values.V[s], &w.Levels[i]
 		if m := g.Signals[s].Median; g.Signals[s].N > 0 && v > 0 && (l.Median == 0 || v/m < l.Value/l.Median) {
@@ -280,9 +280,9 @@ func (n *node) hear(row *straggler.NodeReport, r *rank, g *straggler.GroupReport
 		return
 	}
 	*w = straggler.RankVerdict{
-		Judged: true, Slow: row.Straggler, Why: row.Unjudged, Signal: row.Signal, Job: r.Job, Culprit: r.who(), Since: row.Since, Gap: row.Gap, Suspicion: row.Suspicion,
+		Judged: true, Slow: row.Straggler, Why: row.Unjudged, Signal: row.Signal, Job: r.Job, Culprit: r.culprit(), Since: row.Since, Gap: row.Gap, Suspicion: row.Suspicion,
 		Behind: peers.N == 0 || spec.Loss(spec.Level(median)-spec.Level(value)) > row.Gap/2, Value: value, Median: median,
-		Ranks:  g.Counts[nodesignal.StateActive], // also those that told nothing at this tick
+		Ranks:  g.Counts[nodesignal.StateActive], // also those without a report since the tick before
 		Levels: w.Levels,
 	}
 }

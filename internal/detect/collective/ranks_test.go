@@ -22,15 +22,15 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// rig is a gateway of ranks: a book, and the engine of the nodes.
+// rig is a gateway of ranks: a tracker, and the engine of the nodes.
 type rig struct {
-	t      *testing.T
-	book   *Book
-	engine *straggler.Engine
-	now    time.Time
-	step   time.Duration
-	events []episode.Episode
-	report *straggler.Report
+	t       *testing.T
+	tracker *Tracker
+	engine  *straggler.Engine
+	now     time.Time
+	step    time.Duration
+	events  []episode.Episode
+	report  *straggler.Report
 }
 
 func newRig(t *testing.T, step time.Duration) *rig {
@@ -38,13 +38,13 @@ func newRig(t *testing.T, step time.Duration) *rig {
 	cfg.TTL = 5 * step
 	engine := straggler.New(cfg)
 	cfg.Signals[nodesignal.Throughput].MinGap = 0.3 // of nodes: that of ranks is their own
-	return &rig{t: t, book: New(cfg), engine: engine, now: noon, step: step}
+	return &rig{t: t, tracker: New(cfg), engine: engine, now: noon, step: step}
 }
 
 // tick lets an interval pass.
 func (r *rig) tick() {
 	r.now = r.now.Add(r.step)
-	events, _ := r.book.Tick(r.engine, r.now)
+	events, _ := r.tracker.Tick(r.engine, r.now)
 	r.report = r.engine.Tick(r.now)
 	for _, e := range append(events, r.report.Events...) {
 		r.events = append(r.events, *e)
@@ -54,7 +54,7 @@ func (r *rig) tick() {
 // node lets a node report.
 func (r *rig) node(name string) {
 	require.NoError(r.t, r.engine.Observe(&nodesignal.Observation{Cluster: "c", Node: name, Heartbeat: true}, r.now))
-	r.book.Alive("c", name, 0, r.now)
+	r.tracker.Alive("c", name, 0, r.now)
 }
 
 // of is a rank of a job on nodes of so many GPUs.
@@ -63,7 +63,7 @@ func of(rank, gpus, size int64) *Rank {
 	return &Rank{
 		Cluster: "c", Node: node, Job: "17", PID: 1000 + rank%gpus,
 		Subject:      nodesignal.Subject{GPU: fmt.Sprintf("GPU-%d", rank), Rank: nodesignal.OrdinalOf(rank)},
-		Communicator: Communicator{ID: "0xdd281344136a3a", Name: "dp:0", Place: rank, Size: size, Nodes: (size + gpus - 1) / gpus},
+		Communicator: Communicator{ID: "0xdd281344136a3a", Name: "dp:0", Index: rank, Size: size, Nodes: (size + gpus - 1) / gpus},
 	}
 }
 
@@ -71,14 +71,21 @@ func of(rank, gpus, size int64) *Rank {
 // how much less one does that takes 10 % longer (testdata of the nccl receiver).
 const share, slower = 0.172, 0.083
 
-// play lets each of n ranks report for so many ticks; by says how much less than the
+// play lets each of n ranks report its share for so many ticks; by is how much less than the
 // others a rank waits.
 func (r *rig) play(ticks int, n, gpus int64, rng *rand.Rand, by func(rank int64) float64) {
-	for range ticks {
+	r.shares(ticks, n, gpus, func(_ int, o *Rank) float64 { return share + 0.002*rng.NormFloat64() - by(o.Index) })
+}
+
+// shares lets each of n ranks report for so many ticks the share that shareOf returns, which may
+// change the rank.
+func (r *rig) shares(ticks int, n, gpus int64, shareOf func(tick int, o *Rank) float64) {
+	for k := range ticks {
 		for i := range n {
 			o := of(i, gpus, n)
+			x := shareOf(k, o)
 			r.node(o.Node)
-			require.NoError(r.t, r.book.Share(o, share+0.002*rng.NormFloat64()-by(i), r.now))
+			require.NoError(r.t, r.tracker.Share(o, x, r.now))
 		}
 		r.tick()
 	}
@@ -91,7 +98,7 @@ func third(i int64) float64 {
 	return 0
 }
 
-func nobody(int64) float64 { return 0 }
+func none(int64) float64 { return 0 }
 
 func TestSlowRankIsNamed(t *testing.T) {
 	for _, tt := range []struct {
@@ -110,7 +117,7 @@ func TestSlowRankIsNamed(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 2))
 			r := newRig(t, tt.step)
-			r.play(tt.healthy, 8, tt.gpus, rng, nobody)
+			r.play(tt.healthy, 8, tt.gpus, rng, none)
 			require.Empty(t, r.events)
 			began := r.now
 			r.play(tt.within, 8, tt.gpus, rng, third)
@@ -130,12 +137,12 @@ func TestSlowRankIsNamed(t *testing.T) {
 			for range 3 { // the ranks report less often than the gateway compares
 				r.tick()
 				require.Len(t, r.report.Open, 1)
-				assert.False(t, r.report.Open[0].Recovering, "nothing new is no news")
-				assert.Nil(t, r.report.Open[0].Median, "nobody to compare with")
+				assert.False(t, r.report.Open[0].Recovering, "no report changes nothing")
+				assert.Nil(t, r.report.Open[0].Median, "no peer has a value")
 				assert.InDelta(t, sure, *r.report.Open[0].Confidence, 0)
 			}
 			r.events = nil
-			r.play(int(400*time.Second/tt.step), 8, tt.gpus, rng, nobody)
+			r.play(int(400*time.Second/tt.step), 8, tt.gpus, rng, none)
 			require.Len(t, r.events, 1)
 			assert.Equal(t, episode.CauseRecovered, r.events[0].Cause)
 		})
@@ -160,12 +167,12 @@ func TestSlowHostIsTheNode(t *testing.T) {
 func TestAllRanksOfAJobCount(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	r := newRig(t, 10*time.Second)
-	r.play(60, 8, 8, rng, nobody)
+	r.play(60, 8, 8, rng, none)
 	for tick := range int64(30) {
 		for i := range int64(8) {
 			if o := of(i, 8, 8); i == 3 || (i+tick)%2 == 0 {
 				r.node(o.Node)
-				require.NoError(t, r.book.Share(o, share+0.002*rng.NormFloat64()-third(i), r.now))
+				require.NoError(t, r.tracker.Share(o, share+0.002*rng.NormFloat64()-third(i), r.now))
 			}
 		}
 		r.tick()
@@ -201,7 +208,7 @@ func TestRanksDecideInLockstep(t *testing.T) {
 	}
 }
 
-// A rank that is behind by as much as its peers differ is not slow, and its node says why.
+// A rank that is behind by as much as its peers differ is not slow, and its node has the reason.
 func TestARankBehindItsPeersNoise(t *testing.T) {
 	r := newRig(t, 10*time.Second)
 	calls := 0
@@ -223,68 +230,45 @@ func TestRanksOverARestart(t *testing.T) {
 	r := newRig(t, 10*time.Second)
 	r.play(30, 8, 8, rng, third)
 	var saved bytes.Buffer
-	require.NoError(t, r.book.Save().Write(&saved))
+	require.NoError(t, r.tracker.Save().Write(&saved))
 	again := newRig(t, r.step)
 	again.now = r.now
-	require.NoError(t, again.book.Restore(&saved, r.now))
+	require.NoError(t, again.tracker.Restore(&saved, r.now))
 	again.play(1, 8, 8, rng, third)
 	require.Len(t, again.events, 1, "it goes on at once")
 	for i := range int64(8) {
-		again.book.Gone(of(i, 8, 8))
+		again.tracker.Gone(of(i, 8, 8))
 	}
 	again.events = nil
 	again.tick()
 	require.Len(t, again.events, 1)
 	assert.Equal(t, episode.PhaseEnd, again.events[0].Phase)
-	assert.Zero(t, again.book.places.Taken())
+	assert.Empty(t, again.tracker.reported)
 }
 
-// Of two slow ranks of a node the slower one is named, by the GPU that was told last.
+// Of two slow ranks of a node the slower one is named, by the GPU of its last report.
 func TestTheWorstOfANode(t *testing.T) {
 	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(1, 2))
-	gpu := ""
-	play := func(ticks int) {
-		for range ticks {
-			for i := range int64(16) {
-				o := of(i, 4, 16)
-				o.GPU = gpu
-				r.node(o.Node)
-				less := map[int64]float64{4: 0.06, 5: slower}[i]
-				require.NoError(t, r.book.Share(o, share+0.002*rng.NormFloat64()-less, r.now))
-			}
-			r.tick()
-		}
+	play := func(ticks int, gpu string) {
+		r.shares(ticks, 16, 4, func(_ int, o *Rank) float64 {
+			o.GPU = gpu
+			return share + 0.002*rng.NormFloat64() - map[int64]float64{4: 0.06, 5: slower}[o.Index]
+		})
 	}
-	play(4)
+	play(4, "")
 	require.Empty(t, r.events)
-	gpu = "GPU-five"
-	play(2)
+	play(2, "GPU-five")
 	require.Len(t, r.events, 1)
 	assert.Equal(t, nodesignal.Subject{GPU: "GPU-five", Rank: nodesignal.OrdinalOf(5)}, r.events[0].Culprit)
 }
 
-// Stages of a pipeline differ by design: a role is compared with itself.
-func TestRolesAreComparedApart(t *testing.T) {
-	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(1, 2))
-	for range 60 {
-		for i := range int64(8) {
-			o := of(i, 8, 8)
-			o.Role = string(rune('a' + i/4))
-			r.node(o.Node)
-			require.NoError(t, r.book.Share(o, share+0.1*float64(i/4)+0.002*rng.NormFloat64(), r.now))
-		}
-		r.tick()
-	}
-	assert.Empty(t, r.events)
-}
-
-// Where a rank is slow, its communicators may look slow: one record tells of it.
+// Where a rank is slow, its communicators may look slow: there is one record.
 func TestASlowRankSaysMoreThanItsLinks(t *testing.T) {
 	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(3, 4))
 	r.links(60, rng, func(int) float64 { return 1 })
 	for range 12 {
 		for i := range int64(4) {
-			require.NoError(t, r.book.Share(of(i, 1, 4), share+0.002*rng.NormFloat64()-third(i), r.now))
+			require.NoError(t, r.tracker.Share(of(i, 1, 4), share+0.002*rng.NormFloat64()-third(i), r.now))
 		}
 		r.links(1, rng, func(k int) float64 { return 1 - 0.5*float64(k/3) })
 	}
@@ -294,51 +278,42 @@ func TestASlowRankSaysMoreThanItsLinks(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	r := newRig(t, 10*time.Second)
-	r.book.places = fairshare.New[string](placesPerNode, fairshare.Half)
-	r.book.engine = straggler.New(func() straggler.Config { c := straggler.DefaultConfig(); c.MaxNodes = 4; return c }())
-	var err error
-	for i := range int64(placesPerNode) {
-		if err = r.book.Share(of(i, 8, 32), share, r.now); err != nil {
-			assert.EqualValues(t, placesPerNode/2, i)
-			break
-		}
+	r.tracker.engine = straggler.New(func() straggler.Config { c := straggler.DefaultConfig(); c.MaxNodes = 4; return c }())
+	for i := range int64(maxReported) {
+		require.NoError(t, r.tracker.Share(of(i, maxReported, maxReported), share, r.now))
 	}
-	require.ErrorIs(t, err, ErrTooMany)
+	another := of(0, maxReported, maxReported)
+	another.PID = 1
+	require.ErrorIs(t, r.tracker.Share(another, share, r.now), ErrTooMany)
+	require.ErrorIs(t, r.tracker.Bandwidth(of(0, maxReported, maxReported), Class{"AllReduce", 1}, 1, r.now), ErrTooMany)
+	require.ErrorIs(t, r.tracker.Laggard(of(0, 1, 4), "node-00", r.now), ErrTooMany)
+	require.NoError(t, r.tracker.Laggard(of(0, 1, 4), "node-01", r.now))
 	r.node("node-00")
 	r.tick()
-	assert.Equal(t, map[error]int64{fairshare.ErrClusterNodes: 14}, r.book.Refused)
+	assert.Equal(t, map[error]int64{fairshare.ErrFull: maxGPUs - 1, ErrTooManyRanks: maxReported - maxGPUs}, r.tracker.Refused)
 
-	// A rank that says nothing for the retention is none, however alive its node is.
+	// A rank without a report for the retention is forgotten, however alive its node is.
 	for range 400 {
 		r.node("node-00")
 		r.tick()
 	}
-	assert.Zero(t, r.book.places.Taken())
+	assert.Empty(t, r.tracker.reported)
 }
 
-// All wait for one another and differ by next to nothing: their shares still tell the slow
-// one, whose place in the communicator names it where its number is not known.
+// All wait for one another and differ by next to nothing: their shares still show the slow
+// one. Its index in the communicator names it where its rank is not known.
 func TestRanksInPerfectLockstep(t *testing.T) {
 	r := newRig(t, 10*time.Second)
-	for k := range 90 {
-		for i := range int64(8) {
-			o := of(i, 8, 8)
-			o.Subject = nodesignal.Subject{}
-			less := 0.0
-			if k >= 80 {
-				less = third(i)
-			}
-			r.node(o.Node)
-			require.NoError(t, r.book.Share(o, share+0.02*float64(k%5)-less, r.now))
-		}
-		r.tick()
-	}
+	r.shares(90, 8, 8, func(k int, o *Rank) float64 {
+		o.Subject = nodesignal.Subject{}
+		return share + 0.02*float64(k%5) - third(o.Index)*float64(k/80)
+	})
 	require.Len(t, r.events, 1)
 	assert.Equal(t, nodesignal.Subject{Rank: nodesignal.OrdinalOf(3)}, r.events[0].Culprit)
 }
 
-// While a checkpoint is written shares tell nothing of who is slow, and spoil no limit.
-func TestCheckpointsTellNothing(t *testing.T) {
+// While a checkpoint is written shares accuse no rank, and spoil no limit.
+func TestCheckpoints(t *testing.T) {
 	r, rng := newRig(t, 10*time.Second), rand.New(rand.NewPCG(1, 2))
 	for k := range 200 {
 		r.play(1, 8, 8, rng, func(i int64) float64 {
@@ -362,38 +337,35 @@ func TestARankChangesItsCommunicator(t *testing.T) {
 	r.play(30, 8, 8, rng, third)
 	require.Len(t, r.events, 1)
 	o := of(3, 8, 8)
-	o.Place = 1
-	require.NoError(t, r.book.Share(o, share-slower, r.now))
+	o.Index = 1
+	require.NoError(t, r.tracker.Share(o, share-slower, r.now))
 	before := o.ID
 	o.ID = "0xb"
-	require.NoError(t, r.book.Share(o, share-slower, r.now))
+	require.NoError(t, r.tracker.Share(o, share-slower, r.now))
 	o.ID = before
-	r.book.Gone(o)
-	assert.Len(t, r.book.nodes[key{"c", "node-00"}].ranks, 8)
+	r.tracker.Gone(o)
+	assert.Len(t, r.tracker.nodes[key{"c", "node-00"}].ranks, 8)
 }
 
 // All ranks of a job without a pipeline wait for the slow one, not those of its pair alone.
 // The stages of a pipeline are different by design.
-func TestWhoWaits(t *testing.T) {
+func TestWaitingRanks(t *testing.T) {
 	for _, pipeline := range []bool{false, true} {
 		r := newRig(t, 10*time.Second)
-		for range 12 {
-			for i := range int64(8) {
-				whole, pair, pipe := of(i, 8, 8), of(i, 8, 2), of(i, 8, 4)
-				pair.ID, pair.Place, pair.Nodes = fmt.Sprint("tp", i/2), i%2, 1
-				pipe.ID, pipe.Place = fmt.Sprint("pp", i%2), i/2
-				r.node(whole.Node)
-				require.NoError(t, r.book.Bandwidth(whole, Class{"AllReduce", 0}, 1e9, r.now))
-				require.NoError(t, r.book.Bandwidth(pair, Class{"AllReduce", 0}, 1e9, r.now))
-				if pipeline {
-					require.NoError(t, r.book.Bandwidth(pipe, Class{"Send", 0}, 1e9, r.now))
-				}
-				require.NoError(t, r.book.Share(whole, share-third(i), r.now))
+		r.shares(12, 8, 8, func(_ int, whole *Rank) float64 {
+			i := whole.Index
+			pair, pipe := of(i, 8, 2), of(i, 8, 4)
+			pair.ID, pair.Index, pair.Nodes = fmt.Sprint("tp", i/2), i%2, 1
+			pipe.ID, pipe.Index = fmt.Sprint("pp", i%2), i/2
+			require.NoError(t, r.tracker.Bandwidth(whole, Class{"AllReduce", 0}, 1e9, r.now))
+			require.NoError(t, r.tracker.Bandwidth(pair, Class{"AllReduce", 0}, 1e9, r.now))
+			if pipeline {
+				require.NoError(t, r.tracker.Bandwidth(pipe, Class{"Send", 0}, 1e9, r.now))
 			}
-			r.tick()
-		}
+			return share - third(i)
+		})
 		if pipeline {
-			assert.Empty(t, r.events, "two ranks of a stage tell not which is slow")
+			assert.Empty(t, r.events, "of two ranks of a stage either may be slow")
 			continue
 		}
 		require.Len(t, r.events, 1)
@@ -402,14 +374,14 @@ func TestWhoWaits(t *testing.T) {
 	}
 }
 
-// own lets ranks tell the own time of their steps, as their job's code does: no communicator.
+// own lets ranks report the own time of their steps, as their job's code does: no communicator.
 func (r *rig) own(ticks int, rng *rand.Rand, of func(rank int64) (*Rank, float64)) {
 	for range ticks {
 		for i := range int64(4) {
 			o, seconds := of(i)
 			o.Communicator = Communicator{}
 			r.node(o.Node)
-			require.NoError(r.t, r.book.OwnTime(o, seconds*(1+0.004*rng.NormFloat64()), r.now))
+			require.NoError(r.t, r.tracker.OwnTime(o, seconds*(1+0.004*rng.NormFloat64()), r.now))
 		}
 		r.tick()
 	}
@@ -440,8 +412,8 @@ func TestOwnTimeNamesTheRankOfALoneNode(t *testing.T) {
 			r.own(6, rng, step)
 			require.Len(t, r.events, 1)
 			ev := r.events[0]
-			whom, _ := step(2)
-			assert.Equal(t, whom.Subject, ev.Culprit)
+			culprit, _ := step(2)
+			assert.Equal(t, culprit.Subject, ev.Culprit)
 			assert.Equal(t, nodesignal.Throughput.String(), ev.Signal)
 			assert.EqualValues(t, 4, ev.Ranks)
 			assert.InDelta(t, 0.09, *ev.Gap, 0.02)
@@ -478,7 +450,7 @@ func TestOwnTimesOfStrangersAreNotCompared(t *testing.T) {
 	}
 }
 
-// A job may stop to tell own times: the last value is no news at each share that comes.
+// A job may end its series of own times: the last value does not count again with each share.
 func TestOwnTimesEnd(t *testing.T) {
 	rng, r := rand.New(rand.NewPCG(1, 2)), newRig(t, 10*time.Second)
 	for k := range 90 {
@@ -489,16 +461,16 @@ func TestOwnTimesEnd(t *testing.T) {
 					seconds = 0.6
 				}
 				o.Communicator = Communicator{}
-				require.NoError(t, r.book.OwnTime(o, seconds*(1+0.004*rng.NormFloat64()), r.now))
+				require.NoError(t, r.tracker.OwnTime(o, seconds*(1+0.004*rng.NormFloat64()), r.now))
 			}
 		}
-		r.play(1, 4, 4, rng, nobody)
+		r.play(1, 4, 4, rng, none)
 	}
 	assert.Empty(t, r.events)
 }
 
-// NCCL and the job's code may both tell of a rank: it is one rank, told of once, and stands
-// still when its operations do.
+// NCCL and the job's code may both report a rank: it is one rank with one episode, and
+// stands still when its operations do.
 func TestOwnTimesBesideTimeShares(t *testing.T) {
 	rng, r := rand.New(rand.NewPCG(1, 2)), newRig(t, 10*time.Second)
 	for k := range 70 {
@@ -507,26 +479,26 @@ func TestOwnTimesBesideTimeShares(t *testing.T) {
 		for i := range int64(4) {
 			o := of(i, 4, 4)
 			o.Communicator = Communicator{}
-			require.NoError(t, r.book.OwnTime(o, 0.5*(1+by(i)*1.2)*(1+0.01*rng.NormFloat64()), r.now))
+			require.NoError(t, r.tracker.OwnTime(o, 0.5*(1+by(i)*1.2)*(1+0.01*rng.NormFloat64()), r.now))
 		}
 	}
 	require.Len(t, r.events, 1)
 	assert.Equal(t, of(3, 4, 4).Subject, r.events[0].Culprit)
-	require.Len(t, r.book.nodes[key{"c", "node-00"}].ranks, 4)
+	require.Len(t, r.tracker.nodes[key{"c", "node-00"}].ranks, 4)
 	r.events = nil
 	for i := range int64(4) {
-		require.NoError(t, r.book.Stalled(of(i, 4, 4), r.now, r.now))
-		lone := of(4+i, 4, 4) // tells step times alone, so nobody knows what it waits for
+		require.NoError(t, r.tracker.Stalled(of(i, 4, 4), r.now, r.now))
+		lone := of(4+i, 4, 4) // has step times alone, so that what it waits for is not known
 		lone.Communicator, lone.Node, lone.PID = Communicator{}, "node-00", 2000+i
-		require.NoError(t, r.book.OwnTime(lone, 0.5, r.now))
+		require.NoError(t, r.tracker.OwnTime(lone, 0.5, r.now))
 	}
 	r.tick()
 	require.Len(t, r.events, 1)
 	assert.Equal(t, episode.SubjectJob, r.events[0].Subject)
 }
 
-// A node that makes up ranks, and GPUs, convicts none of those that speak for themselves.
-func TestANodeSpeaksForItselfOnly(t *testing.T) {
+// A node that makes up ranks, and GPUs, convicts no rank of another node.
+func TestMadeUpRanksConvictNoOtherNode(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 2))
 	for range 60 {
 		honest, per, made := 2+rng.Int64N(31), int64(1)<<rng.IntN(4), 1+rng.Int64N(200)
@@ -541,15 +513,15 @@ func TestANodeSpeaksForItselfOnly(t *testing.T) {
 				if i < per {
 					baseline *= 1.02
 				}
-				require.NoError(t, r.book.OwnTime(o, baseline*(1+0.004*rng.NormFloat64()), r.now))
-				require.NoError(t, r.book.Steps(o, r.now)) // counts as no rank
+				require.NoError(t, r.tracker.OwnTime(o, baseline*(1+0.004*rng.NormFloat64()), r.now))
+				require.NoError(t, r.tracker.Steps(o, r.now)) // counts as no rank
 			}
 			r.node("liar")
-			r.book.Alive("c", "liar", gpus, r.now)
+			r.tracker.Alive("c", "liar", gpus, r.now)
 			for i := range made {
 				o := of(i, 1000, made)
 				o.Node, o.Communicator = "liar", Communicator{}
-				require.NoError(t, r.book.OwnTime(o, 0.5/faster*(1+0.004*rng.NormFloat64()), r.now))
+				require.NoError(t, r.tracker.OwnTime(o, 0.5/faster*(1+0.004*rng.NormFloat64()), r.now))
 			}
 			r.tick()
 			for i := range r.report.Nodes {
@@ -558,6 +530,6 @@ func TestANodeSpeaksForItselfOnly(t *testing.T) {
 			}
 		}
 		counted := min(map[int]int64{0: 64, 8: 8, 1000: 64}[gpus], max(honest*per/2, per))
-		assert.Equal(t, max(0, made-counted), r.book.Refused[ErrTooManyRanks], "what does not count is counted")
+		assert.Equal(t, max(0, made-counted), r.tracker.Refused[ErrTooManyRanks], "what does not count is counted")
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
 )
 
-// Saved is a copy of what a book has learnt of ranks, communicators and jobs.
+// Saved is a copy of what a tracker has learnt of ranks, communicators and jobs.
 type Saved struct {
 	ranks *straggler.Saved
 	rest  savedRest
@@ -26,7 +26,7 @@ type savedRest struct {
 }
 
 // Save copies what was learnt of ranks, communicators and jobs.
-func (b *Book) Save() *Saved {
+func (b *Tracker) Save() *Saved {
 	s := &Saved{ranks: b.engine.Save()}
 	for _, l := range b.links {
 		to := *l
@@ -50,9 +50,9 @@ func (s *Saved) Write(w io.Writer) error {
 	return errors.Join(gob.NewEncoder(w).Encode(&s.rest), s.ranks.Write(w))
 }
 
-// Restore reads into a new book what another one's Saved wrote. Their ranks have to report within
+// Restore reads into a new tracker what another one's Saved wrote. Their ranks have to report within
 // the TTL.
-func (b *Book) Restore(in interface {
+func (b *Tracker) Restore(in interface {
 	io.Reader
 	io.ByteReader // so that gob reads no further than it must
 }, now time.Time,

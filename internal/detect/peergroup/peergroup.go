@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package peergroup names the nodes that a node is compared with. Agent and gateway
-// name the same group for a node, each by what its reports told of it.
+// name the same group for a node, each by the reports that it received.
 package peergroup // import "github.com/gpu-collector/gpu-collector/internal/detect/peergroup"
 
 import (
@@ -10,26 +10,26 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 )
 
 // Default is the peer group of nodes that name none.
 const Default = "default"
 
 // maxKeyLength is what a header may carry of a group's name.
-const maxKeyLength = wire.MaxNameLength
+const maxKeyLength = pushheaders.MaxNameLength
 
 // Memory is how a node's peer-group attributes came to be known: each of
 // its reports may know a part of them, its job's the job and its GPUs' their
 // model. Agent and gateway keep one each, so that they name the same group. The
-// zero value has heard nothing.
+// zero value has no report yet.
 type Memory struct {
-	told    []telling
+	claims  []claim
 	reports uint32
 }
 
-// telling is when an attribute was last named, and the report that did.
-type telling struct {
+// claim is when an attribute was last named, and the report that did.
+type claim struct {
 	at     time.Time
 	report uint32
 }
@@ -41,13 +41,13 @@ type telling struct {
 // holds strings of both.
 func (m *Memory) Merge(known, report []string, now time.Time, ttl time.Duration) (merged []string, changed bool) {
 	n := max(len(known), len(report))
-	for len(m.told) < n {
-		m.told = append(m.told, telling{})
+	for len(m.claims) < n {
+		m.claims = append(m.claims, claim{})
 	}
 	m.reports++
 	for i := range n {
 		was, is := at(known, i), at(report, i)
-		changed = changed || was != is && (is != "" || now.Sub(m.told[i].at) > ttl)
+		changed = changed || was != is && (is != "" || now.Sub(m.claims[i].at) > ttl)
 	}
 	if changed {
 		merged = make([]string, n)
@@ -61,7 +61,7 @@ func (m *Memory) Merge(known, report []string, now time.Time, ttl time.Duration)
 	}
 	for i, is := range report {
 		if is != "" {
-			m.told[i] = telling{now, m.reports}
+			m.claims[i] = claim{now, m.reports}
 		}
 	}
 	return merged, changed
@@ -70,11 +70,11 @@ func (m *Memory) Merge(known, report []string, now time.Time, ttl time.Duration)
 // void reports whether the value of an attribute that the report does not name
 // holds no more.
 func (m *Memory) void(i int, known, report []string, now time.Time, ttl time.Duration) bool {
-	if now.Sub(m.told[i].at) > ttl {
+	if now.Sub(m.claims[i].at) > ttl {
 		return true
 	}
 	for j, is := range report {
-		if is != "" && is != at(known, j) && m.told[j].report == m.told[i].report {
+		if is != "" && is != at(known, j) && m.claims[j].report == m.claims[i].report {
 			return true
 		}
 	}

@@ -32,14 +32,14 @@ func TestMemory(t *testing.T) {
 		"one knows all": {
 			{0, []string{"J", "stage-0", "H100"}, "J/stage-0/H100"}, {5, gpus, "J/stage-0/H100"}, {5, nil, "J/stage-0/H100"},
 		},
-		"a part that is not told any more ends, and only that": {
+		"a part that is reported no more ends, and only that": {
 			{0, []string{"J", "stage-0", ""}, "J/stage-0"},
 			{5, gpus, "J/stage-0/H100"},
 			{45, gpus, "J/stage-0/H100"},
 			{1, gpus, "//H100"},
 			{1, nil, "//H100"},
 		},
-		"to tell it again keeps it": {
+		"to report it again keeps it": {
 			{0, []string{"J", "stage-0", ""}, "J/stage-0"},
 			{40, []string{"J", "", ""}, "J/stage-0"},
 			{20, []string{"", "", ""}, "J"},
@@ -49,12 +49,12 @@ func TestMemory(t *testing.T) {
 		"another job need not have a role": {
 			{0, []string{"J", "stage-0", ""}, "J/stage-0"}, {5, gpus, "J/stage-0/H100"}, {5, []string{"K", "", ""}, "K//H100"},
 		},
-		"another role is of the same job when another report tells it": {
+		"another role is of the same job when another report names it": {
 			{0, []string{"J", "", ""}, "J"},
 			{5, []string{"", "stage-0", ""}, "J/stage-0"},
 			{5, []string{"", "stage-1", ""}, "J/stage-1"},
 		},
-		"a report that knows half of the job, and news": {
+		"a report that knows half of the job, and more": {
 			{0, []string{"J", "stage-0", ""}, "J/stage-0"}, {5, []string{"J", "", "H100"}, "J/stage-0/H100"},
 		},
 		"reports that contradict each other": {
@@ -83,7 +83,7 @@ func TestKey(t *testing.T) {
 	assert.Equal(t, Default, Key([]string{"", ""}))
 	assert.Equal(t, "AR/stage-0", Key([]string{"AR", "stage-0"}))
 	assert.Equal(t, "/stage-0", Key([]string{"", "stage-0"}))
-	assert.Equal(t, "AR", Key([]string{"AR", "", ""}), "what nobody knows is not in the name")
+	assert.Equal(t, "AR", Key([]string{"AR", "", ""}), "what is not known is not in the name")
 	assert.Equal(t, "a%2Fb/c%20d%22%C3%BC", Key([]string{"a/b", `c d"ü`}))
 	assert.NotEqual(t, Default, Key([]string{Default}))
 	long := strings.Repeat("j", 130)

@@ -21,24 +21,23 @@ import (
 // fields without have keys outside it.
 type Config struct {
 	Signals [nodesignal.Count]nodesignal.Spec `mapstructure:"-"`
-	// TTL without a word from a node makes it missing.
+	// TTL without a report makes a node missing.
 	TTL time.Duration `mapstructure:"-"`
 
-	// Of the threshold that is published; the engine judges nobody by it.
+	// Of the threshold that is published; the engine judges no node by it.
 	rule.Config `mapstructure:",squash"`
 
-	// MinPeers with a signal are needed to judge any by it: of two nobody can tell.
+	// MinPeers with a signal are needed to judge any by it: of two either may be the slow one.
 	MinPeers int `mapstructure:"min_peers"`
-	// MaxOnsets nodes per cluster are told of at a tick; the rest waits for the next.
+	// MaxOnsets nodes per cluster have an onset at a tick; the rest waits for the next.
 	MaxOnsets int `mapstructure:"max_onsets"`
 	// CoverageFraction of the known nodes must report, else coverage is low.
 	CoverageFraction float64 `mapstructure:"coverage_fraction"`
-	// Retention without a word from a node forgets it.
+	// Retention without a report forgets a node.
 	Retention time.Duration `mapstructure:"retention"`
-	// Bounds. A cluster holds no more than half of the groups and nodes that others do not.
-	MaxClusters int `mapstructure:"max_clusters"`
-	MaxGroups   int `mapstructure:"max_groups"`
-	MaxNodes    int `mapstructure:"max_nodes"`
+	// MaxNodes bounds the slots: a node takes one, and a peer group two. Once three quarters
+	// are taken, a cluster gets no more than half of those that others do not hold.
+	MaxNodes int `mapstructure:"max_nodes"`
 
 	ranks bool // see OfRanks
 }
@@ -50,7 +49,7 @@ func DefaultConfig() Config {
 		Signals: nodesignal.Defaults(), TTL: 50 * time.Second,
 		Config:   rule.Config{K: 2, MinGap: 0.05, Alpha: 0.2, Quorum: 5, PanicFraction: 0.4, PanicExitTicks: 3},
 		MinPeers: 3, MaxOnsets: 10, CoverageFraction: 0.8, Retention: time.Hour,
-		MaxClusters: 256, MaxGroups: 20_000, MaxNodes: 200_000, // a lone cluster holds half
+		MaxNodes: 200_000,
 	}
 }
 
@@ -71,7 +70,7 @@ func (c *Config) Validate(section string) error {
 	check(c.MinPeers >= 3, section+"min_peers", c.MinPeers, rule.AtLeastThree)
 	check(c.CoverageFraction >= 0 && c.CoverageFraction <= 1, section+"coverage_fraction", c.CoverageFraction, "in [0,1]")
 	check(c.Retention >= c.TTL, section+"retention", c.Retention, "at least the "+c.TTL.String()+" that a node may be silent")
-	for key, n := range map[string]int{"max_onsets": c.MaxOnsets, "max_clusters": c.MaxClusters, "max_groups": c.MaxGroups, "max_nodes": c.MaxNodes} {
+	for key, n := range map[string]int{"max_onsets": c.MaxOnsets, "max_nodes": c.MaxNodes} {
 		check(n >= 1, section+key, n, "at least 1")
 	}
 	return errors.Join(errs...)

@@ -54,31 +54,31 @@ var (
 // track is what is kept of one node and signal. A level is the logarithm of a rate, or a
 // fraction as it is; less of it is worse. A deviation is of levels, > 0 is a loss.
 type track struct {
-	X, Y    float64          // value in the signal's unit, and its level
-	R       float32          // deviation from the peers' median at this tick
-	E       [windows]float32 // its EMAs
-	Fast    float32          // its 2 min mean, hardly clipped
-	Mean    float32          // 15 min mean of y
-	Age     float32          // seconds in which it was told
-	Loss    float32          // mean of r without the baseline, since it went over a limit
-	Peak    float32          // of the deviation that made it a straggler
-	Suspect float32          // deviation by the limit, in [0,2], at its last value
-	Calm    float32          // seconds that it has been well since
-	Hot     [windows]float32 // share of two hours above the level u
-	Sum     [windows]uint16  // by how much it was lately above half the limit, see rises
-	Quiet   [windows]uint32  // when that was last nothing, unix seconds
-	Over    [windows]uint8   // ticks running above the limit
-	Run     uint8            // ticks running above any limit
-	Ticks   uint8            // told since it came
-	Ahead   uint8            // ticks above its own mean while the others stayed
-	Same    uint8            // ticks with the very same value
-	Fell    bool             // with that value the node was behind at once
-	Stale   float32          // seconds without news
-	By      uint8            // the window that flagged it
-	Flagged bool
-	Met     bool    // the mean has begun
-	Climbed bool    // counted in Climbers
-	Leaps   float32 // share of the last six hours in which it leapt ahead
+	X, Y     float64          // value in the signal's unit, and its level
+	R        float32          // deviation from the peers' median at this tick
+	E        [windows]float32 // its EMAs
+	Fast     float32          // its 2 min mean, hardly clipped
+	Mean     float32          // 15 min mean of y
+	Age      float32          // seconds with a report
+	Loss     float32          // mean of r without the baseline, since it went over a limit
+	Peak     float32          // of the deviation that made it a straggler
+	Suspect  float32          // deviation by the limit, in [0,2], at its last value
+	Calm     float32          // seconds that it has been well since
+	Hot      [windows]float32 // share of two hours above the level u
+	Sum      [windows]uint16  // by how much it was lately above half the limit, see rises
+	LastZero [windows]uint32  // when that was last nothing, unix seconds
+	Over     [windows]uint8   // ticks running above the limit
+	Run      uint8            // ticks running above any limit
+	Ticks    uint8            // ticks with a report since it came
+	Ahead    uint8            // ticks above its own mean while the others stayed
+	Same     uint8            // ticks with the very same value
+	Fell     bool             // with that value the node was behind at once
+	Stale    float32          // seconds without a report
+	By       uint8            // the window that flagged it
+	Flagged  bool
+	Met      bool    // the mean has begun
+	Climbed  bool    // counted in Climbers
+	Leaps    float32 // share of the last six hours in which it leapt ahead
 }
 
 // deviation in one window: what the longest holds is taken off the shorter ones.
@@ -103,10 +103,10 @@ func (t *track) rest() {
 	*t = track{X: t.X, Y: t.Y, E: [windows]float32{n, n, n, n}, Fast: n, Mean: t.Mean, Age: t.Age, Hot: t.Hot, Leaps: t.Leaps, Same: t.Same, Fell: t.Fell, Met: t.Met}
 }
 
-// forget is for a signal that is told no more: if it comes back low, that began then.
+// forget is for a signal that has ended: if it comes back low, that began then.
 func (t *track) forget(at int64) {
 	q := uint32(at / 1000)
-	*t = track{Quiet: [windows]uint32{q, q, q, q}}
+	*t = track{LastZero: [windows]uint32{q, q, q, q}}
 }
 
 // rises follows when a loss began: when the sum of what exceeds half the limit was last
@@ -119,7 +119,7 @@ func (t *track) rises(limit *[windows]float64, at int64, dt float64) {
 		}
 		sum := float64(t.Sum[w]) + (2*x/limit[w]-1)*dt/window[w]*math.MaxUint16
 		if sum <= 0 && 2*x <= limit[w] {
-			t.Quiet[w] = uint32(at / 1000)
+			t.LastZero[w] = uint32(at / 1000)
 		}
 		t.Sum[w] = uint16(clamp(sum+0.5, 0, math.MaxUint16))
 	}
@@ -132,9 +132,9 @@ type normal struct {
 	S        float64          // EMA of a tick's spread
 	Moves    float64          // EMA of what the centre moves by in a tick
 	Age      float64          // seconds
-	Lacks    float64          // seconds with too few nodes
+	TooFew   float64          // seconds with too few nodes
 	Ticks    int              //
-	Odd      uint8            // ticks running that were left out
+	Skipped  uint8            // ticks running that were left out
 	Step     float64          // the smallest rise of a value while most values were equal
 	Climbers int              // nodes whose values rose so
 	Shift    [windows]float64 // median of the peers' deviations: what moved all is no loss
@@ -144,8 +144,8 @@ type normal struct {
 	Part     part
 }
 
-// hear follows the means of a signal, and for how long it is told.
-func (e *Engine) hear(g *group, s nodesignal.Signal) {
+// takeValues follows the means of a signal, and for how long it is reported.
+func (e *Engine) takeValues(g *group, s nodesignal.Signal) {
 	for i := range g.members {
 		m, t := &g.members[i], &g.tracks[s][i]
 		switch {
@@ -185,18 +185,18 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 	e.gather(g, s, level)
 	if l.N = len(e.slots); l.N < e.cfg.MinPeers {
 		l.N = 0
-		l.Lacks += e.dt
+		l.TooFew += e.dt
 		for _, i := range e.slots {
-			if t := &tracks[i]; l.Lacks > e.cfg.TTL.Seconds() {
+			if t := &tracks[i]; l.TooFew > e.cfg.TTL.Seconds() {
 				t.Flagged = false
 				g.members[i].flags |= flagFewPeers
-			} else if e.stands(g, int(i), s); g.members[i].flags&flagJudged == 0 { // one late push is no news
+			} else if e.stands(g, int(i), s); g.members[i].flags&flagJudged == 0 { // one late push changes nothing
 				g.members[i].flags |= flagFewPeers
 			}
 		}
 		return
 	}
-	l.Lacks = 0
+	l.TooFew = 0
 	ref := e.reference(tracks, l)
 
 	// The peers' middle, and their spread at this tick.
@@ -211,14 +211,14 @@ func (e *Engine) compare(g *group, s nodesignal.Signal, level uint8) {
 		e.values[k] = tracks[i].Y + float64(e.pop.baseline*tracks[i].E[baseline])
 	}
 	tick := small * e.sample.MAD(e.values, l.Centre)
-	if l.Ticks > warmTicks && l.Odd < e.pop.oddTicks && tick > surge*max(l.S, floor*gap) {
-		l.Odd++
+	if l.Ticks > warmTicks && l.Skipped < e.pop.maxSkipped && tick > surge*max(l.S, floor*gap) {
+		l.Skipped++
 		for _, i := range e.slots {
 			e.stands(g, int(i), s)
 		}
 		return
 	}
-	l.Odd = 0
+	l.Skipped = 0
 	l.Ticks++
 	l.Age += e.dt
 	weight := max(e.dt/1800, 1/float64(l.Ticks)) // half an hour
@@ -296,7 +296,7 @@ func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap
 		if math.Abs(x) > l.U[w] && t.Over[w] == 0 {
 			hot = 1
 		}
-		if t.Hot[w] < 0.01 { // who is above it for a minute of two hours counts no more
+		if t.Hot[w] < 0.01 { // a node above it for a minute of two hours counts no more
 			over += hot
 		}
 		t.Hot[w] += float32(e.dt / 7200 * (hot - float64(t.Hot[w])))
@@ -327,7 +327,7 @@ func (e *Engine) limit(l *normal, tracks []track, ref []int32, w int, small, gap
 	l.Limit[w] = max(least, mads[w]*max(l.D[w], d), tail)
 }
 
-// obvious is the loss that one tick tells, before the 20 s average has begun.
+// obvious is the loss that one tick shows, before the 20 s average has begun.
 func obvious(gap, spread float64) float64 { return max(2*gap, mads[0]*spread) }
 
 // weigh returns a node's deviation in a window, 0 where it is not known for long enough, and its limit.
@@ -339,7 +339,7 @@ func (e *Engine) weigh(t *track, l *normal, w int, gap, spread float64) (x, limi
 	case age < 1.5*window[w]:
 		return 0, limit
 	case e.pop.alike && age < 1.5*window[baseline]:
-		limit = max(limit, l.Limit[baseline]) // nobody knows yet by what it always differs
+		limit = max(limit, l.Limit[baseline]) // its usual difference is not known yet
 	}
 	if e.pop.alike && w == baseline { // how nodes differ is no loss
 		x = min(x, max(clip*spread, 2*leastLoss[w]*gap), float64(t.E[1]))
@@ -376,7 +376,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 	case e.pop.alike && hit < 0 && !t.Flagged && l.lockstep(spec.MinGap):
 		m.flags |= flagLockstep
 		hit, suspicion = -1, 0
-	case g.split.silent():
+	case g.split.unstable():
 		hit, suspicion = -1, 0
 	case e.pop.alike && !t.Flagged && e.ahead(g, i, s):
 		m.flags |= flagJudged
@@ -406,7 +406,7 @@ func (e *Engine) judge(g *group, i int, s nodesignal.Signal, l *normal, spread f
 		}
 		for w := range t.By { // the fastest window that exceeds its limit knows best since when
 			if float64(t.Loss) >= l.Limit[w] {
-				t.Quiet[t.By] = t.Quiet[w]
+				t.LastZero[t.By] = t.LastZero[w]
 				break
 			}
 		}
@@ -439,7 +439,7 @@ func (e *Engine) ahead(g *group, i int, s nodesignal.Signal) bool {
 	return s != nodesignal.Throughput && g.members[i].known.Has(nodesignal.Throughput) && float64(min(tracks[i].E[0], tracks[i].E[1])) < -floor*gap
 }
 
-// suspect keeps the signal that speaks most against a member: a verdict, then min_gaps.
+// suspect keeps the signal by which a member is worst: first a verdict, then the gap in min_gaps.
 func (m *member) suspect(s nodesignal.Signal, t *track, spec *nodesignal.Spec) {
 	gap := spec.Loss(float64(t.Loss))
 	weight := float32(gap / spec.MinGap)
@@ -455,7 +455,7 @@ func (m *member) suspect(s nodesignal.Signal, t *track, spec *nodesignal.Spec) {
 	m.suspicion = max(m.suspicion, t.Suspect)
 }
 
-// lockstep reports whether all wait for the slowest, whoever it is: nodes differ by less
+// lockstep reports whether all wait for the slowest: nodes differ by less
 // than clocks do, 0.1 %, and by less than a fifth of what they move together.
 func (l *normal) lockstep(gap float64) bool {
 	return l.Age >= window[2] && l.S < gap/50 && l.S < l.Moves/5

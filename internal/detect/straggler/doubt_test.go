@@ -15,9 +15,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
-// TestEverySilenceHasAReason: each node without a verdict says why, the group counts
-// them, and while nobody has one it names the reason of most.
-func TestEverySilenceHasAReason(t *testing.T) {
+// TestReasonsWithoutAVerdict: each node without a verdict has a reason. The group counts
+// them, and names the reason of most while none has a verdict.
+func TestReasonsWithoutAVerdict(t *testing.T) {
 	calibrating := func(p *play) {
 		p.also = func(o *nodesignal.Observation, i int) {
 			o.State = map[bool]nodesignal.State{true: nodesignal.StateCalibrating}[i == 2]
@@ -43,8 +43,8 @@ func TestEverySilenceHasAReason(t *testing.T) {
 			}
 		}
 	}
-	// beats says nothing of the third node but that it is there, empty what an agent says that
-	// has nothing to calibrate by, and rare what pushes a signal each minute.
+	// beats sends heartbeats alone for the third node, empty what an agent sends that has
+	// nothing to calibrate by, and rare what pushes a signal each minute.
 	third := func(change func(p *play, o *nodesignal.Observation)) func(*play) {
 		return func(p *play) {
 			p.also = func(o *nodesignal.Observation, i int) {
@@ -55,7 +55,7 @@ func TestEverySilenceHasAReason(t *testing.T) {
 		}
 	}
 	beats := third(func(_ *play, o *nodesignal.Observation) {
-		*o = nodesignal.Observation{Cluster: o.Cluster, Node: o.Node, Peers: o.Peers, Heartbeat: true}
+		*o = nodesignal.Observation{Cluster: o.Cluster, Node: o.Node, GroupLabels: o.GroupLabels, Heartbeat: true}
 	})
 	empty := third(func(_ *play, o *nodesignal.Observation) {
 		o.State, o.Values = nodesignal.StateCalibrating, nodesignal.Values{}
@@ -74,24 +74,24 @@ func TestEverySilenceHasAReason(t *testing.T) {
 		}
 	}
 	late := func(p *play) { p.idle = func(_ string, i int) bool { return i == 1 && p.k < 120 } }
-	gone := func(p *play) { p.silent = func(_ string, i int) bool { return i == 1 && p.k >= 4 } }
+	gone := func(p *play) { p.missing = func(_ string, i int) bool { return i == 1 && p.k >= 4 } }
 	for name, tc := range map[string]struct {
 		nodes, ticks int
 		do           func(*play)
 		want         map[string]int
-		silence      string
+		most         string
 		until        float64 // seconds from now for node 1, if known
 	}{
 		"compared at once":        {8, 1, nil, map[string]int{"": 8}, "", 0},
 		"compared":                {8, 151, late, map[string]int{"": 8}, "", 0},
 		"a newcomer":              {8, 130, late, map[string]int{"": 7, "calibrating": 1}, "", 210},
-		"it says so":              {8, 10, calibrating, map[string]int{"": 7, "calibrating": 1}, "", 0},
+		"by its state":            {8, 10, calibrating, map[string]int{"": 7, "calibrating": 1}, "", 0},
 		"idle":                    {8, 10, idle(upTo(3)...), map[string]int{"": 5, "idle": 3}, "", 0},
 		"all idle":                {8, 10, idle(upTo(8)...), map[string]int{"idle": 8}, "idle", 0},
 		"missing":                 {8, 10, gone, map[string]int{"": 7, "missing": 1}, "", 0},
-		"two of one name":         {8, 10, twins(2), map[string]int{"": 7, "contested": 1}, "", 0},
+		"two of one name":         {8, 10, clones(2), map[string]int{"": 7, "contested": 1}, "", 0},
 		"it has just come":        {8, 20, beats, map[string]int{"": 7, "calibrating": 1}, "", 0},
-		"it says only that":       {8, 40, beats, map[string]int{"": 7, "no_signal": 1}, "", 0},
+		"heartbeats alone":        {8, 40, beats, map[string]int{"": 7, "no_signal": 1}, "", 0},
 		"its agent has nothing":   {8, 40, empty, map[string]int{"": 7, "no_signal": 1}, "", 0},
 		"too rarely":              {8, 365, rare, map[string]int{"": 7, "no_signal": 1}, "", 0},
 		"a score does not decide": {8, 20, scores, map[string]int{"no_signal": 8}, "no_signal", 0},
@@ -112,7 +112,7 @@ func TestEverySilenceHasAReason(t *testing.T) {
 			p.ticks(tc.ticks)
 			g := p.group()
 			assert.Equal(t, tc.want, reasons(g))
-			assert.Equal(t, tc.silence, unjudged.Most(&g.Unjudged).String())
+			assert.Equal(t, tc.most, unjudged.Most(&g.Unjudged).String())
 			count := map[string]int{}
 			for _, n := range p.last.Nodes {
 				count[n.Unjudged.String()]++
@@ -129,19 +129,19 @@ func TestEverySilenceHasAReason(t *testing.T) {
 	}
 }
 
-// TestALatePush in a group of three is no news of the other two.
+// TestALatePush in a group of three changes nothing for the other two.
 func TestALatePush(t *testing.T) {
 	p := newPlay(t, []string{"j"}, 3, nil)
 	p.ticks(30)
 	for i := range 30 {
-		p.silent = func(_ string, n int) bool { return i%3 == 0 && n == i/3%3 }
+		p.missing = func(_ string, n int) bool { return i%3 == 0 && n == i/3%3 }
 		require.Empty(t, p.ticks(1))
 		assert.Equal(t, 3, p.group().Unjudged[unjudged.Judged], "tick %d", i)
 	}
 }
 
 // TestStuckValues: the peers become faster, and one whose throughput is the very same for
-// 30 ticks stays where it was: nobody measures it. One that falls and then never changes
+// 30 ticks stays where it was: its exporter is stuck. One that falls and then never changes
 // is slow, however long it takes to see that.
 func TestStuckValues(t *testing.T) {
 	same := func(x float64) func(*play) {
@@ -164,7 +164,7 @@ func TestStuckValues(t *testing.T) {
 		}
 	}
 	faster := lose(-0.4, 1, 2, 3, 4, 5, 6, 7)
-	tell(t, map[string]story{
+	runStories(t, map[string]story{
 		"stuck": {nodes: 8, steps: []step{
 			{ticks: 400},
 			{do: same(10), ticks: 31},
@@ -173,16 +173,16 @@ func TestStuckValues(t *testing.T) {
 		"not for long": {nodes: 8, steps: []step{
 			{ticks: 400},
 			{do: same(10), ticks: 20},
-			{do: faster, ticks: 30, told: []string{"node onset j-00"}, check: counted(0)},
+			{do: faster, ticks: 30, want: []string{"node onset j-00"}, check: counted(0)},
 		}},
-		"constant, and nothing speaks against it": {nodes: 8, steps: []step{
+		"constant, and not behind": {nodes: 8, steps: []step{
 			{ticks: 400},
 			{do: same(10.05), ticks: 100, check: counted(0)},
 		}},
 		"a small constant loss, as of whole numbers": {nodes: 12, steps: []step{
 			{do: rough(10), ticks: 400},
 			{do: rough(9.7), ticks: 5},
-			{ticks: 80, told: []string{"node onset j-00"}, check: counted(0)},
+			{ticks: 80, want: []string{"node onset j-00"}, check: counted(0)},
 		}},
 		"the last value was a little lower, as values are": {nodes: 12, steps: []step{
 			{do: rough(10), ticks: 400},
@@ -191,12 +191,12 @@ func TestStuckValues(t *testing.T) {
 		}},
 		"a constant loss": {nodes: 8, steps: []step{
 			{ticks: 400},
-			{do: same(8), ticks: 100, told: []string{"node onset j-00"}, check: counted(0)},
+			{do: same(8), ticks: 100, want: []string{"node onset j-00"}, check: counted(0)},
 		}},
 	})
 }
 
-// TestContestedNames: nobody knows whose values they are. Three ticks in a row are a
+// TestContestedNames: two nodes send values under one name. Three ticks in a row are a
 // claim, three minutes without end it.
 func TestContestedNames(t *testing.T) {
 	contested := func(is bool) func(*testing.T, *play, []episode.Episode) {
@@ -208,39 +208,39 @@ func TestContestedNames(t *testing.T) {
 			}
 		}
 	}
-	tell(t, map[string]story{
+	runStories(t, map[string]story{
 		"a slow node and another": {nodes: 8, steps: []step{
 			{ticks: 40},
-			{do: lose(0.3, 3), ticks: 20, told: []string{"node onset j-03"}},
-			{do: twins(10), ticks: 2, check: contested(false)},
-			{do: twins(0), ticks: 1},
-			{do: twins(10), ticks: 2, check: contested(false)},
-			{ticks: 1, told: []string{"node end j-03 contested"}, check: contested(true)},
+			{do: lose(0.3, 3), ticks: 20, want: []string{"node onset j-03"}},
+			{do: clones(10), ticks: 2, check: contested(false)},
+			{do: clones(0), ticks: 1},
+			{do: clones(10), ticks: 2, check: contested(false)},
+			{ticks: 1, want: []string{"node end j-03 contested"}, check: contested(true)},
 			{ticks: 60, check: contested(true)},
-			{do: twins(0), ticks: 10, check: contested(true)},
-			{do: twins(10), ticks: 1},
-			{do: twins(0), ticks: 17, check: contested(true)},
+			{do: clones(0), ticks: 10, check: contested(true)},
+			{do: clones(10), ticks: 1},
+			{do: clones(0), ticks: 17, check: contested(true)},
 			{ticks: 1, check: contested(false)},
-			{ticks: 40, told: []string{"node onset j-03"}}, // it is slow
+			{ticks: 40, want: []string{"node onset j-03"}}, // it is slow
 		}},
 		"a node's two reports, one a little newer": {nodes: 8, steps: []step{
-			{do: twins(9.7), ticks: 30, check: contested(false)},
+			{do: clones(9.7), ticks: 30, check: contested(false)},
 		}},
 		"one of four is no peer": {nodes: 4, config: func(c *Config) { c.MinPeers = 4 }, steps: []step{
 			{ticks: 20, check: func(t *testing.T, p *play, _ []episode.Episode) {
 				assert.Equal(t, 4, p.group().Signals[nodesignal.Throughput].N)
 			}},
-			{do: twins(2), ticks: 4, check: func(t *testing.T, p *play, _ []episode.Episode) {
+			{do: clones(2), ticks: 4, check: func(t *testing.T, p *play, _ []episode.Episode) {
 				assert.Zero(t, p.group().Signals[nodesignal.Throughput].N)
 			}},
 		}},
 	})
 }
 
-// TestValuesThatAreNotTold: one that its node tells no more is void after the TTL, or at
-// once where it says so. One that comes now and then stays.
-func TestValuesThatAreNotTold(t *testing.T) {
-	// rarely tells the throughput of node 0 each so many ticks, 0 is never.
+// TestValuesThatAreNotReported: a value that its node sends no more is void after the TTL,
+// or at once where its series ends. One that comes now and then stays.
+func TestValuesThatAreNotReported(t *testing.T) {
+	// rarely sends the throughput of node 0 each so many ticks, 0 is never.
 	rarely := func(each int, gone bool) func(*play) {
 		return func(p *play) {
 			p.also = func(o *nodesignal.Observation, i int) {
@@ -256,35 +256,35 @@ func TestValuesThatAreNotTold(t *testing.T) {
 	}
 	beat := func(p *play) {
 		p.also = func(o *nodesignal.Observation, _ int) {
-			*o = nodesignal.Observation{Cluster: "c", Node: o.Node, Peers: o.Peers, Heartbeat: true}
+			*o = nodesignal.Observation{Cluster: "c", Node: o.Node, GroupLabels: o.GroupLabels, Heartbeat: true}
 		}
 	}
-	tell(t, map[string]story{
-		"told no more": {nodes: 8, steps: []step{
+	runStories(t, map[string]story{
+		"sent no more": {nodes: 8, steps: []step{
 			{do: rarely(1, false), ticks: 40},
-			{do: lose(0.5, 0), ticks: 10, told: []string{"node onset j-00"}},
+			{do: lose(0.5, 0), ticks: 10, want: []string{"node onset j-00"}},
 			{do: rarely(0, false), ticks: 5, check: slow(true)},
-			{ticks: 1, told: []string{"node end j-00 recovered"}, check: slow(false)},
+			{ticks: 1, want: []string{"node end j-00 recovered"}, check: slow(false)},
 		}},
 		"gone": {nodes: 8, steps: []step{
 			{do: rarely(1, false), ticks: 40},
-			{do: lose(0.5, 0), ticks: 10, told: []string{"node onset j-00"}},
-			{do: rarely(0, true), ticks: 1, told: []string{"node end j-00 recovered"}, check: slow(false)},
+			{do: lose(0.5, 0), ticks: 10, want: []string{"node onset j-00"}},
+			{do: rarely(0, true), ticks: 1, want: []string{"node end j-00 recovered"}, check: slow(false)},
 		}},
 		"now and then": {nodes: 8, steps: []step{
 			{do: rarely(1, false), ticks: 40},
-			{do: lose(0.5, 0), ticks: 10, told: []string{"node onset j-00"}},
+			{do: lose(0.5, 0), ticks: 10, want: []string{"node onset j-00"}},
 			{do: rarely(4, false), ticks: 60, check: slow(true)},
-			{do: idle(upTo(8)...), ticks: 1, told: []string{"node end j-00 idle"}, check: func(t *testing.T, p *play, told []episode.Episode) {
-				assert.Equal(t, nodesignal.Throughput.String(), told[0].Signal)
-				assert.Nil(t, told[0].Value, "nobody is left to compare it with")
+			{do: idle(upTo(8)...), ticks: 1, want: []string{"node end j-00 idle"}, check: func(t *testing.T, p *play, events []episode.Episode) {
+				assert.Equal(t, nodesignal.Throughput.String(), events[0].Signal)
+				assert.Nil(t, events[0].Value, "no peer is left")
 				assert.Zero(t, p.node("j-00").Since)
 			}},
 		}},
 		"heartbeats confirm it": {nodes: 8, steps: []step{
 			{ticks: 40},
 			{do: lose(0.5, 0), ticks: 1},
-			{do: beat, ticks: 20, told: []string{"node onset j-00"}},
+			{do: beat, ticks: 20, want: []string{"node onset j-00"}},
 		}},
 	})
 }
@@ -304,15 +304,15 @@ func TestTheScoreOfANodeWithSignalsIsNotCompared(t *testing.T) {
 			assert.Equal(t, n, p.group().Signals[nodesignal.Score].N)
 		}
 	}
-	tell(t, map[string]story{"": {nodes: 8, steps: []step{
+	runStories(t, map[string]story{"": {nodes: 8, steps: []step{
 		{do: scores(true), ticks: 60, check: compared(0)},
 		{do: scores(false), ticks: 6, check: compared(8)}, // the signals are void
-		{ticks: 20, told: []string{"node onset j-02"}},
+		{ticks: 20, want: []string{"node onset j-02"}},
 	}}})
 }
 
 // TestAClonedNodeIsContested whatever else is known of it, until the clone is gone. Ranks of one
-// node may tell different values: that alone is no clone.
+// node may send different values: that alone is no clone.
 func TestAClonedNodeIsContested(t *testing.T) {
 	for state, after := range map[nodesignal.State]unjudged.Reason{nodesignal.StateIdle: unjudged.Idle, nodesignal.StateActive: unjudged.Judged} {
 		f := newFleet(t, nil)

@@ -3,11 +3,7 @@
 package straggler
 
 import (
-	"cmp"
-	"errors"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,14 +21,14 @@ type Engine struct {
 	deciding nodesignal.Set
 	clusters map[string]*cluster
 	nodes    int
-	places   fairshare.Places
+	room     *fairshare.Ledger[string] // by cluster: a node takes one slot, a group groupSlots
 
 	ticked   time.Time
 	report   Report
 	counters Counters
 	row      int  // the next of report.Nodes
 	relabel  bool // the names in the rows are not those of the tick before
-	book     episode.Book
+	tracker  episode.Tracker
 	scratch
 }
 
@@ -44,12 +40,15 @@ func New(cfg Config) *Engine {
 	}
 	return &Engine{
 		cfg: cfg, pop: pop, deciding: nodesignal.Deciding(&cfg.Signals), clusters: make(map[string]*cluster), relabel: true,
-		book:   episode.Book{MaxOnsets: cfg.MaxOnsets},
-		places: fairshare.Places{MaxClusters: cfg.MaxClusters, MaxGroups: cfg.MaxGroups, MaxNodes: cfg.MaxNodes, TTL: cfg.TTL},
+		tracker: episode.Tracker{MaxOnsets: cfg.MaxOnsets}, room: fairshare.NewSlots[string](cfg.MaxNodes, fairshare.Half),
 	}
 }
 
-// Observe takes what one push said about one node, or changes nothing and says why.
+// groupSlots are what a peer group takes of Config.MaxNodes. It needs no more than the memory
+// of so many nodes.
+const groupSlots = 2
+
+// Observe takes one push's report of a node. On an error it changes nothing.
 func (e *Engine) Observe(o *nodesignal.Observation, now time.Time) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -60,7 +59,6 @@ func (e *Engine) Observe(o *nodesignal.Observation, now time.Time) error {
 	}
 	g, m := n.group, &n.group.members[n.slot]
 	m.seen = now.UnixNano()
-	e.places.Hear(o.Cluster, now)
 	if o.HasScore {
 		e.take(g, n.slot, nodesignal.Score, o.Score)
 	} else if o.NoScore {
@@ -83,8 +81,8 @@ func (e *Engine) Observe(o *nodesignal.Observation, now time.Time) error {
 		m.fresh |= m.known
 	}
 	if o.HasState {
-		m.reported, n.told = o.State, true
-	} else if o.HasScore && !n.told {
+		m.reported, n.reportsState = o.State, true
+	} else if o.HasScore && !n.reportsState {
 		m.reported = nodesignal.StateActive
 	}
 	return nil
@@ -98,7 +96,7 @@ func (m *member) void(s nodesignal.Signal) {
 // take keeps a value and notes when it contradicts one of the same tick.
 func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 	m, t, spec := &g.members[slot], g.track(s, slot), &e.cfg.Signals[s]
-	again, gap := m.said.Has(s), spec.MinGap
+	again, gap := m.received.Has(s), spec.MinGap
 	if spec.Relative {
 		gap *= max(x, t.X)
 	}
@@ -113,84 +111,86 @@ func (e *Engine) take(g *group, slot int, s nodesignal.Signal, x float64) {
 	t.X, t.Y = x, spec.Level(x)
 	m.known |= nodesignal.SetOf(s)
 	m.fresh |= nodesignal.SetOf(s)
-	m.said |= nodesignal.SetOf(s)
+	m.received |= nodesignal.SetOf(s)
 }
 
 // node finds or adds the node of an observation, or moves it to its new peer group.
 func (e *Engine) node(o *nodesignal.Observation, now time.Time) (*node, error) {
 	if n := e.kept(o.Cluster, o.Node); n != nil {
-		peers, changed := n.peers.Merge(n.group.peers, o.Peers, now, e.cfg.TTL)
+		labels, changed := n.labelMemory.Merge(n.group.labels, o.GroupLabels, now, e.cfg.TTL)
 		if !changed {
 			return n, nil
 		}
-		if err := e.places.Move(o.Cluster, n.group.name, peergroup.Key(peers)); err != nil {
-			return nil, err
+		switch need := e.groupNeeds(o.Cluster, labels); {
+		case n.group.live == 1:
+			e.room.Hold(o.Cluster, need) // its group's come back
+		case !e.room.TakeAll(o.Cluster, need):
+			return nil, fairshare.ErrFull
 		}
-		// Its comparison with the peers before says nothing here.
+		// Its comparison with the former peers does not hold here.
 		e.counters.GroupChanges++
 		was, slot := n.group, n.slot
 		e.leave(n, episode.CauseMoved, now)
-		n.told = false
-		e.join(was.cluster, n, peers)
+		n.reportsState = false
+		e.join(was.cluster, n, labels)
 		for s, tracks := range was.tracks { // but if it was behind there and is here, that goes on
 			if tracks != nil {
 				t := n.group.track(nodesignal.Signal(s), n.slot)
 				if t.forget(e.at); tracks[slot].Sum != t.Sum {
-					t.Quiet = tracks[slot].Quiet
+					t.LastZero = tracks[slot].LastZero
 				}
 			}
 		}
 		return n, nil
 	}
-	err := e.places.Enter(o.Cluster, peergroup.Key(o.Peers), now)
-	if err != nil && !errors.Is(err, fairshare.ErrClusterNodes) && !errors.Is(err, fairshare.ErrClusterGroups) {
-		if silent, ok := e.places.Silent(o.Cluster, now); ok {
-			for _, n := range slices.SortedFunc(maps.Values(e.clusters[silent].nodes), func(a, b *node) int { return cmp.Compare(a.name, b.name) }) {
-				e.forget(n, now)
-			}
-			e.counters.ReclaimedClusters++
-			err = e.places.Enter(o.Cluster, peergroup.Key(o.Peers), now)
-		}
-	}
-	if err != nil {
-		return nil, err
+	if !e.room.TakeAll(o.Cluster, 1+e.groupNeeds(o.Cluster, o.GroupLabels)) {
+		return nil, fairshare.ErrFull
 	}
 	c := e.clusters[o.Cluster]
 	if c == nil {
 		c = &cluster{name: strings.Clone(o.Cluster), nodes: make(map[string]*node), groups: make(map[string]*group)}
 		e.clusters[c.name] = c
 	}
-	n := &node{name: strings.Clone(o.Node)}
-	n.peers.Merge(nil, o.Peers, now, e.cfg.TTL)
+	n := &node{name: strings.Clone(o.Node), since: now}
+	n.labelMemory.Merge(nil, o.GroupLabels, now, e.cfg.TTL)
 	c.nodes[n.name] = n
 	e.nodes++
-	e.join(c, n, o.Peers)
+	e.join(c, n, o.GroupLabels)
 	return n, nil
 }
 
-func (e *Engine) join(c *cluster, n *node, peers []string) {
-	key := peergroup.Key(peers)
+// groupNeeds is how many slots a new node takes for its group.
+func (e *Engine) groupNeeds(cluster string, labels []string) int {
+	if c := e.clusters[cluster]; c != nil && c.groups[peergroup.Key(labels)] != nil {
+		return 0
+	}
+	return groupSlots
+}
+
+func (e *Engine) join(c *cluster, n *node, labels []string) {
+	key := peergroup.Key(labels)
 	g := c.groups[key]
 	if g == nil {
-		g = e.newGroup(c, key, peers)
+		g = e.newGroup(c, key, labels)
 		c.groups[key] = g
 	}
 	g.add(n)
-	n.as = &NodeName{Cluster: c.name, Group: g.name, Node: n.name, Peers: g.peers}
+	n.as = &NodeName{Cluster: c.name, Group: g.name, Node: n.name, GroupLabels: g.labels}
 	e.relabel = true
 }
 
-// leave takes a node out of its group, whose end that may be.
+// leave takes a node out of its group, and deletes an empty group.
 func (e *Engine) leave(n *node, cause string, now time.Time) {
 	g := n.group
-	e.book.Begin(now)
-	e.book.Calm(&n.episodes, n.slot, float64(g.members[n.slot].gap), cause)
-	e.book.Heard(&n.episodes, cause)
+	e.tracker.Begin(now)
+	e.tracker.Calm(&n.episodes, n.slot, float64(g.members[n.slot].gap), cause)
+	e.tracker.Returned(&n.episodes, cause)
 	g.nodes[n.slot] = nil
 	g.dirty, e.relabel = true, true
 	if g.live--; g.live == 0 {
-		e.book.EndIncident(&g.told, episode.CauseIdle)
+		e.tracker.EndIncident(&g.episodes, episode.CauseIdle)
 		delete(g.cluster.groups, g.name)
+		e.room.Give(g.cluster.name, groupSlots)
 	}
 }
 
@@ -198,7 +198,7 @@ func (e *Engine) leave(n *node, cause string, now time.Time) {
 func (e *Engine) forget(n *node, now time.Time) {
 	e.leave(n, episode.CauseForgotten, now)
 	c := n.group.cluster
-	e.places.Leave(c.name, n.group.name)
+	e.room.Give(c.name, 1)
 	delete(c.nodes, n.name)
 	if e.nodes--; len(c.nodes) == 0 {
 		delete(e.clusters, c.name)

@@ -20,12 +20,12 @@ func TestFlapping(t *testing.T) {
 	flap := func(n int) (steps []step) {
 		steps = []step{{ticks: 400}}
 		for i := range n {
-			steps = append(steps, step{do: up, ticks: 8, told: began}, step{do: down, ticks: 60, told: over[1:]})
+			steps = append(steps, step{do: up, ticks: 8, want: began}, step{do: down, ticks: 60, want: over[1:]})
 			if i == 2 {
-				steps[len(steps)-1].told = nil
+				steps[len(steps)-1].want = nil
 			}
 			if i > 2 {
-				steps[len(steps)-2].told, steps[len(steps)-1].told = nil, nil
+				steps[len(steps)-2].want, steps[len(steps)-1].want = nil, nil
 			}
 		}
 		return steps
@@ -33,17 +33,17 @@ func TestFlapping(t *testing.T) {
 	counted := func(n int64) func(*testing.T, *play, []episode.Episode) {
 		return func(t *testing.T, p *play, _ []episode.Episode) { assert.Equal(t, n, p.counters.Flapping) }
 	}
-	tell(t, map[string]story{
+	runStories(t, map[string]story{
 		"it moves": {nodes: 8, steps: append(flap(3),
-			step{do: moves(5, "other"), ticks: 1, told: []string{"node end j-05 moved"}, check: counted(1)})},
+			step{do: moves(5, "other"), ticks: 1, want: []string{"node end j-05 moved"}, check: counted(1)})},
 		"it is forgotten": {nodes: 8, config: func(c *Config) { c.Retention = 30 * time.Minute }, steps: append(flap(3),
-			step{do: silent(5), ticks: 200, told: []string{"missing onset j-05", "node end j-05 forgotten", "missing end j-05 forgotten"}})},
+			step{do: missing(5), ticks: 200, want: []string{"missing onset j-05", "node end j-05 forgotten", "missing end j-05 forgotten"}})},
 	})
 }
 
-// TestEndsOfEpisodes: each says why, under the id and in the group of its beginning.
+// TestEndsOfEpisodes: each has its cause, under the id and in the group of its beginning.
 func TestEndsOfEpisodes(t *testing.T) {
-	slow := []step{{ticks: 400}, {do: lose(0.2, 5), ticks: 30, told: []string{"node onset j-05"}}}
+	slow := []step{{ticks: 400}, {do: lose(0.2, 5), ticks: 30, want: []string{"node onset j-05"}}}
 	with := func(steps ...step) story { return story{nodes: 8, steps: append(slow[:2:2], steps...)} }
 	var since time.Time
 	stays := func(t *testing.T, p *play, _ []episode.Episode) {
@@ -52,16 +52,16 @@ func TestEndsOfEpisodes(t *testing.T) {
 		}
 		since = p.node("j-05").Since
 	}
-	tell(t, map[string]story{
-		"of two nobody can tell": with(
+	runStories(t, map[string]story{
+		"of two either may be slow": with(
 			step{do: idle(0, 1, 2, 3, 4), ticks: 10}, // of three one can
-			step{do: idle(0, 1, 2, 3, 4, 6), ticks: 7, told: []string{"node end j-05 idle"}},
+			step{do: idle(0, 1, 2, 3, 4, 6), ticks: 7, want: []string{"node end j-05 idle"}},
 			step{ticks: 60},
-			step{do: idle(), ticks: 60, told: []string{"node onset j-05"}}),
+			step{do: idle(), ticks: 60, want: []string{"node onset j-05"}}),
 		"another that is not as slow": with(
-			step{do: loseEach(map[int]float64{5: 0.4, 3: 0.08}), ticks: 30, told: []string{"node onset j-03", "node severity j-05 critical"}, check: func(t *testing.T, _ *play, told []episode.Episode) {
-				assert.Equal(t, []int64{2, 8}, []int64{*told[0].Rank, *told[0].Active}, "the second worst")
-				assert.Equal(t, []string{"j"}, told[0].GroupLabels)
+			step{do: loseEach(map[int]float64{5: 0.4, 3: 0.08}), ticks: 30, want: []string{"node onset j-03", "node severity j-05 critical"}, check: func(t *testing.T, _ *play, events []episode.Episode) {
+				assert.Equal(t, []int64{2, 8}, []int64{*events[0].Rank, *events[0].Active}, "the second worst")
+				assert.Equal(t, []string{"j"}, events[0].GroupLabels)
 			}}),
 		"relieved for a while": with(
 			step{ticks: 1, check: stays},
@@ -71,26 +71,26 @@ func TestEndsOfEpisodes(t *testing.T) {
 			step{do: func(p *play) {
 				p.also = func(o *nodesignal.Observation, i int) {
 					if i == 5 {
-						*o = nodesignal.Observation{Cluster: o.Cluster, Node: o.Node, Peers: o.Peers, HasState: true, State: nodesignal.StateCalibrating, Heartbeat: true}
+						*o = nodesignal.Observation{Cluster: o.Cluster, Node: o.Node, GroupLabels: o.GroupLabels, HasState: true, State: nodesignal.StateCalibrating, Heartbeat: true}
 					}
 				}
-			}, ticks: 6, told: []string{"node end j-05 idle"}},
-			step{do: func(p *play) { p.also = nil }, ticks: 30, told: []string{"node onset j-05"}, check: func(t *testing.T, p *play, told []episode.Episode) {
-				assert.False(t, told[0].Since.Before(p.now.Add(-36*tick)), "not before the end")
-				assert.Equal(t, told[0].Since, p.node("j-05").Since)
+			}, ticks: 6, want: []string{"node end j-05 idle"}},
+			step{do: func(p *play) { p.also = nil }, ticks: 30, want: []string{"node onset j-05"}, check: func(t *testing.T, p *play, events []episode.Episode) {
+				assert.False(t, events[0].Since.Before(p.now.Add(-36*tick)), "not before the end")
+				assert.Equal(t, events[0].Since, p.node("j-05").Since)
 			}}),
-		"recovered": with(step{do: lose(0), ticks: 80, told: []string{"node end j-05 recovered"}}),
-		"idle":      with(step{do: idle(5), ticks: 1, told: []string{"node end j-05 idle"}}),
-		"moved": with(step{do: moves(5, "other"), ticks: 1, told: []string{"node end j-05 moved"}, check: func(t *testing.T, p *play, told []episode.Episode) {
-			assert.Equal(t, "j", told[0].Group)
+		"recovered": with(step{do: lose(0), ticks: 80, want: []string{"node end j-05 recovered"}}),
+		"idle":      with(step{do: idle(5), ticks: 1, want: []string{"node end j-05 idle"}}),
+		"moved": with(step{do: moves(5, "other"), ticks: 1, want: []string{"node end j-05 moved"}, check: func(t *testing.T, p *play, events []episode.Episode) {
+			assert.Equal(t, "j", events[0].Group)
 			assert.EqualValues(t, 1, p.counters.GroupChanges)
 		}}),
 		"missing and then forgotten": with(
-			step{do: silent(5), ticks: 10, told: []string{"node end j-05 missing", "missing onset j-05"}, check: func(t *testing.T, p *play, told []episode.Episode) {
-				assert.Equal(t, p.now.Add(-11*tick), told[1].Since, "when it was heard of last")
-				assert.Equal(t, episode.SeverityMajor, told[1].Severity)
+			step{do: missing(5), ticks: 10, want: []string{"node end j-05 missing", "missing onset j-05"}, check: func(t *testing.T, p *play, events []episode.Episode) {
+				assert.Equal(t, p.now.Add(-11*tick), events[1].Since, "its last report")
+				assert.Equal(t, episode.SeverityMajor, events[1].Severity)
 			}},
-			step{ticks: 360, told: []string{"missing end j-05 forgotten"}, check: func(t *testing.T, p *play, _ []episode.Episode) { assert.Equal(t, 7, p.e.Nodes()) }}),
+			step{ticks: 360, want: []string{"missing end j-05 forgotten"}, check: func(t *testing.T, p *play, _ []episode.Episode) { assert.Equal(t, 7, p.e.Nodes()) }}),
 	})
 }
 
@@ -99,131 +99,125 @@ func TestIncidents(t *testing.T) {
 	incident := func(is bool) func(*testing.T, *play, []episode.Episode) {
 		return func(t *testing.T, p *play, _ []episode.Episode) { assert.Equal(t, is, p.group().Incident) }
 	}
-	tell(t, map[string]story{
+	runStories(t, map[string]story{
 		"one, then five at once": {steps: []step{
 			{ticks: 400},
-			{do: lose(0.2, 0), ticks: 30, told: []string{"node onset j-00"}},
-			{do: lose(0.2, upTo(6)...), ticks: 60, told: []string{"group onset 6 stragglers"}, check: func(t *testing.T, p *play, told []episode.Episode) {
-				in := told[0]
-				assert.Equal(t, []string{"j-00", "j-01", "j-02", "j-03", "j-04", "j-05"}, in.Nodes)
-				assert.Equal(t, "throughput", in.Signal)
-				assert.Equal(t, episode.SeverityMajor, in.Severity)
-				assert.InDelta(t, 0.2, *in.Gap, 0.02)
-				assert.InDelta(t, 8.04, *in.Value, 0.1)
-				assert.InDelta(t, 10.05, *in.Median, 0.1)
-				assert.EqualValues(t, 20, *in.Active)
-				assert.LessOrEqual(t, in.Since.Sub(p.now.Add(-90*tick)).Abs(), 2*tick, "when the first of them began")
+			{do: lose(0.2, 0), ticks: 30, want: []string{"node onset j-00"}},
+			{do: lose(0.2, upTo(6)...), ticks: 60, want: []string{"group onset 6 stragglers"}, check: func(t *testing.T, p *play, events []episode.Episode) {
+				assert.InDelta(t, 0.2, *events[0].Gap, 0.02)
+				assert.InDelta(t, 8.04, *events[0].Value, 0.1)
+				assert.LessOrEqual(t, events[0].Since.Sub(p.now.Add(-90*tick)).Abs(), 2*tick, "when the first of them began")
 				assert.EqualValues(t, 5, p.counters.Folded)
 				assert.Equal(t, 6, p.group().Stragglers)
 				assert.True(t, p.group().Incident)
 			}},
-			{do: lose(0.2, 3), ticks: 100, told: []string{"node end j-00 recovered", "group end 6 recovered", "node onset j-03"}, check: incident(false)},
-			{do: lose(0), ticks: 60, told: []string{"node end j-03 recovered"}},
+			{do: lose(0.2, 3), ticks: 100, want: []string{"node end j-00 recovered", "group end 6 recovered", "node onset j-03"}, check: incident(false)},
+			{do: lose(0), ticks: 60, want: []string{"node end j-03 recovered"}},
 		}},
 		"it lasts": {nodes: 16, steps: []step{
 			{ticks: 400},
-			{do: lose(0.12, 0, 1, 2, 3), ticks: 60, told: []string{"group onset 4 stragglers"}},
+			{do: lose(0.12, 0, 1, 2, 3), ticks: 60, want: []string{"group onset 4 stragglers"}},
 			{ticks: 7 * 360, check: incident(true)},
 		}},
 		"the job ends": {nodes: 8, steps: []step{
 			{ticks: 400},
-			{do: lose(0.2, 0, 1, 2), ticks: 60, told: []string{"group onset 3 stragglers"}},
-			{do: idle(upTo(8)...), ticks: 1, told: []string{"group end 3 idle"}},
+			{do: lose(0.2, 0, 1, 2), ticks: 60, want: []string{"group onset 3 stragglers"}},
+			{do: idle(upTo(8)...), ticks: 1, want: []string{"group end 3 idle"}},
 		}},
 		"its nodes go to another": {nodes: 8, steps: []step{
 			{ticks: 400},
-			{do: lose(0.2, 0, 1, 2), ticks: 60, told: []string{"group onset 3 stragglers"}},
-			{do: func(p *play) { p.also = func(o *nodesignal.Observation, _ int) { o.Peers = []string{"k"} } }, ticks: 1, told: []string{"group end 3 idle"}},
+			{do: lose(0.2, 0, 1, 2), ticks: 60, want: []string{"group onset 3 stragglers"}},
+			{do: func(p *play) { p.also = func(o *nodesignal.Observation, _ int) { o.GroupLabels = []string{"k"} } }, ticks: 1, want: []string{"group end 3 idle"}},
 		}},
 	})
 }
 
-// TestMissingNodes: silence of 50 s is told after two ticks for others that may follow.
+// TestMissingNodes: 50 s without a report make an event, after two ticks for others that may follow.
 // Many at once are one event, of their group or of the cluster.
 func TestMissingNodes(t *testing.T) {
-	many := func(p *play) { p.silent = func(g string, i int) bool { return g == "a" && i < 5 } }
-	one := func(p *play) { p.silent = func(g string, i int) bool { return g == "a" && i < 1 } }
-	tell(t, map[string]story{
+	many := func(p *play) { p.missing = func(g string, i int) bool { return g == "a" && i < 5 } }
+	one := func(p *play) { p.missing = func(g string, i int) bool { return g == "a" && i < 1 } }
+	runStories(t, map[string]story{
 		"one": {nodes: 8, steps: []step{
 			{ticks: 10},
-			{do: silent(0), ticks: 6, check: func(t *testing.T, p *play, _ []episode.Episode) {
+			{do: missing(0), ticks: 6, check: func(t *testing.T, p *play, _ []episode.Episode) {
 				assert.Equal(t, nodesignal.StateMissing, p.node("j-00").State)
 			}},
-			{ticks: 1, told: []string{"missing onset j-00"}, check: func(t *testing.T, p *play, told []episode.Episode) {
-				assert.Equal(t, p.now.Add(-8*tick), told[0].Since)
-				assert.Equal(t, "j", told[0].Group)
-				assert.Equal(t, episode.SeverityMajor, told[0].Severity)
+			{ticks: 1, want: []string{"missing onset j-00"}, check: func(t *testing.T, p *play, events []episode.Episode) {
+				assert.Equal(t, p.now.Add(-8*tick), events[0].Since)
+				assert.Equal(t, "j", events[0].Group)
+				assert.Equal(t, episode.SeverityMajor, events[0].Severity)
 			}},
 			{ticks: 30},
-			{do: silent(), ticks: 1, told: []string{"missing end j-00 recovered"}},
+			{do: missing(), ticks: 1, want: []string{"missing end j-00 recovered"}},
 		}},
 		"one for a minute": {nodes: 8, steps: []step{
 			{ticks: 10},
-			{do: silent(0), ticks: 6},
-			{do: silent(), ticks: 20},
+			{do: missing(0), ticks: 6},
+			{do: missing(), ticks: 20},
 		}},
 		"two": {nodes: 12, steps: []step{
 			{ticks: 10},
-			{do: silent(0, 1), ticks: 20, told: []string{"missing onset j-00", "missing onset j-01"}},
+			{do: missing(0, 1), ticks: 20, want: []string{"missing onset j-00", "missing onset j-01"}},
 		}},
 		"two, and two more within an interval": {nodes: 12, steps: []step{
 			{ticks: 10},
-			{do: silent(0, 1), ticks: 1},
-			{do: silent(0, 1, 2, 3), ticks: 20, told: []string{"missing onset 4"}},
+			{do: missing(0, 1), ticks: 1},
+			{do: missing(0, 1, 2, 3), ticks: 20, want: []string{"missing onset 4"}},
 		}},
 		"many of a group, then of the cluster": {groups: []string{"a", "b"}, nodes: 12, steps: []step{
 			{ticks: 10},
-			{do: many, ticks: 20, told: []string{"missing onset 5"}, check: func(t *testing.T, p *play, told []episode.Episode) {
-				assert.Equal(t, "a", told[0].Group)
-				assert.Equal(t, episode.SeverityCritical, told[0].Severity)
-				assert.Equal(t, p.now.Add(-21*tick), told[0].Since)
-				assert.Equal(t, []string{"a-00", "a-01", "a-02", "a-03", "a-04"}, told[0].Nodes)
+			{do: many, ticks: 20, want: []string{"missing onset 5"}, check: func(t *testing.T, p *play, events []episode.Episode) {
+				assert.Equal(t, "a", events[0].Group)
+				assert.Equal(t, episode.SeverityCritical, events[0].Severity)
+				assert.Equal(t, p.now.Add(-21*tick), events[0].Since)
+				assert.Equal(t, []string{"a-00", "a-01", "a-02", "a-03", "a-04"}, events[0].Nodes)
 			}},
 			{do: one, ticks: 20},
-			{do: silent(), ticks: 1, told: []string{"missing end 5 recovered"}},
-			{do: silent(0, 1), ticks: 20, told: []string{"missing onset 4"}, check: func(t *testing.T, _ *play, told []episode.Episode) { assert.Empty(t, told[0].Group) }},
+			{do: missing(), ticks: 1, want: []string{"missing end 5 recovered"}},
+			{do: missing(0, 1), ticks: 20, want: []string{"missing onset 4"}, check: func(t *testing.T, _ *play, events []episode.Episode) { assert.Empty(t, events[0].Group) }},
 		}},
 		"more than are listed": {nodes: 120, steps: []step{
 			{ticks: 10},
-			{do: silent(upTo(110)...), ticks: 10, told: []string{"missing onset 110"}, check: func(t *testing.T, _ *play, told []episode.Episode) { assert.Len(t, told[0].Nodes, 100) }},
+			{do: missing(upTo(110)...), ticks: 10, want: []string{"missing onset 110"}, check: func(t *testing.T, _ *play, events []episode.Episode) { assert.Len(t, events[0].Nodes, 100) }},
 		}},
 		"forgotten": {nodes: 8, steps: []step{
 			{ticks: 10},
-			{do: silent(0, 1, 2, 3), ticks: 20, told: []string{"missing onset 4"}},
-			{ticks: 360, told: []string{"missing end 4 forgotten"}, check: func(t *testing.T, p *play, _ []episode.Episode) { assert.Equal(t, 4, p.e.Nodes()) }},
+			{do: missing(0, 1, 2, 3), ticks: 20, want: []string{"missing onset 4"}},
+			{ticks: 360, want: []string{"missing end 4 forgotten"}, check: func(t *testing.T, p *play, _ []episode.Episode) { assert.Equal(t, 4, p.e.Nodes()) }},
 		}},
-		"forgotten before it is told": {nodes: 8, config: func(c *Config) { c.Retention = time.Minute }, steps: []step{
+		"forgotten before its onset": {nodes: 8, config: func(c *Config) { c.Retention = time.Minute }, steps: []step{
 			{ticks: 10},
-			{do: silent(7), ticks: 20, check: func(t *testing.T, p *play, _ []episode.Episode) { assert.Equal(t, 7, p.e.Nodes()) }},
+			{do: missing(7), ticks: 20, check: func(t *testing.T, p *play, _ []episode.Episode) { assert.Equal(t, 7, p.e.Nodes()) }},
 		}},
-		"heard of elsewhere": {nodes: 8, steps: []step{
+		"it reports elsewhere": {nodes: 8, steps: []step{
 			{ticks: 10},
-			{do: silent(5), ticks: 10, told: []string{"missing onset j-05"}},
-			{do: moves(5, "other"), ticks: 1, told: []string{"missing end j-05 moved"}},
+			{do: missing(5), ticks: 10, want: []string{"missing onset j-05"}},
+			{do: moves(5, "other"), ticks: 1, want: []string{"missing end j-05 moved"}},
 		}},
 	})
 
 	p := newPlay(t, []string{"j"}, 8, nil)
 	p.ticks(10)
-	told := 0
+	count := 0
 	for range 5 {
-		silent(0)(p)
-		told += len(p.ticks(10))
-		silent()(p)
-		told += len(p.ticks(10))
+		missing(0)(p)
+		count += len(p.ticks(10))
+		missing()(p)
+		count += len(p.ticks(10))
 	}
-	assert.Equal(t, 6, told, "one that flaps is told three times within an hour")
+	assert.Equal(t, 6, count, "one that flaps has three episodes within an hour")
 	assert.EqualValues(t, 2, p.counters.Flapping)
 }
 
-// TestADeafGateway, one that no tick came to for long, misses nobody and forgets nothing,
-// though a signal that does not change is said once and heartbeats confirm it.
-func TestADeafGateway(t *testing.T) {
+// TestALateTick makes no node missing and forgets nothing, though a signal that does not
+// change is sent once and heartbeats confirm it.
+func TestALateTick(t *testing.T) {
 	for _, late := range []time.Duration{4 * tick, 10 * tick} {
 		p := newPlay(t, []string{"j"}, 8, nil)
 		p.ticks(10)
 		p.also = func(o *nodesignal.Observation, _ int) {
-			*o = nodesignal.Observation{Cluster: "c", Node: o.Node, Peers: o.Peers, Heartbeat: true}
+			*o = nodesignal.Observation{Cluster: "c", Node: o.Node, GroupLabels: o.GroupLabels, Heartbeat: true}
 		}
 		p.ticks(3)
 		p.now = p.now.Add(late)

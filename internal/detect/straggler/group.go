@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/peergroup"
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold/rule"
@@ -16,43 +17,44 @@ import (
 )
 
 type cluster struct {
-	name        string
-	nodes       map[string]*node
-	groups      map[string]*group
-	order       []*group // by name: a tick must be deterministic
-	wide        rule.Threshold
-	wideCounts  [nodesignal.NumStates]int
-	silent      []*node
-	silentTicks int
+	name         string
+	nodes        map[string]*node
+	groups       map[string]*group
+	order        []*group // by name: a tick must be deterministic
+	wide         rule.Threshold
+	wideCounts   [nodesignal.NumStates]int
+	missing      []*node
+	missingTicks int
 }
 
 // node is what is kept of a node outside the arrays that a tick walks.
 type node struct {
-	name     string
-	as       *NodeName // in its group, for reports
-	group    *group
-	slot     int
-	peers    peergroup.Memory // of group.peers
-	told     bool             // it has told its state itself
-	cloned   bool             // several machines have its name, while it is contested
-	ranks    RankVerdict      // what the ranks say at this tick
-	off      uint32           // when it last was idle or away, unix seconds
-	warming  float64          // seconds of warm-up since it last was compared or had no work
-	episodes episode.Node
+	name         string
+	since        time.Time // it is kept
+	as           *NodeName // in its group, for reports
+	group        *group
+	slot         int
+	labelMemory  peergroup.Memory // of group.peers
+	reportsState bool             // it has reported a state
+	cloned       bool             // several machines have its name, while it is contested
+	ranks        RankVerdict      // the verdict of this tick by its ranks
+	off          uint32           // when it last was idle or away, unix seconds
+	warming      float64          // seconds of warm-up since it last was compared or had no work
+	episodes     episode.Node
 }
 
 // group keeps its nodes in arrays: a tick reads them from one end to the other, which is
 // what a hundred thousand nodes in milliseconds take.
 type group struct {
 	name    string
-	peers   []string
+	labels  []string
 	cluster *cluster
 	signals *[nodesignal.Count]nodesignal.Spec
 	// nodes, members and each signal's tracks are parallel, by name from the first tick
 	// after a change on; nil is a node that left since.
 	nodes   []*node
 	members []member
-	tracks  [nodesignal.Count][]track // nil until somebody tells the signal
+	tracks  [nodesignal.Count][]track // nil until a node reports the signal
 	live    int
 	dirty   bool
 	age     float64 // seconds since its first tick
@@ -63,18 +65,18 @@ type group struct {
 	counts   [nodesignal.NumStates]int
 	slow     int // stragglers
 	unjudged [unjudged.Count]int
-	told     episode.Group
+	episodes episode.Group
 }
 
 // member is what a tick needs of a node besides its signals.
 type member struct {
 	seen            int64          // unix nanoseconds
-	known, fresh    nodesignal.Set // told, and told or confirmed since the last tick
-	said            nodesignal.Set // told since the last tick
+	known, fresh    nodesignal.Set // reported, and reported or confirmed since the last tick
+	received        nodesignal.Set // reported since the last tick
 	reported, state nodesignal.State
 	flags           memberFlags
 	level           uint8
-	signal          nodesignal.Signal // that speaks most against it
+	signal          nodesignal.Signal // in which it is worst
 	contest         uint8             // ticks with contradicting values, then those without
 	why             unjudged.Reason   // at the last tick
 	// suspicion is the greatest of its signals, gap the loss in signal, weight gap/min_gap.
@@ -107,7 +109,7 @@ func (g *group) Compare(slot int, s nodesignal.Signal) (value, median float64, k
 	return g.tracks[s][slot].X, g.signals[s].Value(g.levels[m.level].Signals[s].Centre), true
 }
 
-// Rank is the place of a member among those that are behind, 1 for the one furthest behind.
+// Rank is the rank of a member among those that are behind, 1 for the one furthest behind.
 func (g *group) Rank(slot int) int {
 	rank := 1
 	for i := range g.members {
@@ -121,10 +123,10 @@ func (g *group) Rank(slot int) int {
 func (e *Engine) newGroup(c *cluster, key string, labels []string) *group {
 	g := &group{name: key, cluster: c, signals: &e.cfg.Signals, levels: []level{{Low: math.Inf(-1), High: math.Inf(1)}}}
 	for _, p := range labels {
-		g.peers = append(g.peers, strings.Clone(p))
+		g.labels = append(g.labels, strings.Clone(p))
 	}
 	g.split.On = len(labels) == 0 || slices.Contains(labels, "")
-	g.told = episode.Group{Cluster: c.name, Name: key, Labels: g.peers, Comparer: g}
+	g.episodes = episode.Group{Cluster: c.name, Name: key, Labels: g.labels, Comparer: g}
 	return g
 }
 
@@ -190,7 +192,7 @@ func (g *group) pause(i int, away bool) {
 			tracks[i].rest()
 		default:
 			t := &tracks[i]
-			*t = track{X: t.X, Y: t.Y, Age: t.Age, Same: t.Same, Fell: t.Fell, Sum: t.Sum, Quiet: t.Quiet}
+			*t = track{X: t.X, Y: t.Y, Age: t.Age, Same: t.Same, Fell: t.Fell, Sum: t.Sum, LastZero: t.LastZero}
 			if g.members[i].state != nodesignal.StateCalibrating {
 				t.Sum = [windows]uint16{}
 			}

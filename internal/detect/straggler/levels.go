@@ -24,7 +24,7 @@ type split struct {
 	On     bool // some label is missing
 	Signal nodesignal.Signal
 	Looked float64 // age of the group at the last look
-	Rises  float64 // nodes that took a higher level alone, faded over six hours; from 1 on levels tell nothing
+	Rises  float64 // nodes that took a higher level alone, faded over six hours; from 1 on levels mean nothing
 	Unsure bool    // levels are so far apart and young that nodes may take turns at them
 }
 
@@ -38,18 +38,18 @@ const (
 	riseBy = 0.1
 )
 
-// silent reports whether work changes hands or may, so that a lower level tells nothing.
-func (p *split) silent() bool { return p.On && (p.Rises >= 1 || p.Unsure) }
+// unstable reports whether work changes hands or may, so that a lower level is no loss.
+func (p *split) unstable() bool { return p.On && (p.Rises >= 1 || p.Unsure) }
 
-// place returns the level of a mean.
-func (g *group) place(mean float32) uint8 {
+// levelOf returns the index of the level of a mean.
+func (g *group) levelOf(mean float32) uint8 {
 	return uint8(slices.IndexFunc(g.levels, func(l level) bool { return float64(mean) <= l.High }))
 }
 
-// place finds levels where labels are missing, and gives members theirs.
-func (e *Engine) place(g *group) {
+// assignLevels finds levels where labels are missing, and gives members theirs.
+func (e *Engine) assignLevels(g *group) {
 	p := &g.split
-	by := nodesignal.Throughput // else the score, of nodes that tell nothing but that
+	by := nodesignal.Throughput // else the score, of nodes that send nothing else
 	if g.tracks[by] == nil || !e.deciding.Has(by) {
 		by = nodesignal.Score
 	}
@@ -76,7 +76,7 @@ func (e *Engine) place(g *group) {
 		case len(g.levels) == 1 && (!p.On || !m.known.Has(p.Signal)):
 			m.level = 0
 		case m.known.Has(by) && e.wait(g, &tracks[i]) == 0:
-			m.level = g.place(tracks[i].Mean)
+			m.level = g.levelOf(tracks[i].Mean)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (e *Engine) look(g *group, tracks []track) {
 			edges = append(edges, l.Low)
 		}
 	}
-	if g.split.Looked < settled || fell <= rose+2 && 5*fell <= len(calm) { // who has just fallen is no job
+	if g.split.Looked < settled || fell <= rose+2 && 5*fell <= len(calm) { // nodes that have just fallen are no job
 		least := levelGap
 		if g.age > settled {
 			least *= 3
@@ -158,7 +158,7 @@ func (e *Engine) cut(g *group, edges []float64) {
 		}
 		was := were[m.level]
 		if m.level = 0; len(edges) > 0 {
-			m.level = g.place(g.tracks[g.split.Signal][i].Mean)
+			m.level = g.levelOf(g.tracks[g.split.Signal][i].Mean)
 		}
 		if g.levels[m.level].same(was) {
 			continue
@@ -166,7 +166,7 @@ func (e *Engine) cut(g *group, edges []float64) {
 		for _, tracks := range g.tracks {
 			if tracks != nil {
 				t := &tracks[i]
-				*t = track{X: t.X, Y: t.Y, Mean: t.Mean, Age: min(t.Age, 600), Ticks: t.Ticks, Same: t.Same, Fell: t.Fell, Met: t.Met, Quiet: t.Quiet}
+				*t = track{X: t.X, Y: t.Y, Mean: t.Mean, Age: min(t.Age, 600), Ticks: t.Ticks, Same: t.Same, Fell: t.Fell, Met: t.Met, LastZero: t.LastZero}
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func (e *Engine) sides(p *part, tracks []track, gap float64) bool {
 		v = append(v, lately(&tracks[i]))
 	}
 	e.values = v
-	slices.Sort(v) // who lost least comes first
+	slices.Sort(v) // the smallest loss first
 	cut, n := robust.Halves(v), len(v)
 	if share := float64(n-cut) / float64(n); cut < 2 || share < leastSide || share > 1-leastSide {
 		return false
@@ -85,7 +85,7 @@ func (e *Engine) middle(tracks []track, edge float64, upper bool) float64 {
 	return e.sample.Level(v)
 }
 
-// gather finds the members of a level that told a signal since the last tick: those that
+// gather finds the members of a level with a report of a signal since the last tick: those that
 // are compared, and those that warm up, of which only the beginning of a loss is kept.
 func (e *Engine) gather(g *group, s nodesignal.Signal, level uint8) {
 	raw := e.deciding &^ nodesignal.SetOf(nodesignal.Score)

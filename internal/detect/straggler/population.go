@@ -10,8 +10,8 @@ type population struct {
 	warmTicks uint8 // with a value make a member comparable
 	// oddTicks at most are left out in which members differ by much more than usual: ranks
 	// do while a checkpoint is written.
-	oddTicks uint8
-	baseline float32 // share of a member's usual difference that does not count as spread
+	maxSkipped uint8
+	baseline   float32 // share of a member's usual difference that does not count as spread
 	// In the first young seconds a member's usual difference is learnt, up to mostBaseline.
 	young, mostBaseline float64
 	behind              float64 // a member is slow if it is behind its peers by this part of the limit too
@@ -25,7 +25,7 @@ var (
 	// Healthy ranks' shares of time differ by some percent at most: Not All GPUs Are Created
 	// Equal (SC '22). Of ranks the slow side computes longer, and the other one waits.
 	populationOfRanks = population{
-		warmTicks: 3, oddTicks: 6, baseline: 1, leastLoss: 1.25, young: 5 * 60, mostBaseline: 0.03, eitherSide: true,
+		warmTicks: 3, maxSkipped: 6, baseline: 1, leastLoss: 1.25, young: 5 * 60, mostBaseline: 0.03, eitherSide: true,
 	}
 )
 

@@ -18,7 +18,7 @@ import (
 )
 
 // chaos is a fleet in which everything happens: nodes join, move, leave, flap, slow
-// down, claim others' names, tell a signal now and then, and tell what is no number.
+// down, claim others' names, send a signal now and then, and send what is no number.
 // Each tick's observations are in order.
 func chaos(seed uint64, ticks int, each func([]nodesignal.Observation, time.Time)) {
 	rng := rand.New(rand.NewPCG(seed, 11))
@@ -27,14 +27,14 @@ func chaos(seed uint64, ticks int, each func([]nodesignal.Observation, time.Time
 		var all []nodesignal.Observation
 		for i := range 40 {
 			o := nodesignal.Observation{Cluster: fmt.Sprint("c", i%2), Node: nodeName("n", i), HasState: true}
-			o.Peers = [][]string{{"a"}, {"b"}, nil}[i%3]
+			o.GroupLabels = [][]string{{"a"}, {"b"}, nil}[i%3]
 			x := 100 * (0.9 + 0.01*rng.NormFloat64())
 			if i%10 == 7 && k/40%2 == 1 {
 				x *= 0.7
 			}
 			switch {
 			case i == 3:
-				o.Peers = []string{fmt.Sprint("moving", k)}
+				o.GroupLabels = []string{fmt.Sprint("moving", k)}
 			case i == 4 && k%30 > 15, i > 30 && k > 100 && k < 130:
 				continue
 			case i == 5:
@@ -44,9 +44,9 @@ func chaos(seed uint64, ticks int, each func([]nodesignal.Observation, time.Time
 			case i == 17 && k%45 < 4: // a pause, such as a checkpoint
 				o.State = nodesignal.StateCalibrating
 			case i == 8:
-				twin := o
-				twin.Values = throughput(x * 0.4)
-				all = append(all, twin)
+				clone := o
+				clone.Values = throughput(x * 0.4)
+				all = append(all, clone)
 			case i == 9:
 				x = 90
 			case i%3 == 2 && k > 200 && k/20%5 == i%5: // work that changes hands
@@ -151,8 +151,8 @@ func TestEpisodesAreWellFormed(t *testing.T) {
 	}
 }
 
-// TestAllAtOnceChangesNoVerdict: what happens to all nodes alike says nothing of one, nor
-// does the unit of the rates. Too few peers accuse nobody, whatever they do.
+// TestAllAtOnceChangesNoVerdict: what happens to all nodes alike accuses none, nor
+// does the unit of the rates, nor do too few peers.
 func TestAllAtOnceChangesNoVerdict(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		factor := rapid.Float64Range(1e-3, 1e6).Draw(t, "factor")

@@ -17,10 +17,10 @@ type RankVerdict struct {
 	Why          unjudged.Reason // Judged, or Noise of the rank's peers
 	Signal       nodesignal.Signal
 	Job          string // of the slow rank, empty where it is not known
-	// Culprit is the slow rank, or nobody where the whole node is slow.
+	// Culprit is the slow rank, or empty where the whole node is slow.
 	Culprit nodesignal.Subject
 	Since   time.Time
-	// Gap is the share of time that the others wait for it, or what it lacks of throughput,
+	// Gap is the share of time that the others wait for it, or its loss of throughput,
 	// Suspicion its deviation by the limit, in [0,2]. Behind: it was slow at its last value.
 	Gap, Suspicion float64
 	Behind         bool

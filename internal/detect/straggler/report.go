@@ -38,13 +38,13 @@ type GroupReport struct {
 	// Unjudged counts the nodes by why there is no verdict on them.
 	Unjudged [unjudged.Count]int
 	// Detectable is the smallest loss that is found within an hour now, a fraction of
-	// the peers' level; 0 while nobody is compared.
+	// the peers' level; 0 while none is compared.
 	Detectable float64
 }
 
 // SignalReport is how nodes are compared by one signal.
 type SignalReport struct {
-	N int // nodes compared, none where too few tell it
+	N int // nodes compared, none where too few report it
 	// Median is in the signal's unit, Scale the spread of a tick as a fraction.
 	Median, Scale float64
 	// Threshold is the value below which a node is flagged within a minute, but for its baseline.
@@ -55,10 +55,10 @@ type SignalReport struct {
 	FallKnown bool
 }
 
-// NodeName says which node a report is about.
+// NodeName identifies the node of a report.
 type NodeName struct {
 	Cluster, Group, Node string
-	Peers                []string // values of the peer-group attributes
+	GroupLabels          []string // values of the peer-group attributes
 }
 
 // NodeReport is the verdict on one node. The name is apart, since it stays from
@@ -73,7 +73,7 @@ type NodeReport struct {
 	Until                    int64
 	// Seen is when its last report came.
 	Seen time.Time
-	// Signal is the one that speaks most against it, and Gap its loss in it, a fraction
+	// Signal is the one in which it is worst, and Gap its loss in it, a fraction
 	// of the peers' level. Suspicion is its smoothed deviation by the limit, in [0,2].
 	Signal         nodesignal.Signal
 	Suspicion, Gap float64
@@ -83,14 +83,13 @@ type NodeReport struct {
 	Ranks *RankVerdict
 }
 
-// Counters count what was not taken at its word.
+// Counters count observations that were doubted, and onsets that were not reported.
 type Counters struct {
-	GroupChanges      int64 // moves of a node to another peer group
-	ReclaimedClusters int64 // silent ones that were forgotten to make room for others
-	Contested         int64 // names
-	Stuck             int64 // nodes not accused since their throughput never changes
-	Flapping          int64 // episodes that were held open
-	Folded            int64 // onsets in a group's or cluster's event
+	GroupChanges int64 // moves of a node to another peer group
+	Contested    int64 // names
+	Stuck        int64 // nodes not accused since their throughput never changes
+	Flapping     int64 // episodes that were held open
+	Folded       int64 // onsets in a group's or cluster's event
 }
 
 // fill writes the next row of the report's nodes, its name where it is another.
@@ -145,13 +144,13 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 		return unjudged.Judged, 0
 	case m.flags&flagLockstep != 0:
 		return unjudged.Lockstep, 0
-	case g.split.silent(), m.level == noLevel && len(g.levels) > 1 && g.age > settled && !m.known.Has(g.split.Signal):
+	case g.split.unstable(), m.level == noLevel && len(g.levels) > 1 && g.age > settled && !m.known.Has(g.split.Signal):
 		return unjudged.Levels, 0
 	case m.flags&flagFewPeers != 0:
 		return unjudged.FewPeers, 0
 	}
 	if m.fresh&e.deciding == 0 {
-		return m.why, 0 // it told nothing at this tick
+		return m.why, 0 // no report since the tick before
 	}
 	for s, tracks := range g.tracks {
 		if tracks == nil || !(m.fresh & e.deciding).Has(nodesignal.Signal(s)) || g.nodes[i].warming > 2*settled {
@@ -164,7 +163,7 @@ func (e *Engine) unjudged(g *group, i int) (why unjudged.Reason, until int64) {
 	return unjudged.NoSignal, 0
 }
 
-// since is when what speaks against a member began, in unix milliseconds.
+// since is when the loss of a member began, in unix milliseconds.
 func (e *Engine) since(g *group, i int) int64 {
 	since := e.at
 	if w := &g.nodes[i].ranks; w.Slow {
@@ -172,10 +171,10 @@ func (e *Engine) since(g *group, i int) int64 {
 	}
 	for _, tracks := range g.tracks {
 		if tracks != nil && tracks[i].Flagged {
-			since = min(since, int64(max(tracks[i].Quiet[tracks[i].By], g.nodes[i].off))*1000)
+			since = min(since, int64(max(tracks[i].LastZero[tracks[i].By], g.nodes[i].off))*1000)
 		}
 	}
-	return max(since, g.nodes[i].episodes.SlowEnded().UnixMilli())
+	return max(since, g.nodes[i].episodes.SlowEnded.UnixMilli())
 }
 
 func (e *Engine) groupReport(to *GroupReport, cluster, name string, t *rule.Threshold, counts [nodesignal.NumStates]int, stragglers int) {
@@ -191,8 +190,8 @@ func (e *Engine) groupReport(to *GroupReport, cluster, name string, t *rule.Thre
 
 // reportSignals adds how nodes are compared. Every level finds what is detectable.
 func (e *Engine) reportSignals(g *group, r *GroupReport) {
-	r.Incident, r.Unjudged = g.told.Incident(), g.unjudged
-	if g.split.silent() {
+	r.Incident, r.Unjudged = g.episodes.Incident(), g.unjudged
+	if g.split.unstable() {
 		return
 	}
 	for k := range g.levels {

@@ -3,6 +3,7 @@
 package straggler
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"math/rand/v2"
@@ -40,9 +41,9 @@ func newFleet(t require.TestingT, change func(*Config)) *fleet {
 
 func (f *fleet) observe(o nodesignal.Observation) { require.NoError(f.t, f.e.Observe(&o, f.now)) }
 
-// push tells an active node's score.
-func (f *fleet) push(node string, peers []string, score float64) {
-	f.observe(nodesignal.Observation{Cluster: "c", Node: node, Peers: peers, HasState: true, Score: score, HasScore: true})
+// push sends an active node's score.
+func (f *fleet) push(node string, labels []string, score float64) {
+	f.observe(nodesignal.Observation{Cluster: "c", Node: node, GroupLabels: labels, HasState: true, Score: score, HasScore: true})
 }
 
 // round pushes scores[i] for node i and ticks.
@@ -56,6 +57,15 @@ func (f *fleet) round(scores ...float64) {
 func (f *fleet) tick() *Report {
 	f.now = f.now.Add(tick)
 	return f.e.Tick(f.now)
+}
+
+// restored returns an engine that has read what another one saved.
+func restored(t require.TestingT, cfg Config, saved *Saved, now time.Time) *Engine {
+	var text bytes.Buffer
+	require.NoError(t, saved.Write(&text))
+	e := New(cfg)
+	require.NoError(t, e.Restore(&text, now))
+	return e
 }
 
 func throughput(x float64) (v nodesignal.Values) {
@@ -89,11 +99,11 @@ type play struct {
 	groups []string // a name each, "" is the one without labels
 	nodes  int      // of each group
 	noise  float64  // normal noise instead of the half percent
-	// loss of a node by its number in the group; silent and idle ones.
-	loss         func(group string, i int) float64
-	silent, idle func(group string, i int) bool
-	also         func(o *nodesignal.Observation, i int) // changes what a node pushes
-	twin         float64                                // work of a second node by the name of the third
+	// loss of a node by its number in the group; missing and idle ones.
+	loss          func(group string, i int) float64
+	missing, idle func(group string, i int) bool
+	also          func(o *nodesignal.Observation, i int) // changes what a node pushes
+	clone         float64                                // work of a second node by the name of the third
 
 	draw     *rand.Rand
 	k        int // ticks so far
@@ -109,7 +119,7 @@ func nodeName(group string, i int) string { return fmt.Sprintf("%s-%02d", group,
 
 // observation is one node's push.
 func (p *play) observation(group string, i int) nodesignal.Observation {
-	o := nodesignal.Observation{Cluster: "c", Node: nodeName(group, i), Peers: []string{group}, HasState: true}
+	o := nodesignal.Observation{Cluster: "c", Node: nodeName(group, i), GroupLabels: []string{group}, HasState: true}
 	if p.idle != nil && p.idle(group, i) {
 		o.State = nodesignal.StateIdle
 		return o
@@ -128,24 +138,24 @@ func (p *play) observation(group string, i int) nodesignal.Observation {
 	return o
 }
 
-// ticks plays some and returns what was told.
-func (p *play) ticks(n int) (told []episode.Episode) {
+// ticks plays some and returns the events.
+func (p *play) ticks(n int) (events []episode.Episode) {
 	for range n {
 		for _, g := range p.groups {
 			for i := range p.nodes {
-				if p.silent == nil || !p.silent(g, i) {
+				if p.missing == nil || !p.missing(g, i) {
 					p.observe(p.observation(g, i))
 				}
-				if i == 3 && p.twin > 0 {
+				if i == 3 && p.clone > 0 {
 					o := p.observation(g, i)
-					o.Values = throughput(p.twin)
+					o.Values = throughput(p.clone)
 					p.observe(o)
 				}
 			}
 		}
-		told = append(told, p.tickOnce()...)
+		events = append(events, p.tickOnce()...)
 	}
-	return told
+	return events
 }
 
 func (p *play) tickOnce() []episode.Episode {
@@ -199,16 +209,16 @@ func loseEach(loss map[int]float64) func(*play) {
 	return func(p *play) { p.loss = func(_ string, i int) float64 { return loss[i] } }
 }
 
-func silent(nodes ...int) func(*play) {
-	return func(p *play) { p.silent = func(_ string, i int) bool { return slices.Contains(nodes, i) } }
+func missing(nodes ...int) func(*play) {
+	return func(p *play) { p.missing = func(_ string, i int) bool { return slices.Contains(nodes, i) } }
 }
 
 func idle(nodes ...int) func(*play) {
 	return func(p *play) { p.idle = func(_ string, i int) bool { return slices.Contains(nodes, i) } }
 }
 
-// twins lets two nodes push by the name of the third, the other doing x units.
-func twins(x float64) func(*play) { return func(p *play) { p.twin = x } }
+// clones lets two nodes push by the name of the third, the other doing x units.
+func clones(x float64) func(*play) { return func(p *play) { p.clone = x } }
 
 func both(a, b func(*play)) func(*play) { return func(p *play) { a(p); b(p) } }
 
@@ -216,9 +226,9 @@ func both(a, b func(*play)) func(*play) { return func(p *play) { a(p); b(p) } }
 func moves(node int, to string) func(*play) {
 	return func(p *play) {
 		o := p.observation("j", node)
-		o.Peers = []string{to}
+		o.GroupLabels = []string{to}
 		p.observe(o)
-		silent(node)(p)
+		missing(node)(p)
 	}
 }
 
@@ -230,15 +240,15 @@ func upTo(n int) (nodes []int) {
 	return nodes
 }
 
-// step is what nodes do for so many ticks, and what is told meanwhile.
+// step is what nodes do for so many ticks, and the events meanwhile.
 type step struct {
 	do    func(*play) // nil is as before
 	ticks int
-	told  []string
-	check func(t *testing.T, p *play, told []episode.Episode)
+	want  []string
+	check func(t *testing.T, p *play, events []episode.Episode)
 }
 
-// story is what happens to a group "j" of twenty nodes, if nothing else is said.
+// story is what happens to a group "j" of twenty nodes, unless it has others.
 type story struct {
 	groups []string
 	nodes  int
@@ -246,7 +256,7 @@ type story struct {
 	steps  []step
 }
 
-func tell(t *testing.T, stories map[string]story) {
+func runStories(t *testing.T, stories map[string]story) {
 	t.Helper()
 	for name, s := range stories {
 		t.Run(name, func(t *testing.T) {
@@ -262,9 +272,9 @@ func tell(t *testing.T, stories map[string]story) {
 				if st.do != nil {
 					st.do(p)
 				}
-				told := p.ticks(st.ticks)
-				require.Equal(t, st.told, brief(told), "step %d", i)
-				for _, ev := range told {
+				events := p.ticks(st.ticks)
+				require.Equal(t, st.want, brief(events), "step %d", i)
+				for _, ev := range events {
 					key := fmt.Sprint(ev.Subject, ev.Cluster, ev.Group, ev.Node)
 					if was, open := ids[key]; open {
 						assert.Equal(t, was, ev.ID, "one id per episode")
@@ -274,7 +284,7 @@ func tell(t *testing.T, stories map[string]story) {
 					}
 				}
 				if st.check != nil {
-					st.check(t, p, told)
+					st.check(t, p, events)
 				}
 			}
 		})

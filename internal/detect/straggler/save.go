@@ -23,24 +23,24 @@ type Saved struct {
 
 // savedGroup is what is kept of a group over a restart. Its episodes go on.
 type savedGroup struct {
-	Cluster string
-	Peers   []string
-	Age     float64
-	Levels  []level
-	Split   split
-	Nodes   []savedNode
-	Tracks  map[nodesignal.Signal][]track // by node
-	Told    episode.SavedGroup
+	Cluster     string
+	GroupLabels []string
+	Age         float64
+	Levels      []level
+	Split       split
+	Nodes       []savedNode
+	Tracks      map[nodesignal.Signal][]track // by node
+	Episodes    episode.SavedGroup
 }
 
 type savedNode struct {
-	Name  string
-	State nodesignal.State
-	Known nodesignal.Set
-	Level uint8
-	Off   uint32
-	Seen  int64 // unix nanoseconds of its last report, 0 unless it is missing
-	Told  episode.SavedNode
+	Name     string
+	State    nodesignal.State
+	Known    nodesignal.Set
+	Level    uint8
+	Off      uint32
+	Seen     int64 // unix nanoseconds of its last report, 0 unless it is missing
+	Episodes episode.SavedNode
 }
 
 // Save copies what the engine has learnt of its groups and nodes.
@@ -57,12 +57,12 @@ func (e *Engine) Save() *Saved {
 
 func (g *group) save(episodes *episode.Saver) savedGroup {
 	to := savedGroup{
-		Cluster: g.cluster.name, Peers: g.peers, Age: g.age, Split: g.split,
-		Levels: slices.Clone(g.levels), Nodes: make([]savedNode, len(g.nodes)), Tracks: make(map[nodesignal.Signal][]track), Told: episodes.Group(&g.told),
+		Cluster: g.cluster.name, GroupLabels: g.labels, Age: g.age, Split: g.split,
+		Levels: slices.Clone(g.levels), Nodes: make([]savedNode, len(g.nodes)), Tracks: make(map[nodesignal.Signal][]track), Episodes: episodes.Group(&g.episodes),
 	}
 	for i, n := range g.nodes {
 		m := &g.members[i]
-		to.Nodes[i] = savedNode{Name: n.name, State: m.reported, Known: m.known, Level: m.level, Off: n.off, Told: episodes.Node(&n.episodes)}
+		to.Nodes[i] = savedNode{Name: n.name, State: m.reported, Known: m.known, Level: m.level, Off: n.off, Episodes: episodes.Node(&n.episodes)}
 		if m.flags&flagMissing != 0 {
 			to.Nodes[i].Seen = m.seen
 		}
@@ -88,7 +88,7 @@ func (s *Saved) Write(w io.Writer) error {
 }
 
 // Restore reads into a new engine what another one's Saved wrote, unless that is older than the
-// retention. Nodes that were missing are, and others that say nothing until the TTL.
+// retention. Nodes that were missing still are. Others have a TTL to report.
 func (e *Engine) Restore(r io.Reader, now time.Time) error {
 	var at time.Time
 	in := gob.NewDecoder(r)
@@ -98,7 +98,7 @@ func (e *Engine) Restore(r io.Reader, now time.Time) error {
 	if now.Sub(at) > e.cfg.Retention {
 		return nil
 	}
-	e.book.Rest = holdTicks // no verdict begins sooner
+	e.tracker.Rest = holdTicks // no verdict begins sooner
 	var episodes episode.Restorer
 	for {
 		var from savedGroup
@@ -108,22 +108,22 @@ func (e *Engine) Restore(r io.Reader, now time.Time) error {
 			return fmt.Errorf("a group cannot be read: %w", err)
 		}
 		for i, kept := range from.Nodes {
-			n, err := e.node(&nodesignal.Observation{Cluster: from.Cluster, Node: kept.Name, Peers: from.Peers}, now)
+			n, err := e.node(&nodesignal.Observation{Cluster: from.Cluster, Node: kept.Name, GroupLabels: from.GroupLabels}, now)
 			if err != nil {
 				break // the bounds are lower than they were
 			}
 			g := n.group
 			if i == 0 {
-				episodes.Group(&g.told, &from.Told)
+				episodes.Group(&g.episodes, &from.Episodes)
 			}
 			g.age, g.levels, g.split, n.off = from.Age, from.Levels, from.Split, kept.Off
 			m := &g.members[n.slot]
 			m.seen, m.reported, m.known, m.level = now.UnixNano(), kept.State, kept.Known, kept.Level
 			if kept.Seen != 0 {
 				m.seen, m.flags = kept.Seen, m.flags|flagMissing
-				g.cluster.silent = append(g.cluster.silent, n)
+				g.cluster.missing = append(g.cluster.missing, n)
 			}
-			if episodes.Node(&n.episodes, n.name, &g.told, &kept.Told) {
+			if episodes.Node(&n.episodes, n.name, &g.episodes, &kept.Episodes) {
 				m.flags |= flagEpisode
 			}
 			for s, tracks := range from.Tracks {

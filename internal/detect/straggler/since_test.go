@@ -3,7 +3,6 @@
 package straggler
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -25,7 +24,7 @@ type drawnLoss struct {
 	differ           float64
 	other            float64 // what every other node does less, the node among them
 	peers            string
-	heard, back      time.Duration // before heard nothing is told of the node, nor before back since a minute
+	first, back      time.Duration // before first the node sends nothing, nor in the two minutes before back
 	pauses, works    time.Duration // between them it is in the state before
 	before           nodesignal.State
 	moves, restarted time.Duration
@@ -41,18 +40,18 @@ func drawLoss(r *rand.Rand) *drawnLoss {
 
 func seconds(n int) time.Duration { return time.Duration(n) * time.Second }
 
-// obvious reports whether one tick tells of the loss.
+// obvious reports whether one tick shows the loss.
 func (l *drawnLoss) obvious() bool { return l.loss >= max(0.1, 6*l.noise) }
 
-// play returns how many ticks after the loss began it is told to have, and whether it is
-// told within the hour.
+// play returns by how many ticks the reported beginning is late, and whether the loss is
+// found within the hour.
 func (l *drawnLoss) play(t *testing.T, r *rand.Rand) (late float64, found bool) {
 	f := newFleet(t, nil)
-	var heard, well time.Time // when the node was first heard of, and last without the loss
+	var firstSeen, well time.Time // the node's first report, and its last without the loss
 	for at := time.Duration(0); at < l.onset+time.Hour; at += l.tick {
 		next := f.now.Add(l.tick)
 		for i := range l.nodes {
-			o := nodesignal.Observation{Cluster: "c", Node: nodeName("n", i), Peers: []string{l.peers}, HasState: true}
+			o := nodesignal.Observation{Cluster: "c", Node: nodeName("n", i), GroupLabels: []string{l.peers}, HasState: true}
 			x := 1 + l.noise*r.NormFloat64() - l.differ*float64((3*i)%5-2)
 			if i >= 3 && i <= 3+l.more && at >= l.onset {
 				x -= l.loss
@@ -61,14 +60,14 @@ func (l *drawnLoss) play(t *testing.T, r *rand.Rand) (late float64, found bool) 
 				x *= 1 - l.other
 			}
 			if i == 3 {
-				if at < l.onset && !heard.IsZero() || at < l.works && l.before == nodesignal.StateIdle {
+				if at < l.onset && !firstSeen.IsZero() || at < l.works && l.before == nodesignal.StateIdle {
 					well = next
 				}
-				if at < l.heard || at < l.back && at >= l.back-2*time.Minute {
+				if at < l.first || at < l.back && at >= l.back-2*time.Minute {
 					continue
 				}
-				if heard.IsZero() {
-					if heard = f.now; at < l.onset {
+				if firstSeen.IsZero() {
+					if firstSeen = f.now; at < l.onset {
 						well = next
 					}
 				}
@@ -77,7 +76,7 @@ func (l *drawnLoss) play(t *testing.T, r *rand.Rand) (late float64, found bool) 
 				}
 			}
 			if at < l.moves && i%2 == 1 {
-				o.Peers = []string{"other"}
+				o.GroupLabels = []string{"other"}
 			}
 			if o.State != nodesignal.StateIdle {
 				o.Values.Set(l.signal, max(x, 0.001))
@@ -86,11 +85,7 @@ func (l *drawnLoss) play(t *testing.T, r *rand.Rand) (late float64, found bool) 
 		}
 		f.now = next
 		if at >= l.restarted && l.restarted >= 0 {
-			var kept bytes.Buffer
-			require.NoError(t, f.e.Save().Write(&kept))
-			f.e = New(f.e.cfg)
-			require.NoError(t, f.e.Restore(&kept, f.now))
-			l.restarted = -1
+			f.e, l.restarted = restored(t, f.e.cfg, f.e.Save(), f.now), -1
 		}
 		for _, n := range f.e.Tick(f.now).Nodes {
 			if n.Node != nodeName("n", 3) || !n.Straggler {
@@ -100,13 +95,13 @@ func (l *drawnLoss) play(t *testing.T, r *rand.Rand) (late float64, found bool) 
 				return 0, false // a false alarm
 			}
 			if well.IsZero() {
-				well = heard
+				well = firstSeen
 				require.True(t, n.Since.Unix() == 0 || !l.obvious(), "it was slow before it was watched")
 			}
 			if n.Since.Unix() == 0 {
-				n.Since = heard
+				n.Since = firstSeen
 			}
-			require.False(t, n.Since.Before(heard.Add(-time.Second)) || n.Since.After(f.now))
+			require.False(t, n.Since.Before(firstSeen.Add(-time.Second)) || n.Since.After(f.now))
 			return n.Since.Sub(well).Seconds() / l.tick.Seconds(), true
 		}
 	}
@@ -114,11 +109,11 @@ func (l *drawnLoss) play(t *testing.T, r *rand.Rand) (late float64, found bool) 
 }
 
 // TestSinceIsWhenTheLossBegan, whatever warmed up then. A loss that is plain within a tick is
-// told to the tick, or two.
+// dated to the tick, or two.
 func TestSinceIsWhenTheLossBegan(t *testing.T) {
 	late := func(r *rand.Rand, l *drawnLoss) {
-		l.heard = seconds(16*60 + r.IntN(240))
-		l.onset = l.heard + seconds(r.IntN(400))
+		l.first = seconds(16*60 + r.IntN(240))
+		l.onset = l.first + seconds(r.IntN(400))
 	}
 	rank := func(_ *rand.Rand, l *drawnLoss) {
 		l.signal, l.noise, l.loss = nodesignal.Communication, l.noise/6, l.loss/6+0.03
@@ -128,14 +123,14 @@ func TestSinceIsWhenTheLossBegan(t *testing.T) {
 		"no labels": func(_ *rand.Rand, l *drawnLoss) { l.peers = "" },
 		"two jobs without labels": func(r *rand.Rand, l *drawnLoss) {
 			l.peers, l.nodes, l.other = "", l.nodes+8, 0.2+0.4*r.Float64()
-			l.onset += 2 * time.Minute // when they are told apart
+			l.onset += 2 * time.Minute // when their levels are known
 		},
 		"nodes that differ":   func(_ *rand.Rand, l *drawnLoss) { l.differ = 0.01 },
 		"young group":         func(r *rand.Rand, l *drawnLoss) { l.onset = seconds(r.IntN(5 * 60)) },
 		"few ticks":           func(r *rand.Rand, l *drawnLoss) { l.onset = time.Duration(r.IntN(8)) * l.tick },
 		"from the first tick": func(_ *rand.Rand, l *drawnLoss) { l.onset = 0 },
 		"late to its group":   late,
-		"from its first tick": func(r *rand.Rand, l *drawnLoss) { late(r, l); l.onset = l.heard },
+		"from its first tick": func(r *rand.Rand, l *drawnLoss) { late(r, l); l.onset = l.first },
 		"calibrates": func(r *rand.Rand, l *drawnLoss) {
 			l.onset /= 2
 			l.pauses = seconds(max(0, r.IntN(10*60)-5*60))
@@ -177,11 +172,11 @@ func TestSinceIsWhenTheLossBegan(t *testing.T) {
 	}
 }
 
-// TestALossFromTheStart: the hour's window finds it, and tells the whole of it.
+// TestALossFromTheStart: the hour's window finds it, and reports the whole of it.
 func TestALossFromTheStart(t *testing.T) {
 	p := newPlay(t, []string{"j"}, 40, nil)
 	lose(0.025, 5)(p)
-	told := p.ticks(700)
-	require.Equal(t, []string{"node onset j-05"}, brief(told))
-	assert.InDelta(t, 0.025, *told[0].Gap, 0.004)
+	events := p.ticks(700)
+	require.Equal(t, []string{"node onset j-05"}, brief(events))
+	assert.InDelta(t, 0.025, *events[0].Gap, 0.004)
 }

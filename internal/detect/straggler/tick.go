@@ -38,17 +38,14 @@ func (e *Engine) Tick(now time.Time) *Report {
 	e.at, e.elapsed, e.row = now.UnixMilli(), 0, 0
 	if !e.ticked.IsZero() {
 		e.elapsed = max(now.Sub(e.ticked), 0)
-		if e.elapsed > e.cfg.TTL {
-			e.places.Deaf(now)
-		}
 	}
-	// What nobody listened to was not heard: a pause of the gateway counts as one TTL.
+	// Pushes during a pause of the gateway are lost: it counts as one TTL.
 	e.dt = min(e.elapsed, e.cfg.TTL).Seconds()
 	for w := range windows {
 		e.weight[w] = -math.Expm1(-e.dt / window[w])
 	}
-	e.book.Begin(now)
-	e.book.Rest = max(0, e.book.Rest-1)
+	e.tracker.Begin(now)
+	e.tracker.Rest = max(0, e.tracker.Rest-1)
 	if e.relabel {
 		e.order = slices.SortedFunc(maps.Values(e.clusters), func(a, b *cluster) int { return cmp.Compare(a.name, b.name) })
 	}
@@ -61,8 +58,8 @@ func (e *Engine) Tick(now time.Time) *Report {
 	clear(r.Nodes[e.row:])
 	r.Nodes = r.Nodes[:e.row]
 	e.relabel, e.ticked = false, now
-	r.Events, r.Open = e.book.Take(r.Events)
-	e.counters.Flapping, e.counters.Folded, e.book.Flapping, e.book.Folded = e.book.Flapping, e.book.Folded, 0, 0
+	r.Events, r.Open = e.tracker.Take(r.Events)
+	e.counters.Flapping, e.counters.Folded, e.tracker.Flapping, e.tracker.Folded = e.tracker.Flapping, e.tracker.Folded, 0, 0
 	r.Counters, e.counters = e.counters, Counters{}
 	return r
 }
@@ -89,41 +86,41 @@ func (e *Engine) tickCluster(c *cluster, now time.Time) {
 	}
 	c.wide.Update(&e.cfg.Config, &e.sample, e.wideScores, e.wideThroughputs)
 	e.groupReport(&e.report.Groups[at], c.name, "", &c.wide, c.wideCounts, stragglers)
-	e.book.Cluster()
-	if c.silentTicks++; len(c.silent) == 0 {
-		c.silentTicks = 0
+	e.tracker.Cluster()
+	if c.missingTicks++; len(c.missing) == 0 {
+		c.missingTicks = 0
 	}
-	if c.silentTicks <= 2 { // the pushes of one outage end within one interval
+	if c.missingTicks <= 2 { // the pushes of one outage end within one interval
 		return
 	}
-	var silent []episode.Silence
-	for _, n := range c.silent {
-		if c.nodes[n.name] == n && !n.episodes.Silent() && n.group.members[n.slot].state == nodesignal.StateMissing {
+	var missing []episode.MissingNode
+	for _, n := range c.missing {
+		if c.nodes[n.name] == n && !n.episodes.Missing() && n.group.members[n.slot].state == nodesignal.StateMissing {
 			since := time.UnixMilli(n.group.members[n.slot].seen / 1e6).UTC()
-			silent = append(silent, episode.Silence{Node: &n.episodes, Group: &n.group.told, Name: n.name, Since: since})
+			missing = append(missing, episode.MissingNode{Node: &n.episodes, Group: &n.group.episodes, Name: n.name, Since: since})
 		}
 	}
-	e.book.Fell(silent)
-	c.silent, c.silentTicks = nil, 0
+	e.tracker.WentMissing(missing)
+	c.missing, c.missingTicks = nil, 0
 }
 
-// expire marks silent nodes missing and forgets those past the retention.
+// expire marks nodes that do not report as missing, and forgets those past the retention.
 func (e *Engine) expire(g *group, now time.Time) {
 	for i := range g.members {
 		m, n := &g.members[i], g.nodes[i]
-		silent := time.Duration(now.UnixNano() - m.seen)
+		age := time.Duration(now.UnixNano() - m.seen)
 		switch {
-		case n == nil || silent <= e.cfg.TTL && m.flags&flagMissing == 0:
-		case silent > e.cfg.Retention:
+		case n == nil || age <= e.cfg.TTL && m.flags&flagMissing == 0:
+		case age > e.cfg.TTL && e.room.Due(time.Unix(0, m.seen).Sub(n.since), age, e.cfg.Retention):
 			e.forget(n, now)
-		case silent <= e.cfg.TTL:
+		case age <= e.cfg.TTL:
 			m.flags &^= flagMissing
-			e.book.Heard(&n.episodes, episode.CauseRecovered)
-		case m.flags&flagMissing == 0 && e.elapsed <= e.cfg.TTL: // else nobody listened
+			e.tracker.Returned(&n.episodes, episode.CauseRecovered)
+		case m.flags&flagMissing == 0 && e.elapsed <= e.cfg.TTL: // else the gateway paused
 			m.flags |= flagMissing
-			g.cluster.silent = append(g.cluster.silent, n)
+			g.cluster.missing = append(g.cluster.missing, n)
 		default:
-			e.book.Away(&n.episodes)
+			e.tracker.StaysMissing(&n.episodes)
 		}
 	}
 }
@@ -134,10 +131,10 @@ func (e *Engine) tickGroup(g *group) {
 	g.rule.Update(&e.cfg.Config, &e.sample, e.scores, e.throughputs)
 	for s := range nodesignal.Count {
 		if e.deciding.Has(s) && g.tracks[s] != nil {
-			e.hear(g, s)
+			e.takeValues(g, s)
 		}
 	}
-	e.place(g)
+	e.assignLevels(g)
 	for s := range nodesignal.Count {
 		if e.deciding.Has(s) && g.tracks[s] != nil {
 			for k := range g.levels {
@@ -190,8 +187,8 @@ func (e *Engine) states(g *group) {
 }
 
 // contestedTicks in a row with contradicting values under one name suspend the verdict, until
-// six times as many without. After stuckTicks with the same throughput nobody measures a node
-// that was not behind when the throughput last changed.
+// six times as many without. After stuckTicks with the same throughput a node that was
+// not behind when it last changed is taken for a stuck exporter.
 const contestedTicks, stuckTicks = 3, 30
 
 // contest follows the values of one name that contradict each other.
@@ -215,8 +212,8 @@ func (e *Engine) contest(g *group, i int) {
 	}
 }
 
-// outdated forgets a value that its node, which tells others, has not told for the TTL,
-// unless nobody listened. Until then its verdict stands.
+// outdated forgets a value that its node, which sends others, has not sent for the TTL,
+// unless the gateway paused. Until then its verdict stands.
 func (e *Engine) outdated(g *group, i int, s nodesignal.Signal) {
 	t, m := &g.tracks[s][i], &g.members[i]
 	if t.Stale += float32(e.dt); e.elapsed <= e.cfg.TTL && float64(t.Stale) > e.cfg.TTL.Seconds() {
@@ -246,7 +243,7 @@ func (e *Engine) conclude(g *group) {
 		m, n := &g.members[i], g.nodes[i]
 		e.applyRankVerdict(g, i)
 		e.fill(g, i)
-		m.fresh, m.said = 0, 0
+		m.fresh, m.received = 0, 0
 		if m.suspicion >= 0.5 {
 			rising++
 		}
@@ -265,12 +262,12 @@ func (e *Engine) conclude(g *group) {
 				f.Culprit, f.Ranks, f.Job = n.ranks.Culprit, n.ranks.Ranks, n.ranks.Job
 			}
 			e.slow = append(e.slow, f)
-		case m.flags&flagEpisode != 0 && e.book.Calm(&n.episodes, i, float64(m.gap), m.calmCause()):
+		case m.flags&flagEpisode != 0 && e.tracker.Calm(&n.episodes, i, float64(m.gap), m.calmCause()):
 			m.flags &^= flagEpisode
 		}
 	}
-	g.told.Active = g.counts[nodesignal.StateActive]
-	e.book.Slow(&g.told, e.slow, rising)
+	g.episodes.Active = g.counts[nodesignal.StateActive]
+	e.tracker.Slow(&g.episodes, e.slow, rising)
 }
 
 // behind reports whether a slow member was slow at its last value.

@@ -13,8 +13,8 @@ const maxInboxEntries = 4096
 
 // Inbox keeps the newest threshold per cluster and peer group that came back
 // with pushes. Answers race when pushes overlap, so an older version never
-// replaces a newer one unless that one has expired: a gateway whose clock
-// went back must be heard again. The zero value is ready.
+// replaces a newer one unless that one has expired: the clock of a
+// gateway may go back. The zero value is ready.
 type Inbox struct {
 	mu      sync.RWMutex
 	entries map[inboxKey]Received
@@ -28,7 +28,7 @@ func (b *Inbox) Put(cluster string, v Value, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	r, ok := b.entries[key]
-	news := r.Hear(v, now)
+	changed := r.Update(v, now)
 	if b.entries == nil {
 		b.entries = make(map[inboxKey]Received)
 	}
@@ -36,12 +36,12 @@ func (b *Inbox) Put(cluster string, v Value, now time.Time) bool {
 		b.evictOldest()
 	}
 	b.entries[key] = r
-	return news
+	return changed
 }
 
-// Hear takes a value that came back with a push, and reports whether it was
-// new. The zero Received has heard none.
-func (r *Received) Hear(v Value, now time.Time) bool {
+// Update takes a value that came back with a push, and reports whether it was
+// new. The zero Received has no value.
+func (r *Received) Update(v Value, now time.Time) bool {
 	if !r.At.IsZero() && v.Version <= r.Version && r.Fresh(now) {
 		// The same computation seen again is a proof of life, unless a middle
 		// tier hands it down with what is left of it.

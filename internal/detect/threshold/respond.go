@@ -5,19 +5,19 @@ package threshold
 import (
 	"strings"
 
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
-// Respond appends what c has to say to a client of these groups, at most
-// wire.MaxGroups. To a client that is one node it tells that node's verdict, to others
-// all verdicts. It appends nothing where there is nothing valid to say; c may be nil.
-func (c *Cluster) Respond(dst []wire.Header, node string, groups []string) []wire.Header {
+// Respond appends the headers for a client of these groups, at most pushheaders.MaxGroups. A
+// client that is one node gets that node's verdict, others get all verdicts. It appends
+// nothing where there is nothing valid; c may be nil.
+func (c *Cluster) Respond(dst []pushheaders.Header, node string, groups []string) []pushheaders.Header {
 	if c == nil {
 		return dst
 	}
 	if w := c.Wide; w != nil {
-		dst = append(dst, wire.Header{Name: gpusemconv.HeaderThreshold, Value: w.Number}, wire.Header{Name: gpusemconv.HeaderQuorumMet, Value: boolText(w.QuorumMet)})
+		dst = append(dst, pushheaders.Header{Name: gpusemconv.HeaderThreshold, Value: w.Number}, pushheaders.Header{Name: gpusemconv.HeaderQuorumMet, Value: boolText(w.QuorumMet)})
 	}
 	all, room := c.find(node, groups)
 	var params, verdicts strings.Builder
@@ -45,10 +45,10 @@ func (c *Cluster) Respond(dst []wire.Header, node string, groups []string) []wir
 		}
 	}
 	if params.Len() > 0 {
-		dst = append(dst, wire.Header{Name: gpusemconv.HeaderParams, Value: params.String()})
+		dst = append(dst, pushheaders.Header{Name: gpusemconv.HeaderParams, Value: params.String()})
 	}
 	if verdicts.Len() > 0 {
-		dst = append(dst, wire.Header{Name: gpusemconv.HeaderVerdict, Value: verdicts.String()})
+		dst = append(dst, pushheaders.Header{Name: gpusemconv.HeaderVerdict, Value: verdicts.String()})
 	}
 	return dst
 }
@@ -65,7 +65,7 @@ func join(to *strings.Builder, member string) {
 	to.WriteString(member)
 }
 
-// answered is a group that an answer speaks of, with the verdicts that are not in it yet.
+// answered is a group of an answer, with the verdicts that are not written yet.
 // It is cut where not all of them fit.
 type answered struct {
 	*Entry
@@ -77,9 +77,9 @@ type answered struct {
 // find returns what is known of these groups, as far as it fits, and the room that is
 // left. Thresholds and verdicts are of a header's size together: proxies count so too.
 func (c *Cluster) find(node string, groups []string) (all []answered, room int) {
-	room = wire.MaxHeaderBytes
+	room = pushheaders.MaxHeaderBytes
 	for _, g := range groups {
-		if e := c.Groups[g]; e != nil && len(all) < wire.MaxGroups {
+		if e := c.Groups[g]; e != nil && len(all) < pushheaders.MaxGroups {
 			if room -= len(e.Member) + len(allFlag) + len(separator); room < 0 {
 				break
 			}
@@ -105,7 +105,7 @@ const (
 )
 
 // IngeroThreshold returns the cluster's threshold within Ingero's bounds;
-// false when there is none, which must then be said by silence.
+// false when there is none: the answer then has no header.
 func (c *Cluster) IngeroThreshold() (t float64, quorum, ok bool) {
 	if c == nil || c.Wide == nil {
 		return 0, false, false
@@ -114,7 +114,7 @@ func (c *Cluster) IngeroThreshold() (t float64, quorum, ok bool) {
 }
 
 // RespondIngero appends Ingero's two headers (pkg/contract of its agent), or none.
-func (c *Cluster) RespondIngero(dst []wire.Header, transport Transport) []wire.Header {
+func (c *Cluster) RespondIngero(dst []pushheaders.Header, transport Transport) []pushheaders.Header {
 	t, quorum, ok := c.IngeroThreshold()
 	if !ok {
 		return dst
@@ -123,5 +123,5 @@ func (c *Cluster) RespondIngero(dst []wire.Header, transport Transport) []wire.H
 	if transport == HTTP {
 		thresholdName, quorumName = "X-"+thresholdName, "X-"+quorumName
 	}
-	return append(dst, wire.Header{Name: thresholdName, Value: FormatNumber(t)}, wire.Header{Name: quorumName, Value: boolText(quorum)})
+	return append(dst, pushheaders.Header{Name: thresholdName, Value: FormatNumber(t)}, pushheaders.Header{Name: quorumName, Value: boolText(quorum)})
 }

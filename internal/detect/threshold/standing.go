@@ -8,7 +8,7 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 )
 
 // Standing is how a gateway sees one node: for the command `check` on that node.
@@ -20,20 +20,20 @@ type Standing struct {
 	Why            unjudged.Reason
 }
 
-// Teller hands on what the answer to the last push said; nil where the next hop does not
-// tell it, as a shard.
-type Teller interface{ Standing() *Standing }
+// StandingSource returns the standing in the answer to the last push; nil where the next hop
+// sends none, as a shard.
+type StandingSource interface{ Standing() *Standing }
 
 // Encode writes s as the value of a gpu-standing response header, empty for a node that is
 // not known or that has no wire form:
 //
 //	"gpu-node-0042";g="job-a";n=2;need=3;why=too_few_peers
 func (s *Standing) Encode() string {
-	if !wire.ValidName(s.Node) {
+	if !pushheaders.ValidName(s.Node) {
 		return ""
 	}
 	b := append(appendName(make([]byte, 0, 128), s.Node), ";g="...)
-	if !wire.ValidName(s.Group) {
+	if !pushheaders.ValidName(s.Group) {
 		b = appendName(b, "")
 	} else {
 		b = appendName(b, s.Group)
@@ -49,14 +49,14 @@ func (s *Standing) Encode() string {
 // ParseStanding reads a gpu-standing response header: nil where there is none.
 func ParseStanding(header []string) (*Standing, error) {
 	if len(header) == 0 {
-		return nil, nil //nolint:nilnil // a next hop that does not tell is no error
+		return nil, nil //nolint:nilnil // the header is optional
 	}
-	list, err := wire.ParseList(header)
+	list, err := pushheaders.ParseList(header)
 	if err != nil || len(list) == 0 {
 		return &Standing{}, err
 	}
 	s := &Standing{}
-	if s.Node, err = wire.MemberName(list[0]); err != nil {
+	if s.Node, err = pushheaders.MemberName(list[0]); err != nil {
 		return nil, err
 	}
 	d := memberReader{params: list[0].(httpsfv.Item).Params}
@@ -72,7 +72,7 @@ func ParseStanding(header []string) (*Standing, error) {
 		d.fail("why", "a reason of this version")
 	}
 	if d.err != nil {
-		return nil, fmt.Errorf("standing of %q: %w", wire.Clip(s.Node), d.err)
+		return nil, fmt.Errorf("standing of %q: %w", pushheaders.Clip(s.Node), d.err)
 	}
 	return s, nil
 }

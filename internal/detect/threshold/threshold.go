@@ -13,7 +13,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 )
 
 // MaxTTL bounds how long a received threshold may claim to be fresh.
@@ -50,19 +50,19 @@ type Value struct {
 	About    string    `json:"-"`
 }
 
-// Of is what v says of a node: its verdict where it is a straggler. It is not told where v
-// says nothing of it, as a gateway without verdicts does.
-func (v *Value) Of(node string) (verdict Verdict, straggler, told bool) {
+// Of returns the verdict on a node where it is a straggler. known is false where v has no
+// verdict on the node, as that of a gateway without verdicts.
+func (v *Value) Of(node string) (verdict Verdict, straggler, known bool) {
 	if own, _ := v.Verdicts.of(node); len(own) > 0 && node != "" {
 		return own[0], true, true
 	}
 	return Verdict{}, false, v.AllOf(node)
 }
 
-// AllOf reports whether v says of a node that it is in good standing by not listing it.
-// No list has a name without a wire form.
+// AllOf reports whether a node that v does not list is in good standing. No list has a
+// name without a wire form.
 func (v *Value) AllOf(node string) bool {
-	return v.All && (v.About == "" || v.About == node) && (node == "" || wire.ValidName(node))
+	return v.All && (v.About == "" || v.About == node) && (node == "" || pushheaders.ValidName(node))
 }
 
 // Validate reports why v may not be used, nil when it may.
@@ -96,7 +96,7 @@ type Publisher interface {
 // Source gives a node the thresholds that came back with its pushes.
 type Source interface {
 	// SetClaim sets the cluster, node and groups that the next pushes ask for.
-	SetClaim(wire.Claim)
+	SetClaim(pushheaders.Claim)
 	// Received returns the newest threshold of a peer group of a cluster.
 	Received(cluster, group string) (Received, bool)
 	// Reachable reports whether the last push was answered; false before the first.
@@ -117,8 +117,8 @@ type Push struct {
 	Transport Transport
 	// Header returns the values of a header of the request.
 	Header func(name string) []string
-	// Caller is whose push it is, and Node the node's name where it is one node's.
-	Caller wire.Caller
+	// Caller is the client that pushes, and Node the node's name where it is one node's.
+	Caller pushheaders.Caller
 	Node   string
 	// Invalid is set where the client claims what cannot name a cluster.
 	Invalid bool
@@ -131,7 +131,7 @@ type Server interface {
 	Claim(transport Transport, header func(name string) []string, query string) (cluster, node string)
 	// Push returns a context for the pipeline, and the headers of the answer, to be asked
 	// for once the pipeline is done.
-	Push(ctx context.Context, p *Push) (context.Context, func() []wire.Header)
+	Push(ctx context.Context, p *Push) (context.Context, func() []pushheaders.Header)
 	// Guard serves the threshold API beside the pushes, and refuses those of foreign pages.
 	Guard(push http.Handler) http.Handler
 }

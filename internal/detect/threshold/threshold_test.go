@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dunglas/httpsfv"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -133,7 +136,7 @@ func TestInboxTakesOnlyNewerUntilExpiry(t *testing.T) {
 	got, _ = b.Get("c", "g")
 	assert.False(t, got.Fresh(start.Add(91*time.Second)), "what a middle tier hands down does not outlive the gateway")
 
-	assert.True(t, b.Put("c", older, start.Add(91*time.Second)), "after expiry any version is heard")
+	assert.True(t, b.Put("c", older, start.Add(91*time.Second)), "after expiry any version counts")
 	_, ok = b.Get("c", "elsewhere")
 	assert.False(t, ok)
 }
@@ -160,4 +163,30 @@ func TestInboxHandsDownWhatIsLeft(t *testing.T) {
 	assert.Equal(t, 30*time.Second, c.Groups["g"].TTL)
 	assert.InDelta(t, wide.Threshold, c.Wide.Threshold, 0)
 	assert.Nil(t, b.Cluster("c", []string{"g"}, start.Add(49*time.Second+1)), "a dead threshold is not handed down")
+}
+
+func TestStandingCrossesTheWire(t *testing.T) {
+	s := Standing{Node: `odd "name"`, Group: `a \ b`, Active: 2, Needed: 3, Why: unjudged.FewPeers}
+	for why := range unjudged.Count {
+		s.Why = why
+		text := s.Encode()
+		got, err := ParseStanding([]string{text})
+		require.NoError(t, err)
+		assert.Equal(t, &s, got)
+		list, err := httpsfv.UnmarshalList([]string{text})
+		require.NoError(t, err)
+		again, err := httpsfv.Marshal(list)
+		require.NoError(t, err)
+		assert.Equal(t, again, text, "RFC 9651's canonical form")
+	}
+	got, err := ParseStanding([]string{(&Standing{}).Encode()})
+	require.NoError(t, err)
+	assert.Equal(t, &Standing{}, got, "a node that the gateway does not know")
+	got, err = ParseStanding(nil)
+	require.NoError(t, err)
+	assert.Nil(t, got, "the next hop sends none")
+	for _, bad := range []string{`"n";g="a";n=-2;need=3`, `"n";g="a";n=2;need=3;why=unheard_of`, `("n" "m");g=1`, `"n"`, "\xff"} {
+		got, err = ParseStanding([]string{bad})
+		assert.Error(t, err, "%+v", got)
+	}
 }

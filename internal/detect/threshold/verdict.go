@@ -14,13 +14,13 @@ import (
 	"github.com/dunglas/httpsfv"
 
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 )
 
 // Verdict says that a node is a straggler.
 type Verdict struct {
 	Node string
-	// Since travels in seconds. It is zero where nobody saw it begin.
+	// Since travels in seconds. It is zero where the beginning is not known.
 	Since time.Time
 	// Loss is how far the node is behind its peers by Signal, a fraction. Signal is
 	// nodesignal.Count where it is not known.
@@ -37,7 +37,7 @@ type Verdicts struct {
 }
 
 // NewVerdicts encodes the verdicts of a group. It leaves out nodes whose names have no
-// wire form, since nobody can ask for them.
+// wire form, since no client can ask for them.
 func NewVerdicts(group string, version int64, all []Verdict) *Verdicts {
 	if len(all) == 0 {
 		return nil
@@ -48,7 +48,7 @@ func NewVerdicts(group string, version int64, all []Verdict) *Verdicts {
 	v := &Verdicts{at: make(map[string]int, len(all))}
 	for i := range all {
 		x := &all[i]
-		if _, twice := v.at[x.Node]; twice || !wire.ValidName(x.Node) {
+		if _, twice := v.at[x.Node]; twice || !pushheaders.ValidName(x.Node) {
 			continue
 		}
 		v.at[x.Node] = len(v.list)
@@ -113,7 +113,7 @@ func parseVerdicts(header []string, values []Value) error {
 	if len(header) == 0 {
 		return nil
 	}
-	members, err := wire.ParseList(header)
+	members, err := pushheaders.ParseList(header)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func parseVerdicts(header []string, values []Value) error {
 		case err != nil:
 			c.add(err)
 		case at < 0:
-			c.add(fmt.Errorf("a verdict of peer group %q and version %d without the group's own value", wire.Clip(group), version))
+			c.add(fmt.Errorf("a verdict of peer group %q and version %d without the group's own value", pushheaders.Clip(group), version))
 		default:
 			lists[at] = append(lists[at], v)
 		}
@@ -138,12 +138,12 @@ func parseVerdicts(header []string, values []Value) error {
 }
 
 func decodeVerdict(m httpsfv.Member) (v Verdict, group string, version int64, err error) {
-	if v.Node, err = wire.MemberName(m); err != nil {
+	if v.Node, err = pushheaders.MemberName(m); err != nil {
 		return v, "", 0, err
 	}
 	d := memberReader{params: m.(httpsfv.Item).Params}
 	group, version, v.Loss = typed[string](&d, "g", "a string", true), d.integer("v"), d.number("loss", true)
-	if _, told := d.params.Get("since"); told {
+	if _, known := d.params.Get("since"); known {
 		s := d.integer("since")
 		if s < 1 || s > maxSince {
 			d.fail("since", "a time")
@@ -158,7 +158,7 @@ func decodeVerdict(m httpsfv.Member) (v Verdict, group string, version int64, er
 		v.Signal = s
 	}
 	if d.err != nil {
-		return v, "", 0, fmt.Errorf("verdict on %q: %w", wire.Clip(v.Node), d.err)
+		return v, "", 0, fmt.Errorf("verdict on %q: %w", pushheaders.Clip(v.Node), d.err)
 	}
 	return v, group, version, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
@@ -53,13 +53,13 @@ func clusterOf(t require.TestingT, values ...Value) *Cluster {
 }
 
 func TestVerdictsCrossTheWire(t *testing.T) {
-	odd := `odd "name" \ with; commas, =?0`
+	quoted := `odd "name" \ with; commas, =?0`
 	in := []Value{
-		judged(odd, Verdict{Node: odd, Loss: 0.0833, Signal: nodesignal.Count}),
+		judged(quoted, Verdict{Node: quoted, Loss: 0.0833, Signal: nodesignal.Count}),
 		judged("g", Verdict{Node: "less", Loss: 0.05, Signal: nodesignal.CPU}, slow, Verdict{Node: "nöde", Loss: 1}),
 	}
 	c := clusterOf(t, in...)
-	headers, got := answer(t, c, "", odd, "g")
+	headers, got := answer(t, c, "", quoted, "g")
 	assert.Equal(t, in, got)
 	assert.True(t, strings.HasPrefix(headers[gpusemconv.HeaderVerdict], `"slow";g="g";v=1790000000000;since=1789999990;loss="0.12";sig=throughput, "odd `), "greatest loss first: %s", headers[gpusemconv.HeaderVerdict])
 	for _, text := range headers {
@@ -69,34 +69,34 @@ func TestVerdictsCrossTheWire(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, again, text, "what is written by hand is RFC 9651's canonical form")
 	}
-	said, straggler, told := got[1].Of("slow")
-	assert.Equal(t, slow, said)
-	assert.True(t, straggler && told)
-	_, straggler, told = got[1].Of("other")
-	assert.True(t, !straggler && told, "in good standing")
-	_, _, told = got[1].Of("nöde")
-	assert.False(t, told, "no list can name it")
+	verdict, straggler, known := got[1].Of("slow")
+	assert.Equal(t, slow, verdict)
+	assert.True(t, straggler && known)
+	_, straggler, known = got[1].Of("other")
+	assert.True(t, !straggler && known, "in good standing")
+	_, _, known = got[1].Of("nöde")
+	assert.False(t, known, "no list can name it")
 
-	// One node gets its own verdict, and what it got says nothing of others.
+	// One node gets its own verdict, and its answer knows no other.
 	headers, got = answer(t, c, "slow", "g")
 	assert.Equal(t, `"slow";g="g";v=1790000000000;since=1789999990;loss="0.12";sig=throughput`, headers[gpusemconv.HeaderVerdict])
-	_, _, told = got[0].Of("less")
-	assert.False(t, told)
+	_, _, known = got[0].Of("less")
+	assert.False(t, known)
 	_, handed := answer(t, clusterOf(t, got[0]), "", "g")
 	assert.False(t, handed[0].All)
 	headers, got = answer(t, c, "other", "g")
 	assert.NotContains(t, headers, gpusemconv.HeaderVerdict)
-	_, straggler, told = got[0].Of("other")
-	assert.True(t, !straggler && told)
+	_, straggler, known = got[0].Of("other")
+	assert.True(t, !straggler && known)
 
-	// A gateway without verdicts says nothing of anybody.
+	// A gateway without verdicts knows no node.
 	_, got = answer(t, clusterOf(t, value("g")), "slow", "g")
-	_, _, told = got[0].Of("slow")
-	assert.False(t, told)
+	_, _, known = got[0].Of("slow")
+	assert.False(t, known)
 }
 
 func TestVerdictsStayWithinAHeader(t *testing.T) {
-	values := make([]Value, wire.MaxGroups)
+	values := make([]Value, pushheaders.MaxGroups)
 	var groups []string
 	for i := range values {
 		var all []Verdict
@@ -110,29 +110,29 @@ func TestVerdictsStayWithinAHeader(t *testing.T) {
 	c := clusterOf(t, values...)
 	headers, got := answer(t, c, "", groups...)
 	size := len(headers[gpusemconv.HeaderParams]) + len(headers[gpusemconv.HeaderVerdict])
-	assert.LessOrEqual(t, size, wire.MaxHeaderBytes, "together")
-	assert.Greater(t, size, wire.MaxHeaderBytes-200)
-	require.Len(t, got, wire.MaxGroups)
-	least, told := 1.0, 0
+	assert.LessOrEqual(t, size, pushheaders.MaxHeaderBytes, "together")
+	assert.Greater(t, size, pushheaders.MaxHeaderBytes-200)
+	require.Len(t, got, pushheaders.MaxGroups)
+	least, listed := 1.0, 0
 	for _, v := range got {
 		for _, x := range v.Verdicts.List() {
 			least = min(least, x.Loss)
-			told++
+			listed++
 		}
 		_, _, known := v.Of("unlisted")
-		assert.Equal(t, v.Group == groups[0], known, "of a group that is cut, nothing is said of who is not listed")
+		assert.Equal(t, v.Group == groups[0], known, "an unlisted node of a group that is cut is not known")
 	}
-	assert.Greater(t, told, 50)
+	assert.Greater(t, listed, 50)
 	assert.Greater(t, least, 0.2, "the greatest losses of all")
 
-	long := make([]Value, wire.MaxGroups)
+	long := make([]Value, pushheaders.MaxGroups)
 	groups = nil
 	for i := range long {
-		long[i] = judged(fmt.Sprintf("%02d%s", i, strings.Repeat(`"`, wire.MaxNameLength-2)), slow)
+		long[i] = judged(fmt.Sprintf("%02d%s", i, strings.Repeat(`"`, pushheaders.MaxNameLength-2)), slow)
 		groups = append(groups, long[i].Group)
 	}
 	headers, _ = answer(t, clusterOf(t, long...), slow.Node, groups...)
-	assert.LessOrEqual(t, len(headers[gpusemconv.HeaderParams])+len(headers[gpusemconv.HeaderVerdict]), wire.MaxHeaderBytes, "escaped names are twice as long")
+	assert.LessOrEqual(t, len(headers[gpusemconv.HeaderParams])+len(headers[gpusemconv.HeaderVerdict]), pushheaders.MaxHeaderBytes, "escaped names are twice as long")
 }
 
 func TestHostileVerdicts(t *testing.T) {
@@ -158,15 +158,15 @@ func TestHostileVerdicts(t *testing.T) {
 			require.Error(t, err)
 			assert.Less(t, len(err.Error()), 2000, "what a stranger sends does not fill the log")
 			require.Len(t, got, 1, "the threshold counts")
-			_, straggler, told := got[0].Of("n")
-			assert.False(t, straggler || told, "nothing is known of any node")
+			_, straggler, known := got[0].Of("n")
+			assert.False(t, straggler || known, "nothing is known of any node")
 		})
 	}
 	got, err := ParseAnswer([]string{own + ";new"}, []string{strings.Replace(good, "throughput", "flux;new=1.5", 1)}, "")
 	require.NoError(t, err)
-	said, straggler, _ := got[0].Of("n")
+	verdict, straggler, _ := got[0].Of("n")
 	assert.True(t, straggler, "by a signal of tomorrow")
-	assert.Equal(t, nodesignal.Count, said.Signal)
+	assert.Equal(t, nodesignal.Count, verdict.Signal)
 }
 
 func FuzzParseAnswer(f *testing.F) {
@@ -182,13 +182,13 @@ func FuzzParseAnswer(f *testing.F) {
 		for _, v := range values {
 			require.NoError(t, v.Validate())
 			c := clusterOf(t, v)
-			told := c.Respond(nil, "", []string{v.Group})
-			require.NotEmpty(t, told)
+			response := c.Respond(nil, "", []string{v.Group})
+			require.NotEmpty(t, response)
 			again := []string{}
-			if len(told) > 1 {
-				again = append(again, told[1].Value)
+			if len(response) > 1 {
+				again = append(again, response[1].Value)
 			}
-			back, err := ParseAnswer([]string{told[0].Value}, again, "")
+			back, err := ParseAnswer([]string{response[0].Value}, again, "")
 			require.NoError(t, err)
 			require.Len(t, back, 1)
 			for _, x := range back[0].Verdicts.List() {
@@ -200,31 +200,25 @@ func FuzzParseAnswer(f *testing.F) {
 	})
 }
 
-// TestAMiddleTierHandsVerdictsDown while their group's value lives, and no longer.
+// TestAMiddleTierHandsVerdictsDown as their group's value, of which a newer tick ends them.
 func TestAMiddleTierHandsVerdictsDown(t *testing.T) {
 	var b Inbox
-	in := judged("g", slow)
-	b.Put("c", in, start)
-	_, got := answer(t, b.Cluster("c", []string{"g"}, start.Add(20*time.Second)), "slow", "g")
-	said, straggler, _ := got[0].Of("slow")
-	assert.True(t, straggler)
-	assert.Equal(t, slow, said)
-	assert.Equal(t, 30*time.Second, got[0].TTL)
-	assert.Nil(t, b.Cluster("c", []string{"g"}, start.Add(50*time.Second)))
-
-	newer := judged("g")
+	in, newer := judged("g", slow), judged("g")
 	newer.Version++
-	b.Put("c", newer, start.Add(time.Second))
-	b.Put("c", in, start.Add(2*time.Second)) // a late answer
-	_, got = answer(t, b.Cluster("c", []string{"g"}, start.Add(3*time.Second)), "slow", "g")
-	_, straggler, told := got[0].Of("slow")
-	assert.True(t, !straggler && told, "a newer tick lists it no more")
+	for i, v := range []Value{in, newer, in} { // the last is late
+		b.Put("c", v, start)
+		_, got := answer(t, b.Cluster("c", []string{"g"}, start.Add(3*time.Second)), "slow", "g")
+		verdict, straggler, known := got[0].Of("slow")
+		assert.True(t, known)
+		assert.Equal(t, i == 0, straggler)
+		assert.Equal(t, i == 0, verdict == slow)
+	}
 }
 
 func BenchmarkRespond(b *testing.B) {
 	c := clusterOf(b, judged("AR/stage-0", slow))
 	groups := []string{"AR/stage-0"}
-	var dst []wire.Header
+	var dst []pushheaders.Header
 	b.ReportAllocs()
 	for b.Loop() {
 		dst = c.Respond(dst[:0], "slow", groups)

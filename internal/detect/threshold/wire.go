@@ -12,13 +12,13 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 )
 
 // digits of a real number on the wire that are significant.
 const digits = 9
 
-// maxComplaints bounds what is said about one header.
+// maxComplaints bounds the errors about one header.
 const maxComplaints = 16
 
 // FormatNumber writes f with up to nine significant digits.
@@ -28,10 +28,10 @@ func FormatNumber(f float64) string { return strconv.FormatFloat(f, 'g', digits,
 // had a quorum, true or false.
 func ParsePlain(number, quorum string) (v Value, err error) {
 	if v.Threshold, err = strconv.ParseFloat(strings.TrimSpace(number), 64); err != nil {
-		return v, fmt.Errorf("threshold %q is not a number", wire.Clip(number))
+		return v, fmt.Errorf("threshold %q is not a number", pushheaders.Clip(number))
 	}
 	if !inUnit(v.Threshold) {
-		return v, fmt.Errorf("threshold %q is not in [0,1]", wire.Clip(number))
+		return v, fmt.Errorf("threshold %q is not in [0,1]", pushheaders.Clip(number))
 	}
 	if quorum != "true" && quorum != "false" {
 		return v, errors.New("quorum header is neither true nor false")
@@ -48,8 +48,8 @@ func ParsePlain(number, quorum string) (v Value, err error) {
 // Real numbers are strings: an RFC 9651 decimal has three fractional digits,
 // too few for a step rate.
 func EncodeMember(v Value) (string, error) {
-	if !wire.ValidName(v.Group) && v.Group != "" {
-		return "", fmt.Errorf("peer group %q has no wire form: 1 to %d printable ASCII characters are allowed", wire.Clip(v.Group), wire.MaxNameLength)
+	if !pushheaders.ValidName(v.Group) && v.Group != "" {
+		return "", fmt.Errorf("peer group %q has no wire form: 1 to %d printable ASCII characters are allowed", pushheaders.Clip(v.Group), pushheaders.MaxNameLength)
 	}
 	b := appendName(make([]byte, 0, 160), v.Group)
 	b = appendInteger(b, "v", v.Version)
@@ -96,19 +96,19 @@ func appendNumber(b []byte, key string, f float64) []byte {
 // reported in the error; the valid ones are returned all the same. Verdicts count with
 // the value of their group and tick only.
 func ParseAnswer(params, verdicts []string, node string) ([]Value, error) {
-	list, err := wire.ParseList(params)
+	list, err := pushheaders.ParseList(params)
 	if err != nil {
 		return nil, err
 	}
 	var c complaints
-	values := make([]Value, 0, min(len(list), wire.MaxGroups))
+	values := make([]Value, 0, min(len(list), pushheaders.MaxGroups))
 	for _, m := range list {
 		v, err := decodeMember(m)
 		switch {
 		case err != nil:
 			c.add(err)
-		case len(values) == wire.MaxGroups:
-			return nil, fmt.Errorf("more than %d peer groups", wire.MaxGroups)
+		case len(values) == pushheaders.MaxGroups:
+			return nil, fmt.Errorf("more than %d peer groups", pushheaders.MaxGroups)
 		default:
 			v.About = node
 			values = append(values, v)
@@ -116,7 +116,7 @@ func ParseAnswer(params, verdicts []string, node string) ([]Value, error) {
 	}
 	if err := parseVerdicts(verdicts, values); err != nil {
 		c.add(err)
-		// Whoever is not listed may be in what could not be read.
+		// An unlisted node may be in the part that could not be read.
 		for i := range values {
 			values[i].All = false
 		}
@@ -135,7 +135,7 @@ func (c *complaints) add(err error) {
 
 func decodeMember(m httpsfv.Member) (Value, error) {
 	var v Value
-	name, err := wire.MemberName(m)
+	name, err := pushheaders.MemberName(m)
 	if err != nil {
 		return v, err
 	}
@@ -161,7 +161,7 @@ func decodeMember(m httpsfv.Member) (Value, error) {
 		d.err = v.Validate()
 	}
 	if d.err != nil {
-		return Value{}, fmt.Errorf("peer group %q: %w", wire.Clip(name), d.err)
+		return Value{}, fmt.Errorf("peer group %q: %w", pushheaders.Clip(name), d.err)
 	}
 	return v, nil
 }

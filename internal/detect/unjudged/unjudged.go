@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package unjudged names the reasons for which there is no verdict on a node: for the
-// engine and for all that tell of it, in the same words.
+// engine, and for the metrics, the log and the page.
 package unjudged // import "github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
 
 import (
@@ -28,7 +28,7 @@ const (
 	FewPeers
 	// Levels nodes do other work than those that they could be compared with.
 	Levels
-	// Lockstep nodes all wait for the slowest: none of them stands out, whoever it is.
+	// Lockstep nodes all wait for the slowest: none of them stands out.
 	Lockstep
 	// Noise hides that a node is behind. It is compared all the same.
 	Noise
@@ -36,7 +36,7 @@ const (
 	Count
 )
 
-var words = [Count]struct{ name, sentence string }{
+var texts = [Count]struct{ name, sentence string }{
 	Idle:        {"idle", "The node has no work."},
 	Missing:     {"missing", "No report from the node. Look whether it is up and its agent runs."},
 	Calibrating: {"calibrating", "Warm-up. A node is compared from its first push on, after six pushes in a group older than a minute, or after five minutes in one older than 15 minutes."},
@@ -54,15 +54,15 @@ func (r Reason) Compared() bool { return r == Judged || r == Noise }
 // String is empty for Judged.
 func (r Reason) String() string {
 	if r < Count {
-		return words[r].name
+		return texts[r].name
 	}
 	return ""
 }
 
-// Sentence tells people, of one node or of a group of them; it is empty for Judged.
+// Sentence explains r to people, for one node or for a group. It is empty for Judged.
 func (r Reason) Sentence() string {
 	if r < Count {
-		return words[r].sentence
+		return texts[r].sentence
 	}
 	return ""
 }
@@ -70,7 +70,7 @@ func (r Reason) Sentence() string {
 // Parse is the reason of a name, Judged for none.
 func Parse(name string) (Reason, bool) {
 	for r := range Count {
-		if words[r].name == name {
+		if texts[r].name == name {
 			return r, true
 		}
 	}
@@ -86,8 +86,7 @@ func Legend() string {
 	return strings.Join(list, " ")
 }
 
-// Most returns why nobody of a group is judged: the reason of most of its nodes, Judged
-// while some are.
+// Most returns the reason of most nodes of a group, Judged where any of them is judged.
 func Most(counts *[Count]int) (why Reason) {
 	for r, n := range counts {
 		if counts[Judged] == 0 && n > counts[why] {

@@ -27,15 +27,15 @@ type Options struct {
 	Version string
 	// Now is the clock.
 	Now func() time.Time
-	// Stream bounds the live stream, Clients how many may have it at a time.
+	// Stream bounds the live stream, Clients its clients at a time.
 	Stream  StreamOptions
 	Clients int
-	// Pages serves what is not the API, such as the web page; none by default.
+	// Pages serves all paths outside of the API, such as the web page; none by default.
 	Pages http.Handler
-	// Auth guards what tells of the fleet; nil lets everybody ask.
+	// Auth guards the fleet's data; nil serves all clients.
 	Auth *Auth
-	// Reader names who makes a request, by what Auth made of its context; without a
-	// name, or without Reader, the address does. One reader has a share of the streams.
+	// Reader names the client of a request from the context that Auth returned; without a name,
+	// or without Reader, the address does. One reader has a share of the streams.
 	Reader func(context.Context) string
 }
 
@@ -47,12 +47,12 @@ type API struct {
 	started time.Time
 	done    chan struct{}
 	ended   atomic.Bool
-	// Cut counts the clients of the stream that were too slow.
+	// cut counts the clients of the stream that were too slow.
 	cut    atomic.Int64
 	shared atomic.Pointer[shared]
-	// places are those of the stream, by reader.
-	places *fairshare.Ledger[string]
-	// views are the questions about now, past those about the history.
+	// streams counts clients of the stream by reader.
+	streams *fairshare.Ledger[string]
+	// views are the requests for the present, past those for the history.
 	views, past *turns
 }
 
@@ -73,10 +73,9 @@ func New(o Options) *API {
 	a := &API{
 		o: o, mux: http.NewServeMux(), started: o.Now(), done: make(chan struct{}),
 		views: newTurns(o.Stream.ReaderShare), past: newTurns(o.Stream.ReaderShare),
-		places: fairshare.New[string](o.Clients, o.Stream.ReaderShare),
+		streams: fairshare.New[string](o.Clients, o.Stream.ReaderShare),
 	}
-	// Nothing that the library would load from elsewhere, and no schema links
-	// in answers.
+	// Answers have no schema links, and the document loads nothing from elsewhere.
 	cfg := huma.DefaultConfig("gpu-collector fleet view", o.Version)
 	cfg.Info.Description = "The state of a GPU fleet: nodes, GPUs, stragglers, episodes. Every view says how old it is. " + aliasText
 	// Its `identifier` is of 3.1 only, and would stay in the 3.0 document.
@@ -84,7 +83,7 @@ func New(o Options) *API {
 	cfg.Formats = map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat}
 	cfg.DocsPath, cfg.SchemasPath, cfg.CreateHooks = "", "", nil
 	a.huma = humago.New(a.mux, cfg)
-	a.huma.UseMiddleware(a.knownParams(a.huma))
+	a.huma.UseMiddleware(a.knownParams)
 	a.registerFleet()
 	a.registerTelemetry()
 	a.registerObserve()
@@ -110,11 +109,10 @@ func (a *API) Close() {
 	}
 }
 
-// get registers an operation that reads. Besides the statuses that are named, it
-// may answer 401 and 422, of parameters that it does not have, and 503 where it takes turns.
+// get registers an operation that reads. Besides the given statuses it may answer 401, 422 for
+// unknown parameters, 404 for an unknown cluster and 503 for a busy server.
 func get[I, O any](a *API, id, path, tag, summary string, f func(context.Context, *I) (*O, error), statuses ...int) {
 	if path != healthPath {
-		// An unknown cluster is not found.
 		statuses = append(statuses, http.StatusServiceUnavailable, http.StatusNotFound)
 	}
 	huma.Register(a.huma, huma.Operation{

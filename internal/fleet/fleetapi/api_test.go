@@ -122,20 +122,10 @@ func TestJobs(t *testing.T) {
 	gpus := get200[GPUPage](t, a, "/api/v1/gpus?job=12").GPUs
 	require.Len(t, gpus, 1)
 	assert.Equal(t, "unhealthy", gpus[0].Health)
-	held := []reading.Holder{{Pod: "p", Namespace: "ns", Container: "main"}, {Job: "12"}}
-	assert.Equal(t, held, gpus[0].Allocations)
-
-	e1 := get200[Episode](t, a, "/api/v1/episodes/e1")
-	assert.Empty(t, e1.Holders)
-	record := &episode.Episode{ID: "e1", Subject: "node", Cluster: "c1", Node: "n1", Since: t0.Add(-time.Minute), Updated: t0, Holders: []reading.Holder{{Job: "12"}}}
-	a.o.Store.PutEpisode(record)
-	over := *record
-	over.Ended, over.Holders = t0, nil
-	a.o.Store.PutEpisode(&over)
-	assert.Equal(t, held[1:], get200[Episode](t, a, "/api/v1/episodes/e1").Holders, "the end repeats the onset's")
+	assert.Equal(t, []reading.Holder{{Pod: "p", Namespace: "ns", Container: "main"}, {Job: "12"}}, gpus[0].Allocations)
 }
 
-// TestWhyThereIsNoVerdict: a node and a group say it in words, and a node until when.
+// TestWhyThereIsNoVerdict: nodes and groups have a reason and a sentence, nodes an end.
 func TestWhyThereIsNoVerdict(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)
@@ -190,39 +180,34 @@ func get200[T any](t *testing.T, a *API, target string) T {
 	return out
 }
 
+func pageText(names []string, p Page) string {
+	text := strings.TrimSpace(fmt.Sprint(strings.Join(names, " "), " of ", p.Total))
+	return text + map[bool]string{true: ", more"}[p.More]
+}
+
 func TestNodes(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)
 	for query, want := range map[string]string{
 		"":                            "c1/n1 c1/n2 c2/n1 of 3",
-		"?limit=2":                    "c1/n1 c1/n2 of 3, more",
-		"?limit=2&page=2":             "c2/n1 of 3",
+		"?limit=1&page=2":             "c1/n2 of 3, more",
 		"?page=9":                     "of 3",
-		"?cluster=c1":                 "c1/n1 c1/n2 of 2",
-		"?names=n1":                   "c1/n1 c2/n1 of 2",
 		"?names=n1,n2&cluster=c1":     "c1/n1 c1/n2 of 2",
 		"?names=n*&health=unhealthy":  "c1/n1 of 1",
 		"?health=unknown,unhealthy":   "c1/n1 c1/n2 c2/n1 of 3",
 		"?straggler=true":             "c1/n1 of 1",
-		"?straggler=false":            "c1/n2 c2/n1 of 2",
-		"?state=missing":              "c2/n1 of 1",
 		"?state=active&min_usage=0.9": "c1/n1 of 1",
-		"?min_usage=0.91":             "of 0",
 		"?group=g":                    "c1/n1 c1/n2 of 2",
 		"?cluster=":                   "c1/n1 c1/n2 c2/n1 of 3",
 	} {
 		t.Run(query, func(t *testing.T) {
 			out := get200[NodePage](t, a, "/api/v1/nodes"+query)
-			var got strings.Builder
+			var names []string
 			for _, n := range out.Nodes {
-				got.WriteString(n.Cluster + "/" + n.Node + " ")
+				names = append(names, n.Cluster+"/"+n.Node)
 				assert.Nil(t, n.GPUs)
 			}
-			fmt.Fprint(&got, "of ", out.Total)
-			if out.More {
-				got.WriteString(", more")
-			}
-			assert.Equal(t, want, got.String())
+			assert.Equal(t, want, pageText(names, out.Page))
 		})
 	}
 	assert.Len(t, get200[NodePage](t, a, "/api/v1/nodes?gpus=true").Nodes[0].GPUs, 2)
@@ -294,16 +279,12 @@ func TestGPUs(t *testing.T) {
 	} {
 		t.Run(query, func(t *testing.T) {
 			out := get200[GPUPage](t, a, "/api/v1/gpus"+query)
-			var got strings.Builder
+			var names []string
 			for _, g := range out.GPUs {
-				got.WriteString(g.UUID + " ")
+				names = append(names, g.UUID)
 				assert.NotZero(t, g.AgeSeconds)
 			}
-			fmt.Fprint(&got, "of ", out.Total)
-			if out.More {
-				got.WriteString(", more")
-			}
-			assert.Equal(t, want, got.String())
+			assert.Equal(t, want, pageText(names, out.Page))
 		})
 	}
 }
@@ -327,21 +308,6 @@ func TestOpenEpisodeOfANode(t *testing.T) {
 		assert.Equal(t, map[string]string{"n1": "e1", "n2": "many"}[s.Node.Node], s.Episode.ID)
 	}
 	assert.Nil(t, get200[Node](t, a, "/api/v1/nodes/n1?cluster=c2").Episode, "the name of another cluster's node")
-}
-
-// TestCulprit: the rank at fault is with the node's episode. Rank 0 is a rank.
-func TestCulprit(t *testing.T) {
-	a := newAPI(nil)
-	fleet(a)
-	of := nodesignal.Subject{GPU: "GPU-a", Rank: nodesignal.OrdinalOf(0), LocalRank: nodesignal.OrdinalOf(7)}
-	a.o.Store.PutEpisode(&episode.Episode{
-		ID: "e1", Subject: episode.SubjectNode, Cluster: "c1", Group: "g", Node: "n1", Since: t0.Add(-time.Hour), Updated: t0, Culprit: of,
-	})
-	n := get200[Node](t, a, "/api/v1/nodes/n1?cluster=c1")
-	require.NotNil(t, n.Episode)
-	assert.Equal(t, of, n.Episode.Culprit)
-	first := get200[StragglerList](t, a, "/api/v1/stragglers?limit=1").Stragglers[0]
-	assert.Equal(t, of, first.Episode.Culprit)
 }
 
 func TestFleet(t *testing.T) {
@@ -406,20 +372,15 @@ func TestFleet(t *testing.T) {
 
 // TestSummaryOfWhatIsKnown has usage and power reported one without the other.
 func TestSummaryOfWhatIsKnown(t *testing.T) {
-	for name, tc := range map[string]struct {
-		field        reading.Field
-		usage, power *float64
-	}{
-		"usage": {reading.Utilization, new(0.5), nil},
-		"power": {reading.Power, nil, new(0.5)},
-		"none":  {reading.Temperature, nil, nil},
+	for field, want := range map[reading.Field][]*float64{
+		reading.Utilization: {new(0.5), nil}, reading.Power: {nil, new(1.0)}, reading.Temperature: {nil, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			a := newAPI(nil)
-			put(a, "c", "n", t0, func(u *fleetstate.Update) { u.SetGPU(u.GPU("GPU-a"), tc.field, 0.5) })
-			sum := get200[Summary](t, a, "/api/v1/stats/summary")
-			assert.Equal(t, []*float64{tc.usage, tc.power}, []*float64{sum.Usage, sum.Power})
-		})
+		a := newAPI(nil)
+		for i, node := range []string{"n", "m"} {
+			put(a, "c", node, t0, func(u *fleetstate.Update) { u.SetGPU(u.GPU("GPU-a"), field, 0.25+0.5*float64(i)) })
+		}
+		sum := get200[Summary](t, a, "/api/v1/stats/summary")
+		assert.Equal(t, want, []*float64{sum.Usage, sum.Power})
 	}
 }
 
@@ -430,13 +391,9 @@ func TestBadParameters(t *testing.T) {
 	fleet(a)
 	for target, want := range map[string][]string{
 		"nodes?page=0":                            {"query.page", ">= 1"},
-		"nodes?page=x":                            {"query.page", "integer"},
-		"nodes?limit=1001":                        {"query.limit", "<= 1000"},
-		"nodes?min_usage=2":                       {"query.min_usage", "<= 1"},
 		"nodes?min_usage=NaN":                     {"query.min_usage"},
 		"nodes?straggler=maybe":                   {"query.straggler", "boolean"},
 		"nodes?state=asleep":                      {"query.state", "active"},
-		"nodes?health=fine":                       {"query.health", "unhealthy"},
 		"nodes?helth=healthy":                     {"query.helth", "must be one of", "health"},
 		"nodes?cluster=%zz":                       {"query: ", "%zz", "hexadecimal"},
 		"nodes?cluster=c1;state=idle":             {"query: ", "semicolon", "joined by &"},
@@ -444,13 +401,10 @@ func TestBadParameters(t *testing.T) {
 		"nodes/n1":                                {"query.cluster", "must be one of c1, c2"},
 		"nodes/n1/gpus":                           {"query.cluster", "must be one of c1, c2"},
 		"gpus?health=fine":                        {"query.health", "unhealthy"},
-		"stragglers?limit=0":                      {"query.limit", ">= 1"},
 		"episodes?since=yesterday":                {"query.since", "RFC 3339, such as 2026-01-02T03:04:05Z", "24h"},
 		"episodes?open=2":                         {"query.open", "boolean"},
 		"stats/summary?x=1":                       {"query.x", "must be one of cluster"},
 		"health?x=1":                              {"query.x", "this operation has none"},
-		"observe?min_usage=-1":                    {"query.min_usage", ">= 0"},
-		"telemetry?limit=2000":                    {"query.limit", "<= 1000"},
 		"telemetry?since=2026-01-03T00:00:00Z":    {"query.since", "must not be after `until`"},
 		"telemetry/aggregations?group_by=x":       {"query.group_by", "host"},
 		"telemetry/aggregations?since=1":          {"query.since", "30m"},
@@ -503,20 +457,39 @@ func TestNotThere(t *testing.T) {
 	}
 }
 
-// history answers with what it was asked.
+// history answers with what it has, and notes what it was asked.
 type history struct {
 	fleethistory.None
-	q   *fleethistory.Query
-	err error
+	samples []fleethistory.Sample
+	sums    []fleethistory.Aggregation
+	q       *fleethistory.Query
+	err     error
 }
 
 func (h *history) Telemetry(_ context.Context, q *fleethistory.Query) ([]fleethistory.Sample, int, error) {
 	h.q = q
-	return []fleethistory.Sample{{Cluster: "c", Node: "n", GPU: "g", Metric: "m", Attributes: "a=1,b=2", At: t0.UnixMilli(), Value: 3}}, -1, h.err
+	return h.samples, -1, h.err
 }
 
-func (h *history) Aggregations(context.Context, *fleethistory.AggregationQuery) ([]fleethistory.Aggregation, error) {
-	return []fleethistory.Aggregation{{Metric: "m", Count: 2, Min: -1.7e308, Max: 1.7e308, Mean: math.NaN(), Sum: math.Inf(1)}}, h.err
+func (h *history) Aggregations(_ context.Context, q *fleethistory.AggregationQuery) ([]fleethistory.Aggregation, error) {
+	h.q = &q.Query
+	return h.sums, h.err
+}
+
+func (*history) Recorded(context.Context, *fleethistory.Query, bool) ([]fleethistory.Recorded, int, error) {
+	return nil, 0, nil
+}
+
+func (*history) Steps(context.Context, *fleethistory.StepQuery) ([]fleethistory.Sample, error) {
+	return nil, nil
+}
+
+// recorded is a history of a sample, and of sums that JSON cannot have.
+func recorded() *history {
+	return &history{
+		samples: []fleethistory.Sample{{Cluster: "c", Node: "n", GPU: "g", Metric: "m", Attributes: "a=1,b=2", At: t0.UnixMilli(), Value: 3}},
+		sums:    []fleethistory.Aggregation{{Metric: "m", Count: 2, Min: -1.7e308, Max: 1.7e308, Mean: math.NaN(), Sum: math.Inf(1)}},
+	}
 }
 
 func (h *history) Status() fleethistory.Status {
@@ -524,7 +497,7 @@ func (h *history) Status() fleethistory.Status {
 }
 
 func TestTelemetry(t *testing.T) {
-	h := &history{}
+	h := recorded()
 	a := newAPI(func(o *Options) { o.History = h })
 	out := get200[SamplePage](t, a, "/api/v1/telemetry?host=n,m&metric=x&page=3&limit=1&until=2026-01-01T00:00:00Z")
 	end := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

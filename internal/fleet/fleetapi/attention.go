@@ -9,7 +9,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/verdict/attention"
 )
 
-// AttentionList is what needs a person, the worst first.
+// AttentionList is the list of items that need attention, the worst first.
 type AttentionList struct {
 	At      time.Time       `json:"at"`
 	Total   int             `json:"total" doc:"Items selected in all; the list may be shorter"`

@@ -13,19 +13,19 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/platform/webguard"
 )
 
-// Auth guards what tells of the fleet. Pages and the OpenAPI document are not
-// guarded: a browser sends no token for a page, and needs one to ask for it.
+// Auth guards the fleet's data. Pages and the OpenAPI document are not guarded: a browser sends
+// no token for a page, and the page asks for the token.
 type Auth struct {
-	// Authenticate says by the headers of a request who makes it, and with an
-	// error that it is refused.
+	// Authenticate returns a context with the client of a request, by its headers. An error
+	// refuses the request.
 	Authenticate func(ctx context.Context, headers map[string][]string) (context.Context, error)
-	// Params are query parameters that are headers to Authenticate.
+	// Params are query parameters that Authenticate gets as headers.
 	Params []string
 	// Challenge is the WWW-Authenticate header of a refusal (RFC 9110, section 11.6.1).
 	Challenge string
 }
 
-// public reports whether what a pattern serves tells nothing of the fleet.
+// public reports whether a pattern serves none of the fleet's data.
 func public(pattern string) bool {
 	return pattern == "GET /" || pattern == "GET /docs/" || pattern == "GET "+swaggerPath || strings.HasPrefix(pattern, "GET /openapi")
 }
@@ -52,8 +52,7 @@ func (a *Auth) admit(w http.ResponseWriter, r *http.Request) (*http.Request, boo
 	return r.WithContext(ctx), true
 }
 
-// split moves the query parameters that are credentials to the headers: the API
-// knows no such parameters.
+// split moves credentials from the query to the headers: the API has no such parameters.
 func (a *Auth) split(r *http.Request) (http.Header, *http.Request) {
 	headers := r.Header.Clone()
 	var rest []string

@@ -21,7 +21,6 @@ import (
 type converter struct {
 	store *fleetstate.Store
 	now   time.Time
-	group *fleetstate.Group // the last one looked up: neighbours share it
 }
 
 func (a *API) converter() *converter { return &converter{store: a.o.Store, now: a.o.Now()} }
@@ -33,25 +32,24 @@ func (c *converter) sighting(at time.Time) Sighting {
 func (c *converter) age(at time.Time) float64 { return max(0, c.now.Sub(at).Seconds()) }
 
 func (c *converter) node(v fleetstate.View, gpus bool) Node {
-	n := v.Node
-	group := c.peers(n)
+	n, get := v.Node, v.Values.Get
+	group, _ := c.store.Group(fleetstate.GroupKey{Cluster: n.Cluster, Group: n.Group})
+	if group == nil || n.Group == "" {
+		group = new(fleetstate.Group) // not known
+	}
 	out := Node{
 		Key: n.Key, Sighting: c.sighting(v.Seen),
 		Group: n.Group, JobID: n.JobID, JobRole: n.JobRole, HostID: n.HostID,
-		State: v.State, Health: n.Health.String(),
-		Straggler: v.Straggler(),
-		Suspicion: n.Values.Get(reading.NodeSuspicion), Rank: n.Values.Get(reading.NodeRank),
-		AgentStraggler: flag(n.Values.Get(reading.AgentStraggler)), DetectionMode: n.Mode,
-		GatewayReachable: flag(n.Values.Get(reading.AgentReachable)),
-		Score:            n.Values.Get(reading.NodeHealthScore), Threshold: n.Values.Get(reading.AgentThreshold),
-		GroupMedian: group.Get(reading.GroupMedian),
-		CPUPressure: n.Values.Get(reading.CPUPressure),
+		State: v.State, Health: n.Health.String(), DetectionMode: n.Mode,
+		Straggler: v.Straggler(), Suspicion: get(reading.NodeSuspicion), Rank: get(reading.NodeRank),
+		AgentStraggler: flag(get(reading.AgentStraggler)), GatewayReachable: flag(get(reading.AgentReachable)),
+		Score: get(reading.NodeHealthScore), Threshold: get(reading.AgentThreshold), GroupMedian: group.Get(reading.GroupMedian),
+		CPUPressure: get(reading.CPUPressure),
 		Usage:       known(&n.Usage), MaxTemperature: known(&n.MaxCelsius), Power: known(&n.Watts),
 		Signals: signals(n, group),
 		GPUCount: GPUCount{
-			Known: len(n.GPUs), Expected: n.Values.Get(reading.GPUsExpected),
-			Found: n.Values.Get(reading.GPUsFound), Lost: n.Values.Get(reading.GPUsLost),
-			Pending: n.Values.Get(reading.GPUsPending),
+			Known: len(n.GPUs), Expected: get(reading.GPUsExpected), Found: get(reading.GPUsFound),
+			Lost: get(reading.GPUsLost), Pending: get(reading.GPUsPending),
 		},
 	}
 	c.unjudged(&out, n)
@@ -61,7 +59,7 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 	return out
 }
 
-// unjudged says why there is no verdict on a node, and until when.
+// unjudged sets why a node has no verdict, and until when.
 func (c *converter) unjudged(out *Node, n *fleetstate.Node) {
 	why := unjudged.Judged
 	if out.State == gpusemconv.StateMissing {
@@ -98,7 +96,7 @@ func signals(n *fleetstate.Node, g *fleetstate.Group) []Signal {
 	return list
 }
 
-// signal returns nil for a value that is not known.
+// signal returns nil for an unknown value.
 func signal(values *nodesignal.Values, s nodesignal.Signal) *float64 {
 	if !values.Known[s] {
 		return nil
@@ -106,65 +104,41 @@ func signal(values *nodesignal.Values, s nodesignal.Signal) *float64 {
 	return &values.V[s]
 }
 
-// peers returns the node's group, an empty one while that is not known.
-func (c *converter) peers(n *fleetstate.Node) *fleetstate.Group {
-	k := fleetstate.GroupKey{Cluster: n.Cluster, Group: n.Group}
-	if c.group == nil || c.group.GroupKey != k {
-		g, ok := c.store.Group(k)
-		if !ok || n.Group == "" {
-			g = &fleetstate.Group{GroupKey: k}
-		}
-		c.group = g
-	}
-	return c.group
-}
-
-// gpuList returns the GPUs in the order of their indices.
+// gpuList returns the GPUs in the order of their indices, those without one last.
 func (c *converter) gpuList(n *fleetstate.Node) []GPU {
 	list := make([]GPU, len(n.GPUs))
 	for i := range n.GPUs {
 		list[i] = c.gpu(n, i)
 	}
+	last := math.MaxInt
 	slices.SortStableFunc(list, func(a, b GPU) int {
-		return cmp.Or(cmp.Compare(index(a), index(b)), cmp.Compare(a.UUID, b.UUID))
+		return cmp.Or(cmp.Compare(*cmp.Or(a.Index, &last), *cmp.Or(b.Index, &last)), cmp.Compare(a.UUID, b.UUID))
 	})
 	return list
 }
 
-func index(g GPU) int {
-	if g.Index == nil {
-		return math.MaxInt
-	}
-	return *g.Index
-}
-
 func (c *converter) gpu(n *fleetstate.Node, i int) GPU {
 	g := &n.GPUs[i]
+	get := g.Live
 	out := GPU{
 		LastReported: g.Reported().UTC(), ReportedAgeSeconds: c.age(g.Reported()),
+		UUID: g.UUID, Parent: g.Parent, Model: g.Model, Serial: g.Serial, Driver: g.Driver, BusID: g.BusID,
+		Up: flag(get(reading.Up)), UpReason: g.UpReason, Health: g.Health.String(), HealthScore: get(reading.Health), Action: g.Action,
+		Reasons:     append([]fleetstate.HealthReason{}, g.Reasons()...),
+		Xids:        append([]fleetstate.Xid{}, g.Xids...),
+		Throttles:   append([]string{}, g.Throttles()...),
 		Allocations: n.Held.Of(g.UUID),
-		UUID:        g.UUID, Parent: g.Parent, Model: g.Model, Serial: g.Serial, Driver: g.Driver, BusID: g.BusID,
-		Up: flag(g.Live(reading.Up)), UpReason: g.UpReason,
-		Health: g.Health.String(), HealthScore: g.Live(reading.Health), Action: g.Action,
-		Reasons:           append([]fleetstate.HealthReason{}, g.Reasons()...),
-		Xids:              append([]fleetstate.Xid{}, g.Xids...),
-		Throttles:         append([]string{}, g.Throttles()...),
-		Temperature:       g.Live(reading.Temperature),
-		TemperatureLimit:  g.Live(reading.TemperatureLimit),
-		TemperatureMargin: g.Live(reading.TemperatureMargin),
-		MemoryTemperature: g.Live(reading.MemoryTemperature),
-		Power:             g.Live(reading.Power), PowerLimit: g.Live(reading.PowerLimit),
-		Utilization:    g.Live(reading.Utilization),
-		TensorActivity: g.Live(reading.TensorActivity), SMActivity: g.Live(reading.SMActivity),
-		SMClock: g.Live(reading.SMClock), SMClockLimit: g.Live(reading.SMClockLimit),
-		MemoryUsed: g.Live(reading.MemoryUsed), MemoryLimit: g.Live(reading.MemoryLimit),
+		Temperature: get(reading.Temperature), TemperatureLimit: get(reading.TemperatureLimit),
+		TemperatureMargin: get(reading.TemperatureMargin), MemoryTemperature: get(reading.MemoryTemperature),
+		Power: get(reading.Power), PowerLimit: get(reading.PowerLimit), SMClock: get(reading.SMClock), SMClockLimit: get(reading.SMClockLimit),
+		Utilization: get(reading.Utilization), TensorActivity: get(reading.TensorActivity), SMActivity: get(reading.SMActivity),
+		MemoryUsed: get(reading.MemoryUsed), MemoryLimit: get(reading.MemoryLimit),
 		ECC: ECC{
-			Corrected: g.Live(reading.ECCCorrected), Uncorrected: g.Live(reading.ECCUncorrected),
-			CorrectedTotal: g.Live(reading.ECCCorrectedTotal), UncorrectedTotal: g.Live(reading.ECCUncorrectedTotal),
+			Corrected: get(reading.ECCCorrected), Uncorrected: get(reading.ECCUncorrected),
+			CorrectedTotal: get(reading.ECCCorrectedTotal), UncorrectedTotal: get(reading.ECCUncorrectedTotal),
 		},
-		RemappedRows: Rows{Corrected: g.Live(reading.RemappedCorrected), Uncorrected: g.Live(reading.RemappedUncorrected)},
-		PCIeWidth:    g.Live(reading.PCIeWidth), PCIeWidthMax: g.Live(reading.PCIeWidthLimit),
-		PCIeReplays: g.Live(reading.PCIeReplays),
+		RemappedRows: Rows{Corrected: get(reading.RemappedCorrected), Uncorrected: get(reading.RemappedUncorrected)},
+		PCIeWidth:    get(reading.PCIeWidth), PCIeWidthMax: get(reading.PCIeWidthLimit), PCIeReplays: get(reading.PCIeReplays),
 	}
 	if g.Lost() {
 		out.Throttles = []string{}
@@ -182,9 +156,8 @@ func (c *converter) groupView(g *fleetstate.Group) Group {
 	out := Group{
 		GroupKey: g.GroupKey, Sighting: c.sighting(g.Seen), Nodes: g.Nodes,
 		Threshold: g.Get(reading.GroupThreshold), Median: g.Get(reading.GroupMedian), MAD: g.Get(reading.GroupMAD),
-		QuorumMet: g.Flag(reading.GroupQuorum), CoverageLow: g.Flag(reading.GroupCoverageLow),
-		Incident: g.Flag(reading.GroupIncident),
-		Signals:  []GroupSignal{}, Unjudged: map[string]int64{},
+		QuorumMet: g.Flag(reading.GroupQuorum), CoverageLow: g.Flag(reading.GroupCoverageLow), Incident: g.Flag(reading.GroupIncident),
+		Signals: []GroupSignal{}, Unjudged: map[string]int64{},
 	}
 	if out.Nodes == nil {
 		out.Nodes = map[string]int64{}

@@ -3,6 +3,7 @@
 package fleetapi
 
 import (
+	"embed"
 	"net/http"
 	"strconv"
 	"time"
@@ -10,8 +11,13 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 )
 
-// describe adds to the document what holds for all operations: which
-// credentials the server may want, and how lists are written.
+// docs is the page that renders /openapi.json. It loads nothing from elsewhere.
+//
+//go:embed docs
+var docs embed.FS
+
+// describe adds to the document what holds for all operations: credentials, the form of lists,
+// headers of refusals.
 func (a *API) describe() {
 	doc := a.huma.OpenAPI()
 	doc.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
@@ -23,7 +29,7 @@ func (a *API) describe() {
 	for _, item := range doc.Paths {
 		for _, p := range item.Get.Parameters {
 			if p.Schema.Type == huma.TypeArray {
-				p.Explode = &joined // lists splits them
+				p.Explode = &joined // splitList splits them
 			}
 		}
 		for status, text := range map[string]string{"429": "Seconds until there may be room", "503": "Seconds until another try, where that may help"} {
@@ -37,8 +43,8 @@ func (a *API) describe() {
 	}
 }
 
-// retryAfter is how long a client that was sent away is to wait: streams end and
-// files are tried again within seconds.
+// retryAfter is how long a refused client should wait: streams end and files are tried again
+// within seconds.
 const retryAfter = 10 * time.Second
 
 func retryLater(err error) error {

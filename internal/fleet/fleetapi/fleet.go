@@ -3,6 +3,7 @@
 package fleetapi
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
 const tagFleet = "fleet"
@@ -99,20 +101,27 @@ func (a *API) find(in *NodeParam, now time.Time) (fleetstate.View, error) {
 		asked, text = []string{in.Cluster}, text+" in cluster "+in.Cluster
 	}
 	var views []fleetstate.View
-	var clusters []string
 	for _, c := range asked {
 		if v, ok := a.o.Store.Node(fleetstate.Key{Cluster: c, Node: in.Node}, now); ok {
-			views, clusters = append(views, v), append(clusters, c)
+			views = append(views, v)
 		}
 	}
-	switch len(views) {
-	case 0:
-		return fleetstate.View{}, huma.Error404NotFound("no node " + text + " is known")
-	case 1:
-		return views[0], nil
-	default:
-		return fleetstate.View{}, badParam("query.cluster", "", "nodes of several clusters have this name, %s", choice(clusters))
+	return theOne(views, func(v fleetstate.View) string { return v.Cluster }, "name", "no node "+text+" is known")
+}
+
+// theOne returns the only element of a list. Several are of clusters that share the name or ID.
+func theOne[T any](list []T, cluster func(T) string, by, none string) (one T, err error) {
+	if len(list) == 1 {
+		return list[0], nil
 	}
+	if len(list) == 0 {
+		return one, huma.Error404NotFound(none)
+	}
+	var clusters []string
+	for _, v := range list {
+		clusters = append(clusters, cluster(v))
+	}
+	return one, badParam("query.cluster", "", "several clusters have this %s, %s", by, choice(clusters))
 }
 
 func (a *API) getNode(_ context.Context, in *NodeParam) (*Node, error) {
@@ -191,8 +200,7 @@ func (a *API) listStragglers(_ context.Context, in *listStragglersInput) (*Strag
 	return out, nil
 }
 
-// openEpisodes returns the open episode of each node: its own, or else one of
-// many nodes that names it.
+// openEpisodes returns the open episode of each node: its own, or else one of many nodes.
 func (c *converter) openEpisodes(f *fleetstate.EpisodeFilter) map[fleetstate.Key]*Episode {
 	f.Open = new(true)
 	open := map[fleetstate.Key]*Episode{}
@@ -221,14 +229,9 @@ type listEpisodesInput struct {
 }
 
 func (a *API) listEpisodes(_ context.Context, in *listEpisodesInput) (*EpisodePage, error) {
-	c := a.converter()
 	list := a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster, Nodes: in.Node, Open: in.Open.pointer(), Since: in.Since})
-	part := slice(list, &in.PageParams)
-	out := &EpisodePage{Page: in.page(len(part), len(list)), Episodes: make([]Episode, len(part))}
-	for i, e := range part {
-		out.Episodes[i] = c.episode(e)
-	}
-	return out, nil
+	page, part := pageOf(list, &in.PageParams, a.converter().episode)
+	return &EpisodePage{page, part}, nil
 }
 
 type getEpisodeInput struct {
@@ -237,103 +240,80 @@ type getEpisodeInput struct {
 }
 
 func (a *API) getEpisode(_ context.Context, in *getEpisodeInput) (*Episode, error) {
-	c := a.converter()
 	f := fleetstate.EpisodeFilter{IDs: []string{in.ID}}
 	if in.Cluster != "" {
 		f.Clusters = []string{in.Cluster}
 	}
-	var clusters []string
-	list := a.o.Store.Episodes(&f)
-	for _, e := range list {
-		clusters = append(clusters, e.Cluster)
+	e, err := theOne(a.o.Store.Episodes(&f), func(e *episode.Episode) string { return e.Cluster }, "ID",
+		"no episode "+in.ID+" is known: /api/v1/episodes lists those that are kept")
+	if err != nil {
+		return nil, err
 	}
-	switch len(list) {
-	case 0:
-		return nil, huma.Error404NotFound("no episode " + in.ID + " is known: /api/v1/episodes lists those that are kept")
-	case 1:
-		out := c.episode(list[0])
-		return &out, nil
-	default:
-		return nil, badParam("query.cluster", "", "episodes of several clusters have this ID, %s", choice(clusters))
-	}
+	return new(a.converter().episode(e)), nil
 }
 
 type listGroupsInput struct {
-	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	ClusterParams
 	PageParams
 }
 
 func (a *API) listGroups(_ context.Context, in *listGroupsInput) (*GroupPage, error) {
-	c := a.converter()
-	list := a.o.Store.Groups(in.Cluster...)
-	part := slice(list, &in.PageParams)
-	out := &GroupPage{Page: in.page(len(part), len(list)), Groups: make([]Group, len(part))}
-	for i, g := range part {
-		out.Groups[i] = c.groupView(g)
-	}
-	return out, nil
+	page, part := pageOf(a.o.Store.Groups(in.Cluster...), &in.PageParams, a.converter().groupView)
+	return &GroupPage{page, part}, nil
 }
 
-type getSummaryInput struct {
-	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
-}
-
-func (a *API) getSummary(_ context.Context, in *getSummaryInput) (*Summary, error) {
+func (a *API) getSummary(_ context.Context, in *ClusterParams) (*Summary, error) {
 	c := a.converter()
 	out := &Summary{At: c.now.UTC(), NodesByState: map[string]int{}, GPUsByHealth: map[string]int{}}
+	for h := fleetstate.HealthUnknown; h <= fleetstate.Unhealthy; h++ {
+		out.GPUsByHealth[h.String()] = 0
+	}
 	clusters := map[string]struct{}{}
-	var usage, watts float64
-	var users, powered int
-	oldest := c.now
-	var health [fleetstate.Unhealthy + 1]int
+	users := 0
+	// add adds a node's figure; NaN is unknown.
+	add := func(sum **float64, x float64) bool {
+		if math.IsNaN(x) {
+			return false
+		}
+		if *sum == nil {
+			*sum = new(float64)
+		}
+		**sum += x
+		return true
+	}
 	a.o.Store.Each(&fleetstate.Filter{Clusters: in.Cluster}, c.now, func(v fleetstate.View) bool {
 		out.Nodes++
 		clusters[v.Cluster] = struct{}{}
-		if v.State == "" {
-			v.State = "unknown"
-		}
-		out.NodesByState[v.State]++
-		if v.Seen.Before(oldest) {
-			oldest = v.Seen
-		}
+		out.NodesByState[cmp.Or(v.State, "unknown")]++
+		out.MaxAge = max(out.MaxAge, c.age(v.Seen))
 		if v.State == gpusemconv.StateMissing {
-			// Its last state says nothing about the fleet.
+			// Its last report does not count.
 			return true
 		}
 		if v.Straggler() {
 			out.Stragglers++
 		}
-		if !math.IsNaN(v.Usage) {
-			usage += v.Usage
+		if add(&out.Usage, v.Usage) {
 			users++
 		}
-		if !math.IsNaN(v.Watts) {
-			watts += v.Watts
-			powered++
-		}
+		add(&out.Power, v.Watts)
 		for i := range v.GPUs {
 			g := &v.GPUs[i]
 			if !g.Board() {
 				continue
 			}
 			out.GPUs++
-			health[g.Health]++
+			out.GPUsByHealth[g.Health.String()]++
 			if g.Lost() {
 				out.GPUsDown++
 			}
 		}
 		return true
 	})
-	for h, n := range health {
-		out.GPUsByHealth[fleetstate.Health(h).String()] = n
-	}
 	if users > 0 {
-		out.Usage = new(usage / float64(users))
+		*out.Usage /= float64(users)
 	}
-	if powered > 0 {
-		out.Power = &watts
-	}
-	out.Clusters, out.MaxAge = len(clusters), c.age(oldest)
+	out.Clusters = len(clusters)
 	for _, g := range a.o.Store.Groups(in.Cluster...) {
 		if g.Group != "" {
 			out.Groups++
@@ -360,6 +340,12 @@ func (a *API) getHealth(context.Context, *struct{}) (*Health, error) {
 	return out, nil
 }
 
-func slice[T any](list []T, p *PageParams) []T {
-	return list[min(p.offset(), len(list)):min(p.offset()+p.Limit, len(list))]
+// pageOf returns a page of a list.
+func pageOf[T, O any](list []T, p *PageParams, convert func(T) O) (Page, []O) {
+	part := list[min(p.offset(), len(list)):min(p.offset()+p.Limit, len(list))]
+	out := make([]O, len(part))
+	for i, v := range part {
+		out[i] = convert(v)
+	}
+	return p.page(len(part), len(list)), out
 }

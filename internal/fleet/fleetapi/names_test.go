@@ -3,7 +3,6 @@
 package fleetapi
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -37,7 +36,7 @@ func TestNamesOfOtherServices(t *testing.T) {
 			var answers [2]string
 			var asked [2]*fleethistory.Query
 			for i, target := range tt {
-				h := &asker{}
+				h := &history{}
 				a := newAPI(func(o *Options) { o.History = h })
 				fleet(a)
 				target = strings.TrimPrefix("/api/v1/"+target, "/api/v1/../..")
@@ -57,44 +56,20 @@ func TestNamesOfOtherServices(t *testing.T) {
 	assert.Equal(t, http.StatusUnprocessableEntity, w.Code)
 	assert.Contains(t, w.Body.String(), "another name of `limit`")
 	a = newAPI(func(o *Options) { o.History = &history{} })
-	for target, says := range map[string]string{
-		"telemetry?host_id=a&node=b":            "is another name of `host`, as is `",
+	for target, want := range map[string]string{
+		"telemetry?host_id=a&node=b":            "is another name of `host`",
 		"telemetry?start_time=noon":             `"query.start_time"`,
 		"telemetry?time_range=noon":             `"query.time_range"`,
-		"telemetry?time_range=1h&start_time=2h": "as `start_time` does: give one of them",
+		"telemetry?time_range=1h&start_time=2h": "is another name of `since`: give one of them",
 	} {
 		w := ask(a, "/api/v1/"+target)
 		assert.Equal(t, http.StatusUnprocessableEntity, w.Code, target)
-		assert.Contains(t, w.Body.String(), says, target)
+		assert.Contains(t, w.Body.String(), want, target)
 	}
 }
 
-// asker is a history of nothing that notes the last question.
-type asker struct {
-	fleethistory.None
-	q *fleethistory.Query
-}
-
-func (h *asker) Telemetry(_ context.Context, q *fleethistory.Query) ([]fleethistory.Sample, int, error) {
-	h.q = q
-	return nil, 0, nil
-}
-
-func (h *asker) Aggregations(_ context.Context, q *fleethistory.AggregationQuery) ([]fleethistory.Aggregation, error) {
-	h.q = &q.Query
-	return nil, nil
-}
-
-func (*asker) Recorded(context.Context, *fleethistory.Query, bool) ([]fleethistory.Recorded, int, error) {
-	return nil, 0, nil
-}
-
-func (*asker) Steps(context.Context, *fleethistory.StepQuery) ([]fleethistory.Sample, error) {
-	return nil, nil
-}
-
 func TestAnUnknownClusterIsNotFound(t *testing.T) {
-	a := newAPI(func(o *Options) { o.History = &asker{} })
+	a := newAPI(func(o *Options) { o.History = &history{} })
 	fleet(a)
 	for _, target := range []string{"nodes", "gpus", "stragglers", "episodes", "groups", "stats/summary", "attention", "observe", "nodes/n1", "episodes/e1", "telemetry", "telemetry/hosts", "nodes/n1/past", "telemetry/aggregations"} {
 		w := ask(a, "/api/v1/"+target+"?cluster=nowhere")

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"os"
 	"reflect"
 	"strconv"
 	"sync"
@@ -22,18 +23,17 @@ import (
 
 // StreamOptions bound the live stream.
 type StreamOptions struct {
-	// WriteTimeout is how long a client may take for one event; then it is cut off.
+	// WriteTimeout is how long a client may take for one event; then the server cuts it off.
 	WriteTimeout time.Duration `mapstructure:"write_timeout"`
-	// KeepAlive is the longest silence of the stream.
+	// KeepAlive is the longest time between two writes to the stream.
 	KeepAlive time.Duration `mapstructure:"-"`
-	// NodesPerEvent bounds an event, and with it what a client holds in memory.
+	// NodesPerEvent bounds an event, and so the memory of a client.
 	NodesPerEvent int `mapstructure:"nodes_per_event"`
-	// ReaderShare is the part of the streams that others leave which one reader may
-	// have; 0 is half.
+	// ReaderShare is the part of the free streams that one reader may take; 0 is half.
 	ReaderShare float64 `mapstructure:"reader_share"`
 }
 
-// WithDefaults returns the options with a default in place of each 0.
+// WithDefaults returns the options with a default for each 0.
 func (o StreamOptions) WithDefaults() StreamOptions {
 	return StreamOptions{
 		WriteTimeout: cmp.Or(o.WriteTimeout, 10*time.Second), KeepAlive: cmp.Or(o.KeepAlive, 15*time.Second),
@@ -59,17 +59,16 @@ type observeInput struct {
 }
 
 func (a *API) registerObserve() {
-	events := map[string]any{EventSnapshot: Snapshot{}, EventDiff: Diff{}, EventEpisodes: EpisodeList{}}
-	var one []*huma.Schema
-	for _, name := range []string{EventSnapshot, EventDiff, EventEpisodes} {
-		one = append(one, &huma.Schema{
+	event := func(name string, data any) *huma.Schema {
+		return &huma.Schema{
 			Type: huma.TypeObject, Title: "event " + name, Required: []string{"event", "data"},
 			Properties: map[string]*huma.Schema{
 				"event": {Type: huma.TypeString, Enum: []any{name}},
-				"data":  a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(events[name]), true, name),
+				"data":  a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(data), true, name),
 			},
-		})
+		}
 	}
+	one := []*huma.Schema{event(EventSnapshot, Snapshot{}), event(EventDiff, Diff{}), event(EventEpisodes, EpisodeList{})}
 	huma.Register(a.huma, huma.Operation{
 		OperationID: "observe", Method: http.MethodGet, Path: observePath, Tags: []string{tagFleet},
 		Summary: "The selected nodes, live",
@@ -89,21 +88,24 @@ func (a *API) registerObserve() {
 
 func (a *API) observe(ctx context.Context, in *observeInput) (*huma.StreamResponse, error) {
 	reader, _ := ctx.Value(readerKey{}).(string)
-	if a.places.Take(reader, 1) == 0 {
+	if a.streams.Take(reader, 1) == 0 {
 		text := "you have your share of the streams: end one"
-		if a.places.Full() {
+		if a.streams.Full() {
 			text = "as many clients as are allowed watch already: come back later"
 		}
 		return nil, retryLater(huma.Error429TooManyRequests(text + ", or ask /api/v1/nodes now and then"))
 	}
 	w := a.o.Feed.Watch(in.filter())
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
-		defer a.places.Give(reader, 1)
+		defer a.streams.Give(reader, 1)
 		defer a.unwatch(w)
 		r, writer := humago.Unwrap(ctx)
 		s := &stream{
-			a: a, w: w, gpus: in.GPUs, clusters: in.Cluster,
+			a: a, w: w, clusters: in.Cluster,
 			control: http.NewResponseController(writer), writer: writer, gone: r.Context().Done(),
+		}
+		if in.GPUs {
+			s.form = formNodeWithGPUs
 		}
 		streamHeader(writer.Header())
 		writer.WriteHeader(http.StatusOK)
@@ -120,7 +122,7 @@ func streamHeader(h http.Header) {
 	h.Set("X-Accel-Buffering", "no")
 }
 
-// unwatch ends a watch, and with the last one what all of them share.
+// unwatch ends a watch. The last one frees the shared bytes.
 func (a *API) unwatch(w *fleetstate.Watcher) {
 	if w.Close(); a.o.Feed.Watchers() == 0 {
 		a.shared.Store(nil)
@@ -130,12 +132,12 @@ func (a *API) unwatch(w *fleetstate.Watcher) {
 // errGone means that the client or the server ended the stream.
 var errGone = errors.New("the stream has ended")
 
-// stream is one client's. It holds one event at most: what happens while the
-// client takes it is in the views when it is done.
+// stream serves one client. It holds one event at most: changes while the client reads it are
+// in the views.
 type stream struct {
 	a        *API
 	w        *fleetstate.Watcher
-	gpus     bool
+	form     form // of the nodes
 	clusters []string
 	control  *http.ResponseController
 	writer   http.ResponseWriter
@@ -146,17 +148,18 @@ type stream struct {
 // maxEventBytes bounds an event of nodes with many GPUs, but for its last node.
 const maxEventBytes = 64 << 10
 
-// parts are the nodes of one event, encoded.
+// parts are the nodes of one event, encoded, by the kind of change.
 type parts struct {
-	n                      int
-	changed, seen, removed []byte // with commas between them
-	head                   []byte
+	n     int
+	lists [fleetstate.Removed + 1][]byte // with commas between them
+	head  []byte
 }
 
-// spare are parts that no client uses: between two events it needs none.
+// spare are parts for the next event of any client.
 var spare = sync.Pool{New: func() any { return new(parts) }}
 
-func (p *parts) add(list *[]byte, text []byte) {
+func (p *parts) add(kind fleetstate.ChangeKind, text []byte) {
+	list := &p.lists[kind]
 	if len(*list) > 0 {
 		*list = append(*list, ',')
 	}
@@ -165,11 +168,18 @@ func (p *parts) add(list *[]byte, text []byte) {
 }
 
 func (p *parts) full(o *StreamOptions) bool {
-	return p.n >= o.NodesPerEvent || len(p.changed)+len(p.seen)+len(p.removed) >= maxEventBytes
+	bytes := 0
+	for _, list := range p.lists {
+		bytes += len(list)
+	}
+	return p.n >= o.NodesPerEvent || bytes >= maxEventBytes
 }
 
 func (p *parts) reset() {
-	p.n, p.changed, p.seen, p.removed, p.head = 0, p.changed[:0], p.seen[:0], p.removed[:0], p.head[:0]
+	p.n, p.head = 0, p.head[:0]
+	for kind := range p.lists {
+		p.lists[kind] = p.lists[kind][:0]
+	}
 }
 
 func (s *stream) run() error {
@@ -217,8 +227,8 @@ func (s *stream) snapshot() error {
 			sh, c = s.share()
 		}
 		var text []byte
-		if text, err = sh.node(c, s.form(), &v); err == nil {
-			p.add(&p.changed, text)
+		if text, err = sh.node(c, s.form, &v); err == nil {
+			p.add(fleetstate.Changed, text)
 		}
 		return err == nil
 	})
@@ -228,17 +238,10 @@ func (s *stream) snapshot() error {
 	return s.sendSnapshot(p, sh.at, first, true)
 }
 
-// share returns what is encoded already, and what encodes the rest alike.
+// share returns the shared bytes, and a converter of the same time for the rest.
 func (s *stream) share() (*shared, *converter) {
 	sh := s.a.sharing()
 	return sh, &converter{store: s.a.o.Store, now: sh.at}
-}
-
-func (s *stream) form() form {
-	if s.gpus {
-		return formNodeWithGPUs
-	}
-	return formNode
 }
 
 func (s *stream) changes() error {
@@ -249,21 +252,18 @@ func (s *stream) changes() error {
 	var err error
 	ok := s.w.Changes(sh.at, func(ch fleetstate.Change) bool {
 		var text []byte
-		list := &p.changed
 		switch ch.Kind {
 		case fleetstate.Changed:
-			text, err = sh.node(c, s.form(), &ch.View)
+			text, err = sh.node(c, s.form, &ch.View)
 		case fleetstate.Seen:
-			list = &p.seen
 			text, err = sh.node(c, formSeen, &ch.View)
 		case fleetstate.Removed:
-			list = &p.removed
 			text, err = json.Marshal(ch.Key)
 		}
 		if err != nil {
 			return false
 		}
-		if p.add(list, text); p.full(&s.a.o.Stream) {
+		if p.add(ch.Kind, text); p.full(&s.a.o.Stream) {
 			err = s.sendDiff(p, sh.at)
 			sh, c = s.share()
 		}
@@ -275,37 +275,32 @@ func (s *stream) changes() error {
 	case !ok:
 		return s.snapshot()
 	case p.n > 0:
-		if err := s.sendDiff(p, sh.at); err != nil {
-			return err
-		}
+		err = s.sendDiff(p, sh.at)
 	}
-	if v := s.a.o.Store.EpisodeVersion(); v != s.episodes {
+	if v := s.a.o.Store.EpisodeVersion(); err == nil && v != s.episodes {
 		s.episodes = v
 		return s.sendEpisodes()
 	}
-	return nil
+	return err
 }
 
-// The events are put together from parts in the shape of Snapshot and Diff.
-
+// sendSnapshot writes parts in the form of a Snapshot.
 func (s *stream) sendSnapshot(p *parts, at time.Time, first, last bool) error {
 	p.head = appendHead(p.head, EventSnapshot, at)
 	p.head = strconv.AppendBool(append(p.head, `,"first":`...), first)
 	p.head = strconv.AppendBool(append(p.head, `,"last":`...), last)
-	err := s.send(p.head, []byte(`,"nodes":[`), p.changed, []byte("]}\n\n"))
+	err := s.send(p.head, []byte(`,"nodes":[`), p.lists[fleetstate.Changed], []byte("]}\n\n"))
 	p.reset()
 	return err
 }
 
+// sendDiff writes parts in the form of a Diff.
 func (s *stream) sendDiff(p *parts, at time.Time) error {
 	p.head = appendHead(p.head, EventDiff, at)
 	pieces := [][]byte{p.head}
-	for _, list := range []struct {
-		name string
-		text []byte
-	}{{`,"changed":[`, p.changed}, {`,"seen":[`, p.seen}, {`,"removed":[`, p.removed}} {
-		if len(list.text) > 0 {
-			pieces = append(pieces, []byte(list.name), list.text, []byte("]"))
+	for kind, name := range [...]string{`,"changed":[`, `,"seen":[`, `,"removed":[`} {
+		if text := p.lists[kind]; len(text) > 0 {
+			pieces = append(pieces, []byte(name), text, []byte("]"))
 		}
 	}
 	err := s.send(append(pieces, []byte("}\n\n"))...)
@@ -342,8 +337,7 @@ func (s *stream) sendEpisodes() error {
 	return s.send([]byte("event: "+EventEpisodes+"\ndata: "), text, []byte("\n\n"))
 }
 
-// send writes an event. Each has a time of its own: the server's would end the
-// stream.
+// send writes an event. Each has its own deadline: the server's would end the stream.
 func (s *stream) send(pieces ...[]byte) error {
 	select {
 	case <-s.gone:
@@ -352,25 +346,17 @@ func (s *stream) send(pieces ...[]byte) error {
 		return errGone
 	default:
 	}
-	if err := s.control.SetWriteDeadline(time.Now().Add(s.a.o.Stream.WriteTimeout)); err != nil {
-		return err
-	}
+	err := s.control.SetWriteDeadline(time.Now().Add(s.a.o.Stream.WriteTimeout))
 	for _, text := range pieces {
-		if _, err := s.writer.Write(text); err != nil {
-			return s.ended(err)
+		if err == nil {
+			_, err = s.writer.Write(text)
 		}
 	}
-	if err := s.control.Flush(); err != nil {
-		return s.ended(err)
+	if err == nil {
+		err = s.control.Flush()
 	}
-	return nil
-}
-
-// ended returns err for a client that was too slow, errGone for a lost client.
-func (s *stream) ended(err error) error {
-	var timeout interface{ Timeout() bool }
-	if errors.As(err, &timeout) && timeout.Timeout() {
-		return err
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, http.ErrNotSupported) {
+		return errGone // the client is lost; otherwise it was too slow
 	}
-	return errGone
+	return err
 }

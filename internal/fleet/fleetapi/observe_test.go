@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -89,7 +88,7 @@ func TestObserve(t *testing.T) {
 	require.Len(t, e.Episodes, 1)
 	assert.Equal(t, "e1", e.Episodes[0].ID)
 
-	a.o.Feed.Advance(t0) // what was there before anybody watched
+	a.o.Feed.Advance(t0) // the nodes from before the watch
 	var d Diff
 	w.next(EventDiff, &d)
 	w.next(EventDiff, &d)
@@ -115,6 +114,7 @@ func TestObserve(t *testing.T) {
 		assert.Empty(t, w.lines.Text(), "the end of the last event")
 	}
 	require.NoError(t, w.lines.Err())
+	require.Eventually(t, func() bool { return a.streams.Taken() == 0 }, time.Minute, time.Millisecond)
 }
 
 func TestObserveSelection(t *testing.T) {
@@ -154,61 +154,14 @@ func TestTooManyClients(t *testing.T) {
 
 // TestOneReaderLeavesStreamsToOthers: by name, or by address where there is none.
 func TestOneReaderLeavesStreamsToOthers(t *testing.T) {
-	for _, named := range []bool{false, true} {
-		a := newAPI(func(o *Options) {
-			o.Clients = 4
-			if named {
-				o.Reader = func(ctx context.Context) string { return ctx.Value(nameKey{}).(string) }
-			}
-		})
-		stop := make(chan struct{})
-		var open sync.WaitGroup
-		watch := func(reader string) int {
-			ctx, cancel := context.WithCancel(t.Context())
-			t.Cleanup(cancel)
-			r := httptest.NewRequest(http.MethodGet, "/api/v1/observe", http.NoBody)
-			if r = r.WithContext(ctx); named {
-				r = r.WithContext(context.WithValue(ctx, nameKey{}, reader))
-			} else {
-				r.RemoteAddr = reader + ":1234"
-			}
-			before, w, done := a.o.Feed.Watchers(), &patientRecorder{ResponseRecorder: httptest.NewRecorder()}, make(chan struct{})
-			open.Go(func() { defer close(done); a.ServeHTTP(w, r) })
-			open.Go(func() { <-stop; cancel() })
-			require.Eventually(t, func() bool {
-				select {
-				case <-done:
-					return true
-				default:
-					return a.o.Feed.Watchers() > before && a.places.Taken() == a.o.Feed.Watchers()
-				}
-			}, time.Minute, time.Millisecond)
-			select {
-			case <-done:
-				return w.Code
-			default:
-				return http.StatusOK
-			}
-		}
-		assert.Equal(t, http.StatusOK, watch("10.0.0.1"))
-		assert.Equal(t, http.StatusOK, watch("10.0.0.1"))
-		assert.Equal(t, http.StatusTooManyRequests, watch("10.0.0.1"), "half of four")
-		assert.Equal(t, http.StatusOK, watch("10.0.0.2"))
-		assert.Equal(t, http.StatusTooManyRequests, watch("10.0.0.2"), "half of the rest")
-		assert.Equal(t, http.StatusOK, watch("10.0.0.3"))
-		close(stop)
-		open.Wait()
-		assert.Zero(t, a.places.Taken())
-		assert.Zero(t, a.o.Feed.Watchers())
+	for reader, name := range map[string]string{"192.0.2.1": "", "somebody": "somebody"} {
+		a := newAPI(func(o *Options) { o.Clients, o.Reader = 4, func(context.Context) string { return name } })
+		require.Equal(t, 2, a.streams.Take(reader, 2))
+		w := ask(a, "/api/v1/observe")
+		assert.Equal(t, http.StatusTooManyRequests, w.Code, "half of four")
+		assert.Contains(t, w.Body.String(), "you have your share of the streams")
 	}
 }
-
-type nameKey struct{}
-
-// patientRecorder takes the deadlines of a stream.
-type patientRecorder struct{ *httptest.ResponseRecorder }
-
-func (*patientRecorder) SetWriteDeadline(time.Time) error { return nil }
 
 // TestClientThatDoesNotReadIsCutOff has a client that takes the header and no
 // more, until the buffers of the connection are full.

@@ -19,7 +19,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 )
 
-// optional tells a parameter that is not there from its zero value.
+// optional distinguishes an absent parameter from its zero value.
 type optional[T any] struct {
 	Value T
 	Set   bool
@@ -55,6 +55,11 @@ func (p *PageParams) page(n, total int) Page {
 	return Page{Page: p.Page, Limit: p.Limit, Total: total, More: p.offset()+n < total}
 }
 
+// ClusterParams select clusters.
+type ClusterParams struct {
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+}
+
 // NodeParams select nodes.
 type NodeParams struct {
 	Cluster   []string       `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
@@ -74,79 +79,66 @@ func (p *NodeParams) filter() fleetstate.Filter {
 	}
 }
 
-// knownParams refuses query parameters that the operation does not have, which
-// are misspelt more often than not, and numbers that are none: the bounds of a
-// schema let NaN pass, and JSON has no way to say what was wrong about Inf.
+// knownParams refuses query parameters that the operation does not have, most of them misspelt,
+// and numbers that are not finite: a schema's bounds let NaN pass, and JSON has no Inf.
 //
 // It also takes other names of parameters (see aliases), reads times, and refuses unknown
-// clusters. It splits lists itself: the library has no way to write a comma in a value.
-func (a *API) knownParams(api huma.API) func(huma.Context, func(huma.Context)) {
-	return func(ctx huma.Context, next func(huma.Context)) {
-		var names []string
-		var errs []error
-		lists := url.Values{}
-		u := ctx.URL()
-		// Query would leave out what cannot be read, and so select more.
-		query, err := url.ParseQuery(u.RawQuery)
-		if err != nil {
-			errs = append(errs, &huma.ErrorDetail{Location: "query", Value: u.RawQuery, Message: err.Error() + ": parameters are joined by &, and other bytes written as % and two hexadecimal digits"})
-		}
-		for _, p := range ctx.Operation().Parameters {
-			if p.In == "query" {
-				names = append(names, p.Name)
-			}
-		}
-		before := query.Encode()
-		sent, wrong := rename(query, names)
-		errs = append(append(errs, wrong...), times(query, names, sent, a.o.Now())...)
-		changed := query.Encode() != before
-		for _, p := range ctx.Operation().Parameters {
-			if p.In != "query" {
-				continue
-			}
-			if p.Schema.Type == huma.TypeArray && len(query[p.Name]) == 1 {
-				lists[p.Name] = splitList(query.Get(p.Name))
-			}
-			if p.Schema.Type == huma.TypeNumber {
-				if text := query.Get(p.Name); !number(text) {
-					errs = append(errs, &huma.ErrorDetail{Location: "query." + p.Name, Value: text, Message: "must be a finite number"})
-				}
-			}
-		}
-		for name, values := range query {
-			switch {
-			case !slices.Contains(names, name):
-				errs = append(errs, &huma.ErrorDetail{Location: "query." + name, Message: "no such parameter, " + choice(names)})
-			case len(values) > 1:
-				errs = append(errs, &huma.ErrorDetail{Location: "query." + name, Message: "given " + strconv.Itoa(len(values)) + " times, give it once, several values joined by commas"})
-			}
-		}
-		if len(errs) > 0 {
-			slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-			_ = huma.WriteErr(api, ctx, http.StatusUnprocessableEntity, "validation failed", errs...)
-			return
-		}
-		clusters, isList := lists["cluster"]
-		if !isList {
-			clusters = query["cluster"]
-		}
-		clusters = slices.DeleteFunc(slices.Clone(clusters), func(c string) bool { return c == "" })
-		if err := a.unknownCluster(ctx, clusters); err != nil {
-			_ = huma.WriteErr(api, ctx, http.StatusNotFound, err.Error())
-			return
-		}
-		if len(lists) > 0 || changed {
-			scalars := maps.Clone(query)
-			maps.Copy(query, lists)
-			u.RawQuery = query.Encode()
-			ctx = &ownContext{ctx, u, scalars}
-		}
-		next(ctx)
+// clusters. It splits lists itself: the library cannot read a comma in a value.
+func (a *API) knownParams(ctx huma.Context, next func(huma.Context)) {
+	var errs []error
+	wrong := func(location string, value any, text string) {
+		errs = append(errs, &huma.ErrorDetail{Location: location, Value: value, Message: text})
 	}
+	u := ctx.URL()
+	// URL.Query would leave out what it cannot read, and so select more.
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		wrong("query", u.RawQuery, err.Error()+": parameters are joined by &, and other bytes written as % and two hexadecimal digits")
+	}
+	var names, lists []string
+	for _, p := range ctx.Operation().Parameters {
+		if p.In != "query" {
+			continue
+		}
+		names = append(names, p.Name)
+		switch p.Schema.Type {
+		case huma.TypeArray:
+			lists = append(lists, p.Name)
+		case huma.TypeNumber:
+			if text := query.Get(p.Name); !number(text) {
+				wrong("query."+p.Name, text, "must be a finite number")
+			}
+		}
+	}
+	errs = append(append(errs, times(query, a.o.Now())...), rename(query, names)...)
+	for name, values := range query {
+		if !slices.Contains(names, name) {
+			wrong("query."+name, nil, "no such parameter, "+choice(names))
+		} else if len(values) > 1 {
+			wrong("query."+name, nil, "given "+strconv.Itoa(len(values))+" times, give it once, several values joined by commas")
+		}
+	}
+	if len(errs) > 0 {
+		slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		_ = huma.WriteErr(a.huma, ctx, http.StatusUnprocessableEntity, "validation failed", errs...)
+		return
+	}
+	scalars := maps.Clone(query)
+	for _, name := range lists {
+		if query.Has(name) {
+			query[name] = splitList(query.Get(name))
+		}
+	}
+	if err := a.unknownCluster(ctx, slices.DeleteFunc(slices.Clone(query["cluster"]), func(c string) bool { return c == "" })); err != nil {
+		_ = huma.WriteErr(a.huma, ctx, http.StatusNotFound, err.Error())
+		return
+	}
+	u.RawQuery = query.Encode()
+	next(&ownContext{ctx, u, scalars})
 }
 
-// ownContext has the parameters by their own names, and the values of a list as so many
-// parameters, which is how the library reads lists that are tagged `explode`.
+// ownContext has the parameters by their own names, and each value of a list as a parameter:
+// so the library reads lists that are tagged `explode`.
 type ownContext struct {
 	innerContext
 	url   url.URL
@@ -184,8 +176,7 @@ func splitList(text string) []string {
 	return append(list, value.String())
 }
 
-// number is false for an infinite number and NaN only. The schema refuses a text
-// that is no number.
+// number is false for an infinite number and NaN only. The schema refuses other texts.
 func number(text string) bool {
 	v, err := strconv.ParseFloat(text, 64)
 	return !math.IsNaN(v) && !math.IsInf(v, 0) || errors.Is(err, strconv.ErrSyntax)

@@ -5,6 +5,7 @@ package fleetapi
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -12,26 +13,24 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
-// Bounds of a question about a node's past: an answer of all signals at most points has
-// some 60,000 samples.
+// Bounds of a request for a node's past: all signals at most points are 60,000 samples.
 const (
 	maxPastSamples = 200_000
-	// maxPastGroups are the groups of a node in the time that are looked up, the last ones.
+	// maxPastGroups bounds the groups of the node in the time range; the last ones count.
 	maxPastGroups = 8
 )
 
 const (
 	// scoreName is the score among the signals of a Past.
 	scoreName = "score"
-	// ownTimeName is what a step takes a rank without the wait for others, in seconds.
+	// ownTimeName is a rank's time for a step without the wait for others, in seconds.
 	ownTimeName = "own_time"
 )
 
-// Past is what a node said over a time, and what its peers were then.
+// Past is what a node reported over a time range, beside its peers.
 type Past struct {
 	fleetstate.Key
 	Start   time.Time    `json:"since"`
@@ -41,8 +40,8 @@ type Past struct {
 	Signals []PastSignal `json:"signals" doc:"Their lists are as long as at, with null where nothing is known"`
 }
 
-// PastSignal is the past of the score or of a signal. The peers are those of the group
-// that the node was in at the time.
+// PastSignal is the past of the score or of a signal. The peers are those of the node's group
+// at the time.
 type PastSignal struct {
 	Signal    string     `json:"signal" doc:"A signal, score, or of the rank that is furthest behind communication and own_time"`
 	Unit      string     `json:"unit,omitempty" doc:"Of value, median and threshold, in UCUM; absent where only the job knows it"`
@@ -88,10 +87,9 @@ func (a *API) getNodePast(ctx context.Context, in *getNodePastInput) (*Past, err
 	return out, nil
 }
 
-// nodePast asks for what the node said first: its groups are part of it.
+// nodePast queries the node first: its groups are part of the answer.
 func (a *API) nodePast(ctx context.Context, q *fleethistory.StepQuery, out *Past) error {
-	q.Clusters, q.Hosts = []string{out.Cluster}, []string{out.Node}
-	q.Metrics = namesOf(ownPast)
+	q.Clusters, q.Hosts, q.Metrics = []string{out.Cluster}, []string{out.Node}, slices.Sorted(maps.Keys(ownPast))
 	own, err := a.o.History.Steps(ctx, q)
 	if err != nil {
 		return err
@@ -100,41 +98,60 @@ func (a *API) nodePast(ctx context.Context, q *fleethistory.StepQuery, out *Past
 	var groups []string // the last one last
 	for i := range own {
 		s := &own[i]
-		row, attributes := t.row(s.At), fleethistory.SplitAttributes(s.Attributes)
-		switch pastMetrics[s.Metric] {
-		case reading.StepOwnDuration, reading.StepDuration, reading.StepRate:
+		switch ownPast[s.Metric] {
+		case pastSteps:
 			t.steps = true
-		case reading.NodeSuspicion:
-			group := attributes[gpusemconv.AttrPeerGroup]
-			t.groups[row] = group
+		case pastGroup:
+			group := fleethistory.SplitAttributes(s.Attributes)[gpusemconv.AttrPeerGroup]
+			t.groups[t.row(s.At)] = group
 			groups = append(slices.DeleteFunc(groups, func(g string) bool { return g == group }), group)
 		default:
-			t.add(s, row, attributes, true)
+			t.add(s, ownPast[s.Metric], true)
 		}
 	}
 	t.fillGroups()
-	q.Hosts = []string{""}
-	q.Metrics = namesOf(peersPast)
+	q.Hosts, q.Metrics = []string{""}, slices.Sorted(maps.Keys(peersPast))
 	for _, group := range groups[max(0, len(groups)-maxPastGroups):] {
 		q.Attributes = []string{fleethistory.Pair(gpusemconv.AttrPeerGroup, group)}
 		peers, err := a.o.History.Steps(ctx, q)
 		if err != nil {
 			return err
 		}
-		t.addPeers(group, peers)
+		for i := range peers {
+			if s := &peers[i]; t.groups[t.row(s.At)] == group { // the node was among them
+				t.add(s, peersPast[s.Metric], false)
+			}
+		}
 	}
 	out.Start, out.End, out.Step = q.Start, q.End, q.Step.Seconds()
 	t.write(out)
 	return nil
 }
 
-// The lists of a PastSignal.
+// The lists of a PastSignal, and other meanings of a metric.
 const (
 	pastValue = iota
 	pastMedian
 	pastScale
 	pastThreshold
 	numPast
+	pastGroup // the group of the node
+	pastSteps // the throughput is of steps
+)
+
+// The metrics of a past, those of a node and those of its group.
+var (
+	ownPast = map[string]int{
+		gpusemconv.MetricNodeHealthScore: pastValue, gpusemconv.MetricNodeSignal: pastValue, gpusemconv.MetricAgentThreshold: pastThreshold,
+		gpusemconv.MetricStragglerRankValue: pastValue, gpusemconv.MetricStragglerRankMedian: pastMedian,
+		gpusemconv.MetricNodeSuspicion:      pastGroup,
+		gpusemconv.MetricAppStepOwnDuration: pastSteps, gpusemconv.MetricAppStepDuration: pastSteps, gpusemconv.MetricAppStepRate: pastSteps,
+	}
+	peersPast = map[string]int{
+		gpusemconv.MetricStragglerMedian: pastMedian, gpusemconv.MetricStragglerThreshold: pastThreshold,
+		gpusemconv.MetricStragglerSignalMedian: pastMedian, gpusemconv.MetricStragglerSignalScale: pastScale,
+		gpusemconv.MetricStragglerSignalThreshold: pastThreshold,
+	}
 )
 
 // pastTable has a row for each step.
@@ -155,19 +172,7 @@ func (t *pastTable) row(at int64) int {
 	return int(min(max((at-t.first)/t.step, 0), int64(len(t.groups)-1)))
 }
 
-func (t *pastTable) lists(signal string) *[numPast][]*float64 {
-	s := t.signals[signal]
-	if s == nil {
-		s = new([numPast][]*float64)
-		for i := range s {
-			s[i] = make([]*float64, len(t.groups))
-		}
-		t.signals[signal] = s
-	}
-	return s
-}
-
-// fillGroups lets a group last until the next one, and the first one begin at the start.
+// fillGroups extends a group until the next one, and the first one back to the start.
 func (t *pastTable) fillGroups() {
 	for i := 1; i < len(t.groups); i++ {
 		t.groups[i] = cmp.Or(t.groups[i], t.groups[i-1])
@@ -177,65 +182,31 @@ func (t *pastTable) fillGroups() {
 	}
 }
 
-// pastLists are the lists that a field is in.
-var pastLists = map[reading.Field]int{
-	reading.NodeHealthScore: pastValue, reading.AgentThreshold: pastThreshold, reading.NodeSignal: pastValue,
-	reading.RankShare: pastValue, reading.RankShareMedian: pastMedian,
-	reading.GroupMedian: pastMedian, reading.GroupThreshold: pastThreshold,
-	reading.SignalMedian: pastMedian, reading.SignalScale: pastScale, reading.SignalThreshold: pastThreshold,
-}
-
-// pastMetrics are the metrics that a past is made of, by name. Each says one field.
-var pastMetrics = func() map[string]reading.Field {
-	out := map[string]reading.Field{}
-	for _, f := range slices.Concat(ownPast, peersPast) {
-		m, _ := reading.Of(f)
-		out[m.Name] = f
-	}
-	return out
-}()
-
-var (
-	ownPast   = []reading.Field{reading.NodeHealthScore, reading.NodeSignal, reading.AgentThreshold, reading.NodeSuspicion, reading.StepOwnDuration, reading.StepDuration, reading.StepRate, reading.RankShare, reading.RankShareMedian}
-	peersPast = []reading.Field{reading.GroupMedian, reading.GroupThreshold, reading.SignalMedian, reading.SignalScale, reading.SignalThreshold}
-)
-
-func namesOf(fields []reading.Field) (names []string) {
-	for _, f := range fields {
-		m, _ := reading.Of(f)
-		names = append(names, m.Name)
-	}
-	return names
-}
-
-// addPeers adds what the peers were while the node was among them.
-func (t *pastTable) addPeers(group string, samples []fleethistory.Sample) {
-	for i := range samples {
-		s := &samples[i]
-		row := t.row(s.At)
-		if t.groups[row] != group {
-			continue
-		}
-		t.add(s, row, fleethistory.SplitAttributes(s.Attributes), false)
-	}
-}
-
-// add adds a sample to its list. What the node says itself goes before, such as its threshold of
-// the score: it is the one it judges by.
-func (t *pastTable) add(s *fleethistory.Sample, row int, attributes map[string]string, own bool) {
-	f, signal, v := pastMetrics[s.Metric], cmp.Or(attributes[gpusemconv.AttrSignal], scoreName), s.Value
-	if (f == reading.RankShare || f == reading.RankShareMedian) && signal == nodesignal.Throughput.String() {
+// add adds a sample to its list. The node's own value comes first: the node judges itself by
+// its own threshold.
+func (t *pastTable) add(sample *fleethistory.Sample, list int, own bool) {
+	name, v := cmp.Or(fleethistory.SplitAttributes(sample.Attributes)[gpusemconv.AttrSignal], scoreName), sample.Value
+	ofRank := sample.Metric == gpusemconv.MetricStragglerRankValue || sample.Metric == gpusemconv.MetricStragglerRankMedian
+	if ofRank && name == nodesignal.Throughput.String() {
 		if v <= 0 {
 			return
 		}
-		signal, v = ownTimeName, 1/v
+		name, v = ownTimeName, 1/v
 	}
-	if list := t.lists(signal)[pastLists[f]]; own || list[row] == nil {
-		list[row] = &v
+	s := t.signals[name]
+	if s == nil {
+		s = new([numPast][]*float64)
+		for i := range s {
+			s[i] = make([]*float64, len(t.groups))
+		}
+		t.signals[name] = s
+	}
+	if at := &s[list][t.row(sample.At)]; own || *at == nil {
+		*at = &v
 	}
 }
 
-// unit is that of a signal. A job's own measure of throughput goes before all others.
+// unit is that of a signal. A job's own measure of throughput comes first.
 func (t *pastTable) unit(signal string) string {
 	switch {
 	case signal == ownTimeName:

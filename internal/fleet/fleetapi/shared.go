@@ -10,28 +10,27 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 )
 
-// Bounds of the shared bytes: clients wake together, once per frame of the feed,
-// and a fleet of 5,000 nodes of 8 GPUs takes some 50 MB. Beyond the bound each
-// client's bytes are encoded anew.
+// Bounds of the shared bytes. Clients wake together, once per frame of the feed, and a fleet of
+// 5,000 nodes of 8 GPUs takes 50 MB. Beyond the bound each client's bytes are encoded anew.
 const (
 	sharedFor   = 500 * time.Millisecond
 	sharedBytes = 64 << 20
 )
 
-// shared is what clients of the stream are sent, encoded once for all of them.
-// Ages count from at, which each event tells.
+// shared holds nodes and episodes, encoded once for all clients of the stream. Ages count from
+// at, which is in each event.
 type shared struct {
 	at time.Time
-	// nodes are by form: *fleetstate.Node to *encoded. A node that changed has another view.
+	// nodes are by form: *fleetstate.Node to *encoded. A changed node has another view.
 	nodes [numForms]sync.Map
 
-	mu       sync.Mutex // held while something is encoded: all clients want the same at a time
+	mu       sync.Mutex // held while encoding: all clients need the same at a time
 	bytes    int
 	version  uint64 // of the episodes
 	episodes []byte
 }
 
-// sharing returns what is shared now.
+// sharing returns the current shared bytes.
 func (a *API) sharing() *shared {
 	now, s := a.o.Now(), a.shared.Load()
 	if s != nil && now.Sub(s.at) < sharedFor && !now.Before(s.at) {
@@ -41,10 +40,10 @@ func (a *API) sharing() *shared {
 	if a.shared.CompareAndSwap(s, next) {
 		return next
 	}
-	return a.sharing() // somebody else was quicker
+	return a.sharing() // another client was quicker
 }
 
-// form is a way to tell of a node.
+// form is an encoding of a node.
 type form uint8
 
 const (
@@ -62,7 +61,7 @@ type encoded struct {
 	text  []byte
 }
 
-// known returns a form of a node that is encoded already.
+// known returns a form of a node that is already encoded.
 func (s *shared) known(f form, v *fleetstate.View) []byte {
 	if e, ok := s.nodes[f].Load(v.Node); ok {
 		if e := e.(*encoded); e.seen.Equal(v.Seen) && e.state == v.State {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -16,7 +15,7 @@ import (
 
 const tagHistory = "history"
 
-// defaultRange is how far a question without a start looks back.
+// defaultRange is the range of a request without a start.
 const defaultRange = time.Hour
 
 // Sample is a point of the past.
@@ -50,14 +49,13 @@ type RecordedGPUPage struct {
 	GPUs []fleethistory.Recorded `json:"gpus"`
 }
 
-// Aggregation are the figures of a metric and one set of its attributes, by what
-// it is grouped by.
+// Aggregation is the statistics of a metric and one set of its attributes in one group.
 type Aggregation struct {
 	fleethistory.Aggregation
 	Attributes map[string]string `json:"attributes,omitempty" doc:"Of the samples: those of other attributes are another row"`
 }
 
-// AggregationList holds the figures of a time.
+// AggregationList holds the aggregations of a time range.
 type AggregationList struct {
 	Start        time.Time     `json:"since"`
 	End          time.Time     `json:"until"`
@@ -73,13 +71,13 @@ func (a *API) registerTelemetry() {
 	get(a, "list-aggregations", "/api/v1/telemetry/aggregations", tagHistory, "Figures over samples of the past", a.listAggregations)
 }
 
-// TimeParams select a time.
+// TimeParams select a time range.
 type TimeParams struct {
 	Since time.Time `query:"since" doc:"From then on, RFC 3339 or so long ago, such as 24h; by default an hour before until"`
 	Until time.Time `query:"until" doc:"Until then, RFC 3339 or so long ago; by default now"`
 }
 
-// span fills in the time of a question.
+// span sets the time range of a query.
 func (a *API) span(q *fleethistory.Query, t *TimeParams) error {
 	q.Start, q.End = t.Since.UTC(), t.Until.UTC()
 	if t.Until.IsZero() {
@@ -94,7 +92,7 @@ func (a *API) span(q *fleethistory.Query, t *TimeParams) error {
 	return nil
 }
 
-// past fills in the time and the page of a question about clusters, and asks it.
+// past sets the time range and the page of a query, and runs it.
 func past[T any](a *API, q *fleethistory.Query, t *TimeParams, p *PageParams, ask func() ([]T, int, error)) ([]T, Page, error) {
 	if err := a.span(q, t); err != nil {
 		return nil, Page{}, err
@@ -139,25 +137,21 @@ func (a *API) listTelemetry(ctx context.Context, in *listTelemetryInput) (*Sampl
 	return out, nil
 }
 
-// recorded returns a page of what has history, by name.
-func (a *API) recorded(ctx context.Context, q *fleethistory.Query, t *TimeParams, p *PageParams, gpus bool) ([]fleethistory.Recorded, Page, error) {
+// recorded returns a page of the nodes or GPUs with history, by name.
+func (a *API) recorded(ctx context.Context, q *fleethistory.Query, t *TimeParams, p *PageParams, gpus bool) (Page, []fleethistory.Recorded, error) {
 	list, page, err := past(a, q, t, p, func() ([]fleethistory.Recorded, int, error) { return a.o.History.Recorded(ctx, q, gpus) })
-	return append([]fleethistory.Recorded{}, list...), page, err
+	return page, append([]fleethistory.Recorded{}, list...), err
 }
 
 type listTelemetryHostsInput struct {
-	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	ClusterParams
 	TimeParams
 	PageParams
 }
 
 func (a *API) listTelemetryHosts(ctx context.Context, in *listTelemetryHostsInput) (*HostPage, error) {
-	q := fleethistory.Query{Clusters: in.Cluster}
-	list, page, err := a.recorded(ctx, &q, &in.TimeParams, &in.PageParams, false)
-	if err != nil {
-		return nil, err
-	}
-	return &HostPage{Page: page, Hosts: list}, nil
+	page, list, err := a.recorded(ctx, &fleethistory.Query{Clusters: in.Cluster}, &in.TimeParams, &in.PageParams, false)
+	return &HostPage{page, list}, err
 }
 
 type listTelemetryGPUsInput struct {
@@ -169,11 +163,8 @@ type listTelemetryGPUsInput struct {
 
 func (a *API) listTelemetryGPUs(ctx context.Context, in *listTelemetryGPUsInput) (*RecordedGPUPage, error) {
 	q := fleethistory.Query{Clusters: in.Cluster, Hosts: []string{in.Host}}
-	list, page, err := a.recorded(ctx, &q, &in.TimeParams, &in.PageParams, true)
-	if err != nil {
-		return nil, err
-	}
-	return &RecordedGPUPage{Page: page, GPUs: list}, nil
+	page, list, err := a.recorded(ctx, &q, &in.TimeParams, &in.PageParams, true)
+	return &RecordedGPUPage{page, list}, err
 }
 
 type listAggregationsInput struct {
@@ -208,8 +199,8 @@ func (a *API) listAggregations(ctx context.Context, in *listAggregationsInput) (
 	return out, nil
 }
 
-// finite makes a figure sayable in JSON: samples of any metric may have a sum that is not.
-// Whatever else is told is within the ranges of the catalogue.
+// finite bounds a number for JSON, which has no infinity: samples of any metric may have an
+// infinite sum.
 func finite(v float64) float64 {
 	if math.IsNaN(v) {
 		return 0
@@ -217,32 +208,10 @@ func finite(v float64) float64 {
 	return min(max(v, -math.MaxFloat64), math.MaxFloat64)
 }
 
-// maxRange is longer than anybody keeps history, and short enough to be
-// counted back from now.
+// maxRange is longer than any history, and short enough for a time.Duration.
 const maxRange = 10 * 365 * 24 * time.Hour
 
-// parseRange also takes days, which time.ParseDuration does not know.
-func parseRange(s string) (time.Duration, error) {
-	text := s
-	days, inDays := strings.CutSuffix(s, "d")
-	if inDays {
-		text = days + "h"
-	}
-	d, err := time.ParseDuration(text)
-	if err == nil && inDays {
-		if d > maxRange/24 {
-			d = maxRange
-		}
-		d *= 24
-	}
-	if err != nil || d <= 0 || d > maxRange {
-		return 0, errors.New("must be a duration of at most 3650d, such as 30m, 24h or 7d")
-	}
-	return d, nil
-}
-
-// historyError turns errors of the history into answers. That there is no
-// history is no fault of the server's.
+// historyError maps errors of the history to answers. A disabled history is not found.
 func historyError(err error) error {
 	switch {
 	case errors.Is(err, fleethistory.ErrOff):

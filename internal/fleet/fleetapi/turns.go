@@ -11,11 +11,11 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/platform/webguard"
 )
 
-// maxWaiting is how many questions wait for their turn. A page asks six at once.
+// maxWaiting bounds the waiting requests. A page sends six at once.
 const maxWaiting = 64
 
-// turns has questions worked out a few at a time: many at once would take the time of
-// the pushes. One reader has its share of those who wait.
+// turns serves a few requests at a time, so that pushes keep their CPU time. One reader has a
+// share of the waiting requests.
 type turns struct {
 	running chan struct{}
 	waiting *fairshare.Ledger[string]
@@ -25,8 +25,7 @@ func newTurns(readerShare float64) *turns {
 	return &turns{make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), fairshare.New[string](maxWaiting, readerShare)}
 }
 
-// serve answers a question in its turn. Whoever does not read the answer keeps nobody
-// waiting.
+// serve answers a request in its turn. A client that does not read its answer holds no turn.
 func (t *turns) serve(w http.ResponseWriter, r *http.Request, reader string, next http.Handler) {
 	if t.waiting.Take(reader, 1) == 0 {
 		w.Header().Set("Retry-After", "1")
@@ -49,7 +48,7 @@ func (t *turns) serve(w http.ResponseWriter, r *http.Request, reader string, nex
 	}
 }
 
-// answer is kept until it is whole.
+// answer buffers a whole answer.
 type answer struct {
 	http.ResponseWriter
 	code int

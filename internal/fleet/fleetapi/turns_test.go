@@ -16,8 +16,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
 )
 
-// TestQuestionsTakeTurns: of one reader half of the places wait, others find some, a few
-// run at a time, and nobody who does not read holds a turn.
+// TestQuestionsTakeTurns: one reader has half of the queue, others find room, a few requests run
+// at a time, and a client that does not read holds no turn.
 func TestQuestionsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(fairshare.Half)
@@ -64,6 +64,23 @@ func TestQuestionsTakeTurns(t *testing.T) {
 		close(stuck.read)
 		all.Wait()
 	})
+}
+
+// TestQuestionsAboutThePastHaveTheirOwnTurns, and health needs none: a busy server is healthy.
+func TestQuestionsAboutThePastHaveTheirOwnTurns(t *testing.T) {
+	a := newAPI(nil)
+	fill := func(turns *turns) {
+		for turns.waiting.Take("192.0.2.1", 1) == 1 { // httptest's
+		}
+	}
+	fill(a.past)
+	for target, want := range map[string]int{"health": 200, "nodes": 200, "telemetry": 503, "nodes/n1/past": 503} {
+		assert.Equal(t, want, ask(a, "/api/v1/"+target).Code, target)
+	}
+	fill(a.views)
+	for target, want := range map[string]int{"health": 200, "nodes": 503} {
+		assert.Equal(t, want, ask(a, "/api/v1/"+target).Code, target)
+	}
 }
 
 type stuckWriter struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
-// Page says which part of a list this is.
+// Page is the part of a list in an answer.
 type Page struct {
 	Page  int  `json:"page" doc:"Number of the page, from 1"`
 	Limit int  `json:"limit" doc:"Most items on a page"`
@@ -21,7 +21,7 @@ type Page struct {
 	More  bool `json:"more" doc:"Whether there is a next page"`
 }
 
-// Sighting says how old a view is.
+// Sighting is the age of a view.
 type Sighting struct {
 	LastSeen   time.Time `json:"last_seen" doc:"Last sign of life of the node: its heartbeat or report"`
 	AgeSeconds float64   `json:"age_seconds" doc:"How long ago that was when this was answered"`
@@ -59,7 +59,7 @@ type Node struct {
 	Episode          *Episode   `json:"episode,omitempty" doc:"The open episode of the node, or the one of many that names it. Only of a single node and in the ranking"`
 }
 
-// Signal is one thing measured of a node.
+// Signal is one measure of a node.
 type Signal struct {
 	Signal string   `json:"signal"`
 	Value  float64  `json:"value" doc:"In the signal's own unit, or a fraction"`
@@ -136,14 +136,14 @@ type Rows struct {
 	Uncorrected *float64 `json:"uncorrected,omitempty"`
 }
 
-// NodeGPU is a GPU and where it is.
+// NodeGPU is a GPU and its node.
 type NodeGPU struct {
 	fleetstate.Key
 	Sighting
 	GPU
 }
 
-// Straggler is a place in the ranking of the most suspect nodes.
+// Straggler is a rank among the most suspect nodes.
 type Straggler struct {
 	Place int `json:"place" doc:"From 1"`
 	Node
@@ -200,7 +200,7 @@ type Summary struct {
 	MaxAge       float64        `json:"max_age_seconds" doc:"Of the node that has been silent longest"`
 }
 
-// Health says how the server is.
+// Health is the state of the server.
 type Health struct {
 	Status  string           `json:"status" enum:"ok,degraded" doc:"degraded while the history cannot be written or read"`
 	Version string           `json:"version"`
@@ -212,7 +212,7 @@ type Health struct {
 	History HistoryHealth    `json:"history"`
 }
 
-// HistoryHealth says how the history is.
+// HistoryHealth is the state of the history.
 type HistoryHealth struct {
 	Storage string     `json:"storage" doc:"none, sqlite or prometheus"`
 	OK      bool       `json:"ok"`
@@ -238,7 +238,7 @@ type Snapshot struct {
 	Nodes []Node    `json:"nodes"`
 }
 
-// Diff is what changed since the event before it.
+// Diff holds the changes since the event before it.
 type Diff struct {
 	At      time.Time        `json:"at"`
 	Changed []Node           `json:"changed,omitempty"`

@@ -126,7 +126,7 @@ func (b *Batcher) put(list []Sample, bytes int64) bool {
 	return len(b.samples) >= b.cfg.MaxSamples
 }
 
-// WriteEpisode takes a record in the place of an earlier one of the same id.
+// WriteEpisode takes a record, which replaces an earlier one of the same ID.
 func (b *Batcher) WriteEpisode(e Episode) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -319,7 +319,7 @@ func (b *Batcher) write(ctx context.Context, samples []Sample, episodes []Episod
 	}
 }
 
-// report remembers how the last write went and tells of a change.
+// report stores the result of the last write and reports a change.
 func (b *Batcher) report(err error) {
 	before := b.Err()
 	if err == nil {

@@ -108,8 +108,8 @@ func TestBatchesByAgeAndCount(t *testing.T) {
 func TestStorageThatRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeStorage{err: errors.New("disk full")}
-		var told []error
-		b := NewBatcher(small, f, func(err error) { told = append(told, err) })
+		var reported []error
+		b := NewBatcher(small, f, func(err error) { reported = append(reported, err) })
 		b.Start()
 		for i := 0; i < 80; i += 8 {
 			b.Write(numbers(i, i+8))
@@ -124,9 +124,9 @@ func TestStorageThatRefuses(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, values(50), f.all())
 		require.NoError(t, b.Err())
-		require.Len(t, told, 2, "told of the change alone")
-		require.Error(t, told[0])
-		require.NoError(t, told[1])
+		require.Len(t, reported, 2, "only changes are reported")
+		require.Error(t, reported[0])
+		require.NoError(t, reported[1])
 		b.Write(numbers(50, 100))
 		require.NoError(t, b.Shutdown(t.Context()))
 		assert.Equal(t, values(100), f.all(), "the room is back")

@@ -90,8 +90,8 @@ func (q *StepQuery) Ends(at int64) int64 {
 	return end - (end-at)/q.Step.Milliseconds()*q.Step.Milliseconds()
 }
 
-// Back is how old a sample at the end of a step may be. What did not change is told anew
-// each few minutes only; who asks for days is not kept waiting for all that was told.
+// Back is how old a sample at the end of a step may be. Unchanged values are sent again every
+// few minutes only; the bound keeps a query over days fast.
 func (q *StepQuery) Back() time.Duration { return min(max(q.Step, 5*time.Minute), 30*time.Minute) }
 
 // Recorded is a node, or a GPU of one, with the time of its history.
@@ -138,14 +138,13 @@ type Aggregation struct {
 	Sum        float64 `json:"sum"`
 }
 
-// Status says how the history is.
+// Status is the state of the history.
 type Status struct {
 	// Storage is none, sqlite or prometheus.
 	Storage string
 	// Err is why it cannot be written or read now, nil while it can.
 	Err error
-	// Note is something that an operator should know though all is well, such
-	// as that a damaged file was put aside.
+	// Note is for an operator though all is well, such as that a damaged file was put aside.
 	Note string
 	// Dropped counts samples that were not kept, since the start.
 	Dropped int64
@@ -158,17 +157,15 @@ type Status struct {
 	Bytes int64
 }
 
-// History stores samples and answers questions about them. Its methods may be
-// called from any goroutine.
+// History stores samples and answers queries. Its methods may be called from any goroutine.
 type History interface {
-	// Enabled reports whether Write keeps anything, so that nobody prepares
-	// samples for nothing.
+	// Enabled reports whether Write keeps samples, so that callers need not prepare them.
 	Enabled() bool
-	// Write takes samples to be stored. It never waits: what there is no room
-	// for is dropped and counted. The slice is the caller's again afterwards.
+	// Write takes samples to be stored. It never waits: samples without room are dropped and
+	// counted. The slice is the caller's again afterwards.
 	Write(batch []Sample)
-	// WriteEpisode takes the latest record of an episode, in the place of the one
-	// before. It does not wait either.
+	// WriteEpisode takes the latest record of an episode, which replaces the one before. It does
+	// not wait either.
 	WriteEpisode(Episode)
 	// Episodes returns the records of the episodes that were updated last, at
 	// most limit, the newest first.
@@ -184,7 +181,7 @@ type History interface {
 	Recorded(ctx context.Context, q *Query, gpus bool) (page []Recorded, total int, err error)
 	// Aggregations returns figures by group.
 	Aggregations(ctx context.Context, q *AggregationQuery) ([]Aggregation, error)
-	// Status says how the history is.
+	// Status returns the state of the history.
 	Status() Status
 }
 

@@ -11,9 +11,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
-// doubt ends the open episodes that the views have contradicted for
-// EpisodeDoubt: a gateway that restarts knows none of those before, so nobody
-// tells their ends.
+// doubt ends the open episodes that the views have contradicted for EpisodeDoubt. A restarted
+// gateway has lost its open episodes, so it never reports their ends.
 func (s *Store) doubt(now time.Time) {
 	e := &s.episodes
 	for _, ep := range s.Episodes(&EpisodeFilter{Open: new(true)}) {
@@ -26,7 +25,7 @@ func (s *Store) doubt(now time.Time) {
 		case !doubted:
 			e.doubted[key] = now
 		case now.Sub(since) >= s.cfg.EpisodeDoubt:
-			over = untoldEnd(ep, since, episode.CauseUnconfirmed)
+			over = concludedEnd(ep, since, episode.CauseUnconfirmed)
 			e.end(over, account)
 		}
 		e.mu.Unlock()
@@ -36,11 +35,11 @@ func (s *Store) doubt(now time.Time) {
 	}
 }
 
-// contradicts reports whether all that the episode is about is known to be well.
+// contradicts reports whether the views show the whole subject of the episode as well.
 func (s *Store) contradicts(ep *episode.Episode, now time.Time) bool {
 	switch {
 	case ep.Subject == episode.SubjectLink || ep.Subject == episode.SubjectJob:
-		return s.outlived(ep, now) // no view says anything of them
+		return s.outlived(ep, now) // they have no view
 	case ep.Subject == episode.SubjectGroup:
 		g, known := s.Group(GroupKey{ep.Cluster, ep.Group})
 		if !known {
@@ -64,13 +63,12 @@ func (s *Store) nodeContradicts(ep *episode.Episode, node string, now time.Time)
 	case ep.Subject == episode.SubjectMissing:
 		return v.State != gpusemconv.StateMissing && v.Seen.After(ep.Updated)
 	default:
-		// The gateway says nothing of a silent node.
+		// A missing node has no verdict.
 		return v.State == gpusemconv.StateMissing || v.Values.Get(reading.NodeStraggler) != nil && !v.Values.Flag(reading.NodeStraggler)
 	}
 }
 
-// outlived reports whether the episode is so old that what it is about would
-// be forgotten.
+// outlived reports whether the episode is so old that its subject would be forgotten.
 func (s *Store) outlived(ep *episode.Episode, now time.Time) bool {
 	return now.Sub(ep.Updated) >= s.cfg.NodeExpiry
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
-// sameSubject reports whether both records are about the same thing, which no
-// episode changes. A node's peer group may change meanwhile, and whom a job waits for.
+// sameSubject reports whether both records have the same subject, which no episode changes.
+// A node's peer group may change, and so may the rank that a job waits for.
 func sameSubject(e, other *episode.Episode) bool {
 	if e.Subject != other.Subject {
 		return false
@@ -33,19 +33,19 @@ type episodes struct {
 	version atomic.Uint64
 	mu      sync.RWMutex
 	all     map[episode.Key]kept
-	// ended are the keys of those that are over by account, the oldest first.
+	// ended are the keys of the ended episodes by account, the oldest first.
 	ended map[string][]episode.Key
 	// openRoom and pastRoom count kibibytes by account.
 	openRoom, pastRoom *fairshare.Ledger[string]
 	// subjects are the open episodes whose subject has one at a time.
 	subjects map[subject]episode.Key
-	// doubted is since when the views contradict what is open.
+	// doubted is since when the views contradict an open episode.
 	doubted map[episode.Key]time.Time
-	// keep has what is to be kept beyond the process.
+	// keep stores an episode beyond the process.
 	keep func(*episode.Episode)
 }
 
-// kept is an episode and the account that pays for it.
+// kept is an episode and the account that its memory counts for.
 type kept struct {
 	*episode.Episode // never changed in place
 	account          string
@@ -54,7 +54,7 @@ type kept struct {
 
 // kibibytes is the memory of an episode, in whole KiB.
 func kibibytes(e *episode.Episode) int {
-	const fixed = 768 // the struct, its numbers, and its places in the maps
+	const fixed = 768 // the struct, its numbers, and its entries in the maps
 	n := fixed + len(e.ID) + len(e.Cluster) + len(e.Group) + len(e.Node) + len(e.Signal) + len(e.Part) +
 		len(e.Cause) + len(e.Reason) + len(e.Action) + len(e.GPU) + len(e.Text) + len(e.Culprit.GPU) + len(e.Job) + len(e.Communicator) + len(e.CommunicatorID)
 	for _, name := range e.Nodes {
@@ -70,23 +70,22 @@ func kibibytes(e *episode.Episode) int {
 	return (n + 1023) / 1024
 }
 
-// account returns who pays for an episode: its cluster, or, for a subject that has
-// never reported, the account of all invented subjects.
+// account returns the account that an episode's memory counts for: its cluster, or, for a
+// subject that never reported, one account for all of these.
 func (s *Store) account(ep *episode.Episode) string {
-	if ep.Node == "" && s.nodes.Held(ep.Cluster) > 0 || ep.Node != "" && s.find(Key{ep.Cluster, ep.Node}) != nil {
+	if ep.Node == "" && s.bytes.Held(ep.Cluster) > 0 || ep.Node != "" && s.find(Key{ep.Cluster, ep.Node}) != nil {
 		return ep.Cluster
 	}
 	return ""
 }
 
-// subject is what has one open episode at most.
+// subject has one open episode at most.
 type subject struct {
 	kind          episode.Subject
 	cluster, name string
 }
 
-// subject returns false for an episode of many nodes that has others of its
-// kind beside it.
+// subjectOf returns false for an episode of many nodes: several of its kind may be open.
 func subjectOf(e *episode.Episode) (subject, bool) {
 	switch {
 	case e.Subject == episode.SubjectGroup || e.Subject == episode.SubjectJob:
@@ -104,35 +103,33 @@ func (e *episodes) init(limit int, share float64) {
 	e.subjects, e.doubted, e.keep = map[subject]episode.Key{}, map[episode.Key]time.Time{}, func(*episode.Episode) {}
 }
 
-// KeepEpisodes has f called with each record that is taken, as it is kept. It
-// is set before the first one.
+// KeepEpisodes calls f with each record that the store takes. It is set before the first.
 func (s *Store) KeepEpisodes(f func(*episode.Episode)) { s.episodes.keep = f }
 
-// RestoreEpisodes takes the episodes of the past, the newest first. One that was
-// open ends with its last record; if it goes on, its next record opens it again.
+// RestoreEpisodes takes the episodes of the past, the newest first. An open one ends with its
+// last record; its next record opens it again.
 func (s *Store) RestoreEpisodes(list []*episode.Episode) {
 	e := &s.episodes
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, ep := range slices.Backward(list) {
 		if ep.Open() {
-			ep = untoldEnd(ep, ep.Updated, episode.CauseRestart)
+			ep = concludedEnd(ep, ep.Updated, episode.CauseRestart)
 		}
 		e.end(ep, ep.Cluster)
 	}
 }
 
-// PutEpisode takes the latest record of an episode: an ended one moves to the
-// past, where the oldest makes room for it. One that comes again, or late,
-// changes nothing, and neither does one with the ID of another subject's. The store keeps
-// what ep points at, and says whether it is shown.
+// PutEpisode takes the latest record of an episode. An ended episode moves to the past, where
+// the oldest makes room. A repeated or late record, and one with the ID of another subject's
+// episode, change nothing. The store keeps ep, and returns whether it is shown.
 func (s *Store) PutEpisode(ep *episode.Episode) bool {
 	if ep.ID == "" || len(ep.ID) > MaxName || len(ep.Node) > MaxName || len(ep.Cluster) > MaxName || len(ep.Group) > MaxName {
 		s.drop(DropText)
 		return false
 	}
 	if ep.SinceBefore {
-		// It was slow from its first value on, and that is when the node was first heard of.
+		// The node was slow from its first value on, which came with its first report.
 		from := *ep
 		for _, name := range append(ep.Nodes[:len(ep.Nodes):len(ep.Nodes)], ep.Node) {
 			if n := s.find(Key{ep.Cluster, name}); n != nil && n.born < from.Since.UnixMilli() {
@@ -142,7 +139,7 @@ func (s *Store) PutEpisode(ep *episode.Episode) bool {
 		ep = &from
 	}
 	changed, figures := s.putEpisode(ep)
-	if !figures { // which a record brings to the history
+	if !figures { // the next record brings them to the history
 		for _, c := range changed {
 			s.episodes.keep(c)
 		}
@@ -150,7 +147,7 @@ func (s *Store) PutEpisode(ep *episode.Episode) bool {
 	return len(changed) > 0
 }
 
-// putEpisode returns the episodes that changed, and whether it was by their figures alone.
+// putEpisode returns the changed episodes, and whether only their figures changed.
 func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, figures bool) {
 	account := s.account(ep)
 	e := &s.episodes
@@ -164,11 +161,9 @@ func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, fig
 		s.drop(DropForeignEpisode)
 		return nil, false
 	}
-	if over {
-		// Only an end that was not told is open to news.
-		if !old.Untold || ep.Open() && !ep.Updated.After(old.Ended) {
-			return nil, false
-		}
+	// Only a concluded end, which no record reported, can change.
+	if over && (!old.Concluded || ep.Open() && !ep.Updated.After(old.Ended)) {
+		return nil, false
 	}
 	if old != nil {
 		ep = after(ep, old)
@@ -186,18 +181,18 @@ func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, fig
 		former = e.all[e.subjects[what]].Episode
 	}
 	if former != nil && former.Updated.After(ep.Updated) {
-		// It comes late, and was over when the other began.
-		ep = untoldEnd(ep, former.Since, episode.CauseSuperseded)
+		// A late record: its episode was over when the other began.
+		ep = concludedEnd(ep, former.Since, episode.CauseSuperseded)
 		e.end(ep, account)
 		return []*episode.Episode{ep}, false
 	}
 	changed = []*episode.Episode{ep}
 	if former != nil {
-		former = untoldEnd(former, ep.Updated, episode.CauseSuperseded)
+		former = concludedEnd(former, ep.Updated, episode.CauseSuperseded)
 		e.end(former, account)
 		changed = append(changed, former)
 	}
-	// An episode that goes on keeps its room, whatever others took meanwhile.
+	// A continued episode keeps its room, however much others took meanwhile.
 	k, more := kept{ep, account, kibibytes(ep)}, kibibytes(ep)
 	goes := old != nil && !over
 	if goes {
@@ -219,18 +214,18 @@ func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, fig
 	return changed, figures
 }
 
-// after returns the episode with what only an earlier record of it says.
+// after returns the episode with the fields that only its earlier record has.
 func after(e, old *episode.Episode) *episode.Episode {
 	next := *e
 	if old.Since.Before(e.Since) {
-		// A record that does not say since when has its own time there.
+		// A record without a start has its own time there.
 		next.Since, next.SinceBefore = old.Since, old.SinceBefore
 	}
 	if len(e.Holders) == 0 {
 		next.Holders = old.Holders
 	}
 	if !e.Open() && len(e.Evidence) == 0 {
-		// The end says only that it is over; the rest is known from before.
+		// The record of an end has no evidence; the earlier record has.
 		next.Evidence = old.Evidence
 		next.Reason, next.Action, next.GPU = cmp.Or(e.Reason, old.Reason), cmp.Or(e.Action, old.Action), cmp.Or(e.GPU, old.GPU)
 		next.Culprit = cmp.Or(e.Culprit, old.Culprit)
@@ -239,18 +234,18 @@ func after(e, old *episode.Episode) *episode.Episode {
 	return &next
 }
 
-// untoldEnd returns the episode with an end that nobody reported.
-func untoldEnd(e *episode.Episode, at time.Time, cause string) *episode.Episode {
+// concludedEnd returns the episode with an end that no record reported.
+func concludedEnd(e *episode.Episode, at time.Time, cause string) *episode.Episode {
 	ended := *e
-	ended.Ended, ended.Cause, ended.Untold = at, cause, true
+	ended.Ended, ended.Cause, ended.Concluded = at, cause, true
 	if at.Before(e.Since) {
 		ended.Ended = e.Since
 	}
 	return &ended
 }
 
-// end moves an episode to the past, where the account's oldest make room for it, or
-// those of the account that holds most. mu is held.
+// end moves an episode to the past. The account's oldest make room for it, else those of the
+// account that holds most. mu is held.
 func (e *episodes) end(ep *episode.Episode, account string) {
 	key := ep.Key()
 	e.forget(key)
@@ -270,7 +265,7 @@ func (e *episodes) end(ep *episode.Episode, account string) {
 			}
 		}
 		if len(e.ended[from]) == 0 {
-			return // larger than all the room there is
+			return // larger than all the room
 		}
 		e.forget(e.ended[from][0])
 	}
@@ -278,7 +273,7 @@ func (e *episodes) end(ep *episode.Episode, account string) {
 	e.ended[account] = append(e.ended[account], key)
 }
 
-// take takes all of n places or none; it gives back a negative n.
+// take takes all of n units or none; it gives back a negative n.
 func take(room *fairshare.Ledger[string], account string, n int) bool {
 	if n > 0 {
 		return room.TakeAll(account, n)
@@ -287,7 +282,7 @@ func take(room *fairshare.Ledger[string], account string, n int) bool {
 	return true
 }
 
-// forget gives the room of an episode back.
+// forget removes an episode and gives its room back.
 func (e *episodes) forget(key episode.Key) {
 	k, ok := e.all[key]
 	if !ok {

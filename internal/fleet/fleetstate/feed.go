@@ -8,39 +8,21 @@ import (
 	"time"
 )
 
-// maxRemoved bounds the forgotten nodes that a feed remembers; a watcher that missed
-// more gets a full view again.
-const maxRemoved = 10_000
-
-// Feed finds out what changed from one frame to the next, once for all who
-// watch. It compares published views by their pointers, so it costs those who
-// publish nothing; nobody waits for those who watch.
+// Feed finds the changes from one frame to the next, once for all watchers. It compares the
+// pointers of published views, so that updates pay nothing and wait for no watcher.
 type Feed struct {
-	s *Store
-
-	mu       sync.Mutex
-	watchers int
-	frame    *frame
-
-	// Used by Advance alone.
-	number  uint64
-	last    *rows
-	removed []removal
+	s        *Store
+	watchers atomic.Int64
+	frame    atomic.Pointer[frame]
 }
 
-// fed is what a feed keeps at an entry: what it last announced.
+// fed is the state of an entry in the feed's last frame.
 type fed struct {
 	view    *Node
 	seen    int64
 	missing bool
-	// changed and sighted are the last frames in which the view changed, or
-	// only the time of the last sign of life did.
+	// changed is the last frame with a new view, sighted the last with a sign of life alone.
 	changed, sighted atomic.Uint64
-}
-
-type removal struct {
-	frame uint64
-	key   Key
 }
 
 // frame is immutable once next of the one before it is closed.
@@ -49,89 +31,71 @@ type frame struct {
 	at      time.Time
 	entries *rows    // all, at that time
 	changed []*entry // since the frame before, sightings included
-	removed []removal
-	known   uint64 // all removals after that frame are in removed
-	next    chan struct{}
+	removed []Key    // since the frame before
+	// forgot is the last frame in which a node was removed.
+	forgot uint64
+	next   chan struct{}
 }
 
-// NewFeed returns the feed of a store. A store has one.
+// NewFeed returns the feed of a store, which has one.
 func NewFeed(s *Store) *Feed {
-	return &Feed{s: s, frame: &frame{next: make(chan struct{})}}
+	f := &Feed{s: s}
+	f.frame.Store(&frame{entries: &rows{}, next: make(chan struct{})})
+	return f
 }
 
-// Watchers returns how many watch.
-func (f *Feed) Watchers() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.watchers
-}
+// Watchers returns the number of watchers.
+func (f *Feed) Watchers() int { return int(f.watchers.Load()) }
 
-// Advance makes a new frame and wakes those who wait for it. One goroutine
-// calls it, as often as watchers are to hear of changes; it does nothing while
-// nobody watches.
+// Advance makes a new frame and wakes the watchers. One goroutine calls it, at the interval of
+// the stream; without watchers it does nothing.
 func (f *Feed) Advance(now time.Time) {
 	if f.Watchers() == 0 {
 		return
 	}
-	f.number++
-	next := &frame{number: f.number, at: now, entries: f.s.index.get(), next: make(chan struct{})}
-	ms, missing := now.UnixMilli(), f.s.cfg.MissingAfter.Milliseconds()
+	last := f.frame.Load()
+	next := &frame{number: last.number + 1, at: now, entries: f.s.rows(), forgot: last.forgot, next: make(chan struct{})}
 	for _, e := range next.entries.all {
 		view, seen := e.view.Load(), e.seen.Load()
-		gone := ms-seen > missing
+		missing := f.s.missing(seen, now.UnixMilli())
 		switch {
-		case view != e.fed.view || gone != e.fed.missing:
-			e.fed.changed.Store(f.number)
+		case view != e.fed.view || missing != e.fed.missing:
+			e.fed.changed.Store(next.number)
 		case seen != e.fed.seen:
-			e.fed.sighted.Store(f.number)
+			e.fed.sighted.Store(next.number)
 		default:
 			continue
 		}
-		e.fed.view, e.fed.seen, e.fed.missing = view, seen, gone
+		e.fed.view, e.fed.seen, e.fed.missing = view, seen, missing
 		next.changed = append(next.changed, e)
 	}
 	// The rows are new ones whenever nodes came or went.
-	if f.last != nil && f.last != next.entries {
-		for _, e := range f.last.all {
+	if last.entries != next.entries {
+		for _, e := range last.entries.all {
 			if e.gone.Load() {
-				f.removed = append(f.removed, removal{f.number, e.key})
+				next.removed, next.forgot = append(next.removed, e.key), next.number
 			}
 		}
 	}
-	f.last = next.entries
-	if over := len(f.removed) - maxRemoved; over > 0 {
-		next.known = f.removed[over-1].frame
-		f.removed = append([]removal(nil), f.removed[over:]...)
-	} else {
-		next.known = f.current().known
-	}
-	next.removed = f.removed[:len(f.removed):len(f.removed)]
-
-	f.mu.Lock()
-	before := f.frame
-	f.frame = next
-	f.mu.Unlock()
-	close(before.next)
+	f.frame.Store(next)
+	close(last.next)
 }
 
-// Watcher follows a feed at its own speed: what changed several times since it
-// last looked, it sees once, in its latest state.
+// Watcher follows a feed at its own speed: it gets a node that changed several times once, in
+// its latest state.
 type Watcher struct {
 	f      *Feed
 	filter Filter
 	frame  *frame
-	// shown are the nodes that the watcher has been told of, where being
-	// selected may change.
+	// shown are the nodes that the watcher has received, where the selection may change.
 	shown map[Key]struct{}
 	once  sync.Once
 }
 
 // Watch returns a watcher of the selected nodes. It must be closed.
 func (f *Feed) Watch(filter Filter) *Watcher {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.watchers++
-	w := &Watcher{f: f, filter: filter, frame: f.frame}
+	f.watchers.Add(1)
+	w := &Watcher{f: f, filter: filter, frame: f.frame.Load()}
 	if !filter.fixed() {
 		w.shown = map[Key]struct{}{}
 	}
@@ -139,21 +103,14 @@ func (f *Feed) Watch(filter Filter) *Watcher {
 }
 
 // Close ends the watch.
-func (w *Watcher) Close() {
-	w.once.Do(func() {
-		w.f.mu.Lock()
-		defer w.f.mu.Unlock()
-		w.f.watchers--
-	})
-}
+func (w *Watcher) Close() { w.once.Do(func() { w.f.watchers.Add(-1) }) }
 
 // Next is closed when there is a newer frame than the watcher has seen.
 func (w *Watcher) Next() <-chan struct{} { return w.frame.next }
 
-// Full calls yield for all selected nodes and brings the watcher to the
-// current frame.
+// Full calls yield for all selected nodes and brings the watcher to the current frame.
 func (w *Watcher) Full(now time.Time, yield func(View) bool) {
-	w.frame = w.f.current()
+	w.frame = w.f.frame.Load()
 	clear(w.shown)
 	w.f.s.Each(&w.filter, w.frame.notBefore(now), func(v View) bool {
 		w.show(v.Key)
@@ -161,14 +118,8 @@ func (w *Watcher) Full(now time.Time, yield func(View) bool) {
 	})
 }
 
-func (f *Feed) current() *frame {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.frame
-}
-
-// notBefore returns now, or the time of the frame if that is later: whoever is
-// told an earlier state is not told again that a node went missing since.
+// notBefore returns now, or the time of the frame if that is later: a watcher that gets an
+// earlier state would not get the change to missing.
 func (f *frame) notBefore(now time.Time) time.Time {
 	if f.at.After(now) {
 		return f.at
@@ -182,55 +133,56 @@ func (w *Watcher) show(k Key) {
 	}
 }
 
-// Change is what became of one selected node since a watcher last looked.
+// Change is the change of one selected node since the watcher's last frame.
 type Change struct {
 	Kind ChangeKind
-	View // of a node that is gone its key alone
+	View // of a removed node its key alone
 }
 
-// ChangeKind says what became of a node.
+// ChangeKind is the kind of a node's change.
 type ChangeKind uint8
 
-// The kinds: a new view; only a sign of life, after which the node may no longer
-// be missing; gone, or no longer selected.
+// The kinds: a new view; only a sign of life, after which the node may no longer be missing;
+// forgotten, or no longer selected.
 const (
 	Changed ChangeKind = iota
 	Seen
 	Removed
 )
 
-// Changes brings the watcher to the current frame and calls yield for what
-// changed since the one before, until it returns false: then the watch is over.
-// It returns false when the watcher lost track and must take the full view.
+// Changes brings the watcher to the current frame and calls yield for each change since its
+// last one, until yield returns false: then the watch is over. Changes returns false when the
+// watcher missed a removal and must take the full view.
 func (w *Watcher) Changes(now time.Time, yield func(Change) bool) bool {
-	from, to := w.frame, w.f.current()
+	from, to := w.frame, w.f.frame.Load()
 	w.frame = to
 	if from.number == to.number {
 		return true
 	}
-	if from.number < to.known {
-		return false
+	// A watcher one frame behind takes that frame's changes. A later one compares all nodes,
+	// which lack the removed ones.
+	entries, removals := to.changed, to.removed
+	if from.number+1 != to.number {
+		if to.forgot > from.number {
+			return false
+		}
+		entries, removals = to.entries.all, nil
 	}
 	ms := to.notBefore(now).UnixMilli()
-	// A watcher one frame behind looks at that frame's changes, a later one at all.
-	entries := to.entries.all
-	if from.number+1 == to.number {
-		entries = to.changed
-	}
 	for _, e := range entries {
 		if c, ok := w.change(e, from.number, ms); ok && !yield(c) {
 			return true
 		}
 	}
-	for _, r := range to.removed {
-		if r.frame > from.number && w.gone(r.key) && !yield(removed(r.key)) {
+	for _, k := range removals {
+		if w.gone(k) && !yield(removed(k)) {
 			return true
 		}
 	}
 	return true
 }
 
-// change looks at what became of a node after a frame.
+// change returns the change of a node after a frame, false for none.
 func (w *Watcher) change(e *entry, after uint64, now int64) (Change, bool) {
 	changed := e.fed.changed.Load() > after
 	if !changed && e.fed.sighted.Load() <= after || !w.filter.matchKey(e.key) || e.gone.Load() {
@@ -257,7 +209,7 @@ func (w *Watcher) change(e *entry, after uint64, now int64) (Change, bool) {
 	return Change{Seen, v}, true
 }
 
-// gone reports whether the end of a node is news to the watcher.
+// gone reports whether the watcher has yet to receive a node's removal.
 func (w *Watcher) gone(k Key) bool {
 	// It may have come back since.
 	if !w.filter.matchKey(k) || w.f.s.find(k) != nil {

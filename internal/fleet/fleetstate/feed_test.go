@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// client keeps what a watcher is told, as a browser would.
+// client keeps the nodes that a watcher receives, as a browser would.
 type client struct {
 	w     *Watcher
 	nodes map[Key]View
@@ -25,14 +25,14 @@ func (c *client) full(now time.Time) {
 	c.w.Full(now, func(v View) bool { c.nodes[v.Key] = v; return true })
 }
 
-func (c *client) follow(t require.TestingT, now time.Time) (changed, seen int) {
-	ok := c.w.Changes(now, func(ch Change) bool {
+// follow takes the changes, or the full view, and counts the changes by kind.
+func (c *client) follow(t require.TestingT, now time.Time) (counts [3]int, full bool) {
+	full = !c.w.Changes(now, func(ch Change) bool {
+		counts[ch.Kind]++
 		switch ch.Kind {
 		case Changed:
-			changed++
 			c.nodes[ch.Key] = ch.View
 		case Seen:
-			seen++
 			known, ok := c.nodes[ch.Key]
 			require.True(t, ok, "a sign of life of a node that was never shown")
 			known.Seen, known.State = ch.Seen, ch.State
@@ -45,31 +45,10 @@ func (c *client) follow(t require.TestingT, now time.Time) (changed, seen int) {
 		}
 		return true
 	})
-	if !ok {
+	if full {
 		c.full(now)
 	}
-	return changed, seen
-}
-
-// told is what a watcher is told at a time.
-type told struct {
-	changed []View
-	removed []Key
-	missed  bool
-}
-
-func changes(t *testing.T, w *Watcher, now time.Time) (out told) {
-	t.Helper()
-	out.missed = !w.Changes(now, func(c Change) bool {
-		switch c.Kind {
-		case Changed:
-			out.changed = append(out.changed, c.View)
-		case Removed:
-			out.removed = append(out.removed, c.Key)
-		}
-		return true
-	})
-	return out
+	return counts, full
 }
 
 // TestWatchersSeeTheSelection changes nodes at random, lets clients of several
@@ -128,8 +107,8 @@ func TestWatchersSeeTheSelection(t *testing.T) {
 				require.Equal(t, v.Seen, got.Seen)
 				require.Equal(t, v.State, got.State)
 			}
-			changed, seen := c.follow(t, now)
-			require.Zero(t, changed+seen, "nothing is told twice")
+			counts, _ := c.follow(t, now)
+			require.Zero(t, counts, "nothing is sent twice")
 			c.w.Close()
 		}
 	})
@@ -138,63 +117,34 @@ func TestWatchersSeeTheSelection(t *testing.T) {
 func TestSignsOfLifeAreNoNewViews(t *testing.T) {
 	s := New(DefaultConfig())
 	f := NewFeed(s)
-	put(t, s, "c", "n", t0, nil)
-	w := f.Watch(Filter{})
-	defer w.Close()
-	c := client{w: w}
+	c := client{w: f.Watch(Filter{})}
+	defer c.w.Close()
 	c.full(t0)
-	f.Advance(t0)
-	c.follow(t, t0)
-	put(t, s, "c", "n", t0.Add(time.Second), nil)
-	f.Advance(t0.Add(time.Second))
-	changed, seen := c.follow(t, t0.Add(time.Second))
-	assert.Equal(t, []int{0, 1}, []int{changed, seen})
-	f.Advance(t0.Add(2 * time.Minute))
-	changed, seen = c.follow(t, t0.Add(2*time.Minute))
-	assert.Equal(t, []int{1, 0}, []int{changed, seen}, "that a node is missing is news")
+	follow := func(after time.Duration, reports bool) [3]int {
+		if reports {
+			put(t, s, "c", "n", t0.Add(after), nil)
+		}
+		f.Advance(t0.Add(after))
+		counts, _ := c.follow(t, t0.Add(after))
+		return counts
+	}
+	assert.Equal(t, [3]int{Changed: 1}, follow(0, true))
+	assert.Equal(t, [3]int{Seen: 1}, follow(time.Second, true))
+	assert.Equal(t, [3]int{Changed: 1}, follow(2*time.Minute, false), "a node that goes missing is a change")
 }
 
-func TestFeedBounds(t *testing.T) {
+// TestRemovals: a watcher receives each once, also of a node that is no longer selected. One
+// that missed a removal takes the full view.
+func TestRemovals(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxNodes, cfg.ClusterShare = 2*maxRemoved, 1
 	s := New(cfg)
 	f := NewFeed(s)
-	a := f.Watch(Filter{})
-	b := f.Watch(Filter{})
-	a.Close()
-	a.Close()
-	assert.Equal(t, 1, f.Watchers(), "closed twice, counted once")
-
-	next := b.Next()
-	for i := range maxRemoved + 1 {
-		put(t, s, "c", strconv.Itoa(i), t0, nil)
+	clients := make([]client, 3)
+	for i, filter := range []Filter{{}, {Straggler: new(true)}, {}} {
+		clients[i] = client{w: f.Watch(filter)}
+		clients[i].full(t0)
 	}
-	f.Advance(t0)
-	<-next
-	b.Full(t0, func(View) bool { return true })
-	later := t0.Add(cfg.NodeExpiry + time.Second)
-	s.Expire(later)
-	f.Advance(later)
-	assert.True(t, changes(t, b, later).missed, "more is gone than is remembered")
-	b.Full(later, func(View) bool { t.Error("there is no node"); return false })
-	f.Advance(later)
-	assert.False(t, changes(t, b, later).missed)
-	b.Close()
-	before := b.Next()
-	f.Advance(later)
-	select {
-	case <-before:
-		t.Error("nobody watches")
-	default:
-	}
-}
-
-func TestRemovedOnce(t *testing.T) {
-	s := New(DefaultConfig())
-	f := NewFeed(s)
-	yes := true
-	w := f.Watch(Filter{Straggler: &yes})
-	defer w.Close()
+	quick, stragglers, slow := &clients[0], &clients[1], &clients[2]
 	removed := 0
 	for i, straggler := range []float64{1, 0, 0} {
 		put(t, s, "c", "n", t0, func(u *Update) {
@@ -202,7 +152,34 @@ func TestRemovedOnce(t *testing.T) {
 			u.Set(reading.NodeSuspicion, float64(i))
 		})
 		f.Advance(t0)
-		removed += len(changes(t, w, t0).removed)
+		quick.follow(t, t0)
+		counts, _ := stragglers.follow(t, t0)
+		removed += counts[Removed]
 	}
 	assert.Equal(t, 1, removed)
+
+	counts, _ := slow.follow(t, t0)
+	assert.Equal(t, [3]int{Changed: 1}, counts)
+	later := t0.Add(cfg.NodeExpiry + time.Second)
+	require.Equal(t, 1, s.Expire(later))
+	next := slow.w.Next()
+	f.Advance(later)
+	<-next
+	counts, _ = quick.follow(t, later)
+	assert.Equal(t, [3]int{Removed: 1}, counts)
+	f.Advance(later)
+	_, full := slow.follow(t, later)
+	assert.True(t, full)
+	assert.Empty(t, slow.nodes)
+	f.Advance(later)
+	_, full = slow.follow(t, later)
+	assert.False(t, full)
+	quick.w.Close()
+	quick.w.Close()
+	assert.Equal(t, 2, f.Watchers(), "closed twice, counted once")
+	stragglers.w.Close()
+	slow.w.Close()
+	last := f.frame.Load()
+	f.Advance(later)
+	assert.Same(t, last, f.frame.Load(), "there is no watcher")
 }

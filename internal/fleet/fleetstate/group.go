@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
@@ -35,28 +34,26 @@ type Group struct {
 }
 
 const (
-	// maxStates bounds the states and reasons that nodes of a group are counted by.
+	// maxStates bounds the states and reasons of a group's counts.
 	maxStates = 16
 	maxState  = 32 // bytes of its name
 	// GroupBytes is the memory of a group with its names, at most.
 	GroupBytes = 4 << 10
 )
 
-// groups are few and change at each tick of the gateway, so one lock will do.
+// groups are few and change at each tick of the gateway, so they share one lock.
 type groups struct {
 	mu  sync.RWMutex
 	all map[GroupKey]*Group // never changed in place
-	// places are counted by cluster.
-	places *fairshare.Ledger[string]
 }
 
-func (g *groups) expire(before int64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	maps.DeleteFunc(g.all, func(k GroupKey, v *Group) bool {
+func (s *Store) expireGroups(before int64) {
+	s.groups.mu.Lock()
+	defer s.groups.mu.Unlock()
+	maps.DeleteFunc(s.groups.all, func(k GroupKey, v *Group) bool {
 		old := v.Seen.UnixMilli() < before
 		if old {
-			g.places.Give(k.Cluster, 1)
+			s.bytes.Give(k.Cluster, GroupBytes)
 		}
 		return old
 	})
@@ -73,8 +70,7 @@ func (s *Store) UpdateGroup(k GroupKey, now time.Time, f func(*GroupUpdate)) boo
 	defer s.groups.mu.Unlock()
 	old := s.groups.all[k]
 	if old == nil {
-		if s.groups.places.Take(k.Cluster, 1) == 0 {
-			s.drop(DropMaxGroups)
+		if !s.take(k.Cluster, GroupBytes) {
 			return false
 		}
 		old = &Group{GroupKey: k}
@@ -89,16 +85,16 @@ func (s *Store) UpdateGroup(k GroupKey, now time.Time, f func(*GroupUpdate)) boo
 // GroupUpdate changes one group's view.
 type GroupUpdate struct{ g *Group }
 
-// Set gives a number of the group. NaN ends it.
+// Set sets a number of the group. NaN ends it.
 func (u *GroupUpdate) Set(f reading.Field, x float64) { u.g.set(f, x) }
 
-// SetMedian gives the peers' median of a signal. NaN ends it.
+// SetMedian sets the peers' median of a signal. NaN ends it.
 func (u *GroupUpdate) SetMedian(s nodesignal.Signal, x float64) { set(&u.g.Medians, s, x) }
 
-// SetScale gives the peers' spread of a signal. NaN ends it.
+// SetScale sets the peers' spread of a signal. NaN ends it.
 func (u *GroupUpdate) SetScale(s nodesignal.Signal, x float64) { set(&u.g.Scales, s, x) }
 
-// SetThreshold gives the threshold of a signal. NaN ends it.
+// SetThreshold sets the threshold of a signal. NaN ends it.
 func (u *GroupUpdate) SetThreshold(s nodesignal.Signal, x float64) { set(&u.g.Thresholds, s, x) }
 
 func set(values *nodesignal.Values, s nodesignal.Signal, x float64) {
@@ -109,10 +105,10 @@ func set(values *nodesignal.Values, s nodesignal.Signal, x float64) {
 	values.Set(s, x)
 }
 
-// SetNodes gives the number of nodes in a state. NaN ends it.
+// SetNodes sets the number of nodes in a state. NaN ends it.
 func (u *GroupUpdate) SetNodes(state string, x float64) { count(&u.g.Nodes, state, x) }
 
-// SetUnjudged gives the number of nodes without a verdict for a reason. NaN ends it.
+// SetUnjudged sets the number of nodes without a verdict for a reason. NaN ends it.
 func (u *GroupUpdate) SetUnjudged(reason string, x float64) {
 	count(&u.g.Unjudged, reason, x)
 }
@@ -137,8 +133,8 @@ func (s *Store) Group(k GroupKey) (*Group, bool) {
 	return g, ok
 }
 
-// Groups returns the views of the groups of these clusters, of all without any, in the order
-// of their keys.
+// Groups returns the groups of these clusters, of all without any, in the order of their
+// keys.
 func (s *Store) Groups(clusters ...string) (list []*Group) {
 	s.groups.mu.RLock()
 	for k, g := range s.groups.all {

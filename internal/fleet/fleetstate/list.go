@@ -7,13 +7,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
-// View is a node's view and when it last gave a sign of life.
+// View is a node's view and the time of the node's last sign of life.
 type View struct {
 	*Node
 	Seen  time.Time
@@ -27,17 +29,12 @@ func (v *View) Straggler() bool {
 }
 
 func (s *Store) view(e *entry, now int64) View {
-	v := View{Node: e.view.Load()}
-	seen := e.seen.Load()
-	v.Seen, v.State = time.UnixMilli(seen), s.state(v.Node, seen, now)
-	return v
-}
-
-func (s *Store) state(n *Node, seen, now int64) string {
+	n, seen := e.view.Load(), e.seen.Load()
+	v := View{n, time.UnixMilli(seen), n.State}
 	if s.missing(seen, now) {
-		return gpusemconv.StateMissing
+		v.State = gpusemconv.StateMissing
 	}
-	return n.State
+	return v
 }
 
 func (s *Store) missing(seen, now int64) bool { return now-seen > s.cfg.MissingAfter.Milliseconds() }
@@ -52,14 +49,14 @@ type Filter struct {
 	Health []string // names of the worst GPU's
 	// Straggler selects by View.Straggler.
 	Straggler *bool
-	// Jobs selects nodes that run one of these, as their resource or one of their GPUs says.
+	// Jobs selects nodes that run one of these, by the node's resource or by its GPUs.
 	Jobs []string
 	// MinUsage is the least mean utilisation of a node's GPUs, a fraction. No
 	// missing node has any.
 	MinUsage float64
 }
 
-// fixed reports whether a node that is selected stays so.
+// fixed reports whether a selected node stays selected.
 func (f *Filter) fixed() bool {
 	return len(f.Groups) == 0 && len(f.States) == 0 && len(f.Health) == 0 && f.Straggler == nil && len(f.Jobs) == 0 && f.MinUsage == 0
 }
@@ -85,7 +82,7 @@ func (f *Filter) matchNode(v *View) bool {
 // returns false.
 func (s *Store) Each(f *Filter, now time.Time, yield func(View) bool) {
 	ms := now.UnixMilli()
-	for _, e := range s.index.get().all {
+	for _, e := range s.rows().all {
 		if e.gone.Load() || !f.matchKey(e.key) {
 			continue
 		}
@@ -108,10 +105,10 @@ func (s *Store) List(f *Filter, now time.Time, offset, limit int) (page []View, 
 	return page, total
 }
 
-// Clusters returns the clusters of which anything is known, by name.
+// Clusters returns the names of all known clusters, sorted.
 func (s *Store) Clusters() []string {
 	names := map[string]bool{}
-	for _, c := range s.index.get().clusters {
+	for _, c := range s.rows().clusters {
 		names[c] = true
 	}
 	for _, g := range s.Groups() {
@@ -181,4 +178,41 @@ func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, tot
 		top = append(top, list[i].View)
 	}
 	return top, total
+}
+
+// index holds all entries in the order of their keys, so that pages are stable from one
+// request to the next. The first read after nodes came or went sorts it again.
+type index struct {
+	sorted  atomic.Pointer[rows]
+	dirty   atomic.Bool
+	sorting sync.Mutex
+}
+
+// rows are sorted by key, and never change.
+type rows struct {
+	all      []*entry
+	clusters []string
+}
+
+// rows returns all nodes; some may be gone since.
+func (s *Store) rows() *rows {
+	x := &s.index
+	if !x.dirty.Load() {
+		return x.sorted.Load()
+	}
+	x.sorting.Lock()
+	defer x.sorting.Unlock()
+	if x.dirty.Swap(false) {
+		s.mu.RLock()
+		next := &rows{all: slices.AppendSeq(make([]*entry, 0, len(s.nodes)), maps.Values(s.nodes))}
+		s.mu.RUnlock()
+		slices.SortFunc(next.all, func(a, b *entry) int { return a.key.Compare(b.key) })
+		for _, e := range next.all {
+			if n := len(next.clusters); n == 0 || next.clusters[n-1] != e.key.Cluster {
+				next.clusters = append(next.clusters, e.key.Cluster)
+			}
+		}
+		x.sorted.Store(next)
+	}
+	return x.sorted.Load()
 }

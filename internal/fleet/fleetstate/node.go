@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleetstate keeps the latest view of every node and GPU of a fleet,
-// of its peer groups and its episodes, and says what changed. Views are
-// immutable and replaced as a whole: readers take no lock that a writer waits
-// for, so reads never hold up ingest. Pure: no pdata, no clock of its own.
+// Package fleetstate keeps the latest view of every node and GPU of a fleet, of its peer
+// groups and its episodes, and reports what changed. Views are immutable and replaced as a
+// whole: a read never delays ingest. Pure: no pdata, no clock of its own.
 package fleetstate // import "github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 
 import (
@@ -24,6 +23,11 @@ type Key struct {
 	Node    string `json:"node"`
 }
 
+// Compare orders keys by cluster, then by node.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Cluster, o.Cluster), cmp.Compare(k.Node, o.Node))
+}
+
 // Node is the latest view of a node. It never changes once a reader has it.
 type Node struct {
 	Key
@@ -31,17 +35,17 @@ type Node struct {
 	Group          string
 	HostID         string
 	JobID, JobRole string
-	// State is active, idle or calibrating as the node says, or empty. Whether
-	// it is missing is a matter of time: View.State.
+	// State is active, idle or calibrating as the node reported, or empty. View.State can
+	// also be missing, which depends on the time.
 	State string
-	// Mode is what the node judges itself by: fleet, cached, local or none.
+	// Mode is the source of the node's own threshold: fleet, cached, local or none.
 	Mode    string
 	Values  Numbers[ofNode, *ofNode]
 	Signals nodesignal.Values
 	GPUs    []GPU
 	Held    reading.Holdings // beside the GPUs, where a list for each would take much more
 	Links   []Link           // of the network adapters
-	// Born is when the node was first heard of, Unix seconds.
+	// Born is the time of the node's first report, Unix seconds.
 	Born   uint32
 	boards boards
 
@@ -63,12 +67,11 @@ type GPU struct {
 	UUID, Parent string
 	Info
 	Health Health
-	// news holds until the GPU's first report is published, bad is what BadSince is of.
-	news bool
-	bad  badness
-	// BadSince is when the GPU became what it is, sick or lost, in Unix seconds, 0 while it
-	// is neither. BadBefore says that it was so when it was first heard of. Both lie where
-	// they take no memory.
+	// fresh holds until the GPU's first report is published. BadSince is the start of bad.
+	fresh bool
+	bad   badness
+	// BadSince is when the GPU became sick or lost, Unix seconds, 0 while it is neither.
+	// BadBefore is true where the first report had it so. Here both take no memory.
 	BadBefore bool
 	BadSince  uint32
 	UpReason  string  // ok, or why the GPU does not answer
@@ -80,8 +83,8 @@ type GPU struct {
 	// throttled are the times of the clocks, in tenths of a second, plus one.
 	throttled [len(clocks)]uint32
 	Numbers[ofGPU, *ofGPU]
-	// seen is when a point of it last came, Unix milliseconds. It goes on in all
-	// views of the GPU, so that a report without news makes no new view.
+	// seen is the time of the GPU's last point, Unix milliseconds. All views of the GPU share
+	// it, so that a report without a change makes no new view.
 	seen *atomic.Int64
 }
 
@@ -131,8 +134,8 @@ func (g *GPU) Live(f reading.Field) *float64 {
 // Sick reports whether the GPU answers and its health is degraded or worse.
 func (g *GPU) Sick() bool { return g.badness() == sick }
 
-// Runs reports whether the node runs one of the jobs or pods. Of a GPU that is named, it is
-// the GPU alone that counts.
+// Runs reports whether the node runs one of the jobs or pods. With a UUID only that GPU
+// counts.
 func (n *Node) Runs(jobs []string, uuid string) bool {
 	return uuid == "" && slices.Contains(jobs, n.JobID) ||
 		slices.ContainsFunc(n.Held.Of(uuid), func(h reading.Holder) bool { return slices.Contains(jobs, cmp.Or(h.Job, h.Pod)) })
@@ -150,22 +153,22 @@ func (n *Node) GPUName(uuid string) string {
 	return ""
 }
 
-// noteBad notes when the GPU became sick or lost.
+// noteBad records when the GPU became sick or lost.
 func (g *GPU) noteBad(at int64) {
 	if now := g.badness(); now != g.bad {
-		g.bad, g.BadSince, g.BadBefore = now, uint32(at/1000), g.news
+		g.bad, g.BadSince, g.BadBefore = now, uint32(at/1000), g.fresh
 		if now == notBad {
 			g.BadSince, g.BadBefore = 0, false
 		}
 	}
-	g.news = false
+	g.fresh = false
 }
 
-// Reported is when a point of the GPU last came. Behind `diff` that is the last
-// change or resync.
+// Reported is the time of the GPU's last point. Behind `diff` that is the last change or
+// resync.
 func (g *GPU) Reported() time.Time { return time.UnixMilli(g.seen.Load()) }
 
-// reported is cheap for all points of a report but the first.
+// reported stores the time once per report: a store at each point would cost more.
 func (g *GPU) reported(at int64) {
 	if g.seen.Load() != at {
 		g.seen.Store(at)

@@ -37,12 +37,12 @@ type (
 	ofGroup [len(GroupNumbers)]float64
 )
 
-// places are where the numbers of a subject lie, elsewhere for those of the others.
-type places [reading.NumFields]uint8
+// columns are the indices of a subject's numbers, elsewhere for those of other subjects.
+type columns [reading.NumFields]uint8
 
 const elsewhere = 31 // no number has that bit, and no list is so long
 
-func placesOf(fields []reading.Field) (at places) {
+func columnsOf(fields []reading.Field) (at columns) {
 	for f := range at {
 		at[f] = elsewhere
 	}
@@ -52,19 +52,19 @@ func placesOf(fields []reading.Field) (at places) {
 	return at
 }
 
-var nodePlaces, gpuPlaces, groupPlaces = placesOf(NodeNumbers[:]), placesOf(GPUNumbers[:]), placesOf(GroupNumbers[:])
+var nodeColumns, gpuColumns, groupColumns = columnsOf(NodeNumbers[:]), columnsOf(GPUNumbers[:]), columnsOf(GroupNumbers[:])
 
-func (*ofNode) places() *places  { return &nodePlaces }
-func (*ofGPU) places() *places   { return &gpuPlaces }
-func (*ofGroup) places() *places { return &groupPlaces }
+func (*ofNode) columns() *columns  { return &nodeColumns }
+func (*ofGPU) columns() *columns   { return &gpuColumns }
+func (*ofGroup) columns() *columns { return &groupColumns }
 
-type placed[A any] interface {
+type hasColumns[A any] interface {
 	*A
-	places() *places
+	columns() *columns
 }
 
-// Numbers holds the numbers of one subject, and which of them are known.
-type Numbers[A ofNode | ofGPU | ofGroup, S placed[A]] struct {
+// Numbers holds the numbers of one subject and the set of the known ones.
+type Numbers[A ofNode | ofGPU | ofGroup, S hasColumns[A]] struct {
 	v     A
 	known uint32
 }
@@ -72,7 +72,7 @@ type Numbers[A ofNode | ofGPU | ofGroup, S placed[A]] struct {
 // Get returns the number, nil when it is unknown or of another subject. The target never
 // changes.
 func (n *Numbers[A, S]) Get(f reading.Field) *float64 {
-	at := S(nil).places()[f]
+	at := S(nil).columns()[f]
 	if n.known&(1<<at) == 0 {
 		return nil
 	}
@@ -95,7 +95,7 @@ func (n *Numbers[A, S]) same(f reading.Field, x float64) bool {
 
 // set gives a number. NaN ends it. It panics for a field of another subject.
 func (n *Numbers[A, S]) set(f reading.Field, x float64) {
-	at := S(nil).places()[f]
+	at := S(nil).columns()[f]
 	if !finite(x) {
 		n.known &^= 1 << at
 		return

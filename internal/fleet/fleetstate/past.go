@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// Settled in seconds is the age at which all of a node is known: missing state is asked
-	// for within a few pushes. What it reports earlier was there before.
+	// Settled in seconds is the age at which a node has reported all: missing state is requested
+	// within a few pushes. An earlier report may be of an older state.
 	Settled = 120
-	// pause in seconds is how long something may be away and still be the same when it comes back.
+	// pause in seconds is the longest gap within one spell.
 	pause = 120
-	// spellAge in seconds is for how long a spell that is over is kept.
+	// spellAge in seconds is how long an ended spell is kept.
 	spellAge = 3600
 	// maxSpells and maxLinks bound the lists of a GPU and of a node.
 	maxSpells, maxLinks = 2 * (maxReasons + maxThrottles), 128
-	// boardsQuiet in milliseconds are two resyncs of a node: who says nothing for so long is gone.
+	// boardsQuiet in milliseconds is two resyncs of a node: a board without a point for so long
+	// was removed.
 	boardsQuiet = 300_000
 )
 
@@ -34,12 +35,12 @@ const LostSpell = "gpu_lost"
 type Spell struct {
 	Name, Action string // only health reasons have an action
 	Health       bool
-	// Since and Ended are Unix seconds. Since is 0 when the reason held as the node was first
-	// heard of. Ended is 0 while the reason holds.
+	// Since and Ended are Unix seconds. Since is 0 where the node's first report had the reason,
+	// Ended is 0 while the reason holds.
 	Since, Ended uint32
 }
 
-// Holds reports whether it is not over.
+// Holds reports whether the spell is not over.
 func (s Spell) Holds() bool { return s.Ended == 0 }
 
 func (s Spell) same(o Spell) bool {
@@ -74,7 +75,7 @@ func (g *GPU) Reasons() (list []HealthReason) {
 	return list
 }
 
-// hold says whether a reason holds, of at most so many of its kind.
+// hold sets whether a reason holds, of at most so many of its kind.
 func (u *Update) hold(i int, s Spell, on bool, most int) {
 	kind := 0
 	for _, o := range u.view.GPUs[i].Spells {
@@ -91,7 +92,7 @@ func (u *Update) hold(i int, s Spell, on bool, most int) {
 	}
 }
 
-// spell notes that a reason begins or ends.
+// spell records that a reason begins or ends.
 func (u *Update) spell(i int, s Spell, on bool) {
 	g, now := &u.gpus()[i], unix(u.at)
 	list := slices.DeleteFunc(slices.Clone(g.Spells), func(o Spell) bool { return !o.Holds() && now-o.Ended > spellAge && !o.same(s) })
@@ -117,14 +118,14 @@ func (u *Update) spell(i int, s Spell, on bool) {
 	g.Spells = list
 }
 
-// leastThrottled in tenths of a second is what the time of a reason grows by when it held
-// between two reports: drivers count the microseconds of a clock change too.
+// leastThrottled in tenths of a second is the least growth of a reason's time that counts:
+// drivers also count the microseconds of a clock change.
 const leastThrottled = 2
 
 // clocks are the throttle reasons whose times are read.
 var clocks = [...]string{"power_brake", "hw_thermal", "sw_thermal"}
 
-// SetThrottleTime gives the seconds for which a reason held the clocks of the GPU down. NaN
+// SetThrottleTime sets the seconds for which a reason held the clocks of the GPU down. NaN
 // ends the series.
 func (u *Update) SetThrottleTime(i int, reason string, x float64) {
 	clock := slices.Index(clocks[:], reason)
@@ -143,12 +144,12 @@ func (u *Update) SetThrottleTime(i int, reason string, x float64) {
 	u.gpus()[i].throttled[clock] = tenths
 }
 
-// stepping are the gauges that stay what they are until something breaks. Clocks, loads and
-// the like change all the time: their beginning is unknown.
+// stepping are the gauges that change when something breaks. Clocks and loads change all the
+// time: their start is unknown.
 var stepping = [...]reading.Field{reading.PCIeGeneration, reading.PCIeWidth, reading.NVLinksUp, reading.Processes, reading.PowerLimit}
 
-// step notes when a gauge became worse. What is left when it becomes better was there
-// before: an idle GPU lowers its link's generation by itself.
+// step records when a gauge became worse. A gauge that becomes better has no start: an idle
+// GPU lowers its link's generation by itself.
 func (g *GPU) step(f reading.Field, x float64, at int64) {
 	i, was := slices.Index(stepping[:], f), g.Get(f)
 	switch {
@@ -160,28 +161,27 @@ func (g *GPU) step(f reading.Field, x float64, at int64) {
 	}
 }
 
-// Stepped is when a gauge that keeps its value last became worse, Unix seconds, 0 when
-// nobody saw it.
+// Stepped is when one of these gauges last became worse, Unix seconds, 0 when unknown.
 func (g *GPU) Stepped(f reading.Field) uint32 { return g.stepped[slices.Index(stepping[:], f)] }
 
-// Link is what a node says of a network adapter: its bandwidth, or its errors of one kind.
+// Link is a reading of a network adapter: its bandwidth, or its errors of one kind.
 type Link struct {
 	Adapter string
 	errors  uint64 // a hash of the kind, 0 of the bandwidth
 	// Value is in bytes per second, or the cumulative errors.
 	Value float64
-	// Grown errors came from Since to Last, without a pause.
+	// Grown is the number of errors from Since to Last, without a pause.
 	Grown       float64
 	Since, Last uint32
 }
 
-// Errors reports whether it is of errors.
+// Errors reports whether the reading is of errors.
 func (l *Link) Errors() bool { return l.errors != 0 }
 
-// SetBandwidth gives the bandwidth of a network adapter's link. NaN ends it.
+// SetBandwidth sets the bandwidth of a network adapter's link. NaN ends it.
 func (u *Update) SetBandwidth(adapter string, x float64) { u.setLink(adapter, 0, x) }
 
-// SetErrors gives the cumulative errors of a network adapter, of a kind that is not 0. NaN
+// SetErrors sets the cumulative errors of a network adapter, of a kind that is not 0. NaN
 // changes nothing: a count outlives its series.
 func (u *Update) SetErrors(adapter string, kind uint64, x float64) {
 	if finite(x) {
@@ -214,11 +214,11 @@ func (u *Update) setLink(adapter string, kind uint64, x float64) {
 	}
 }
 
-// boards are when a node's set of GPUs last changed, Unix milliseconds.
+// boards are the times of changes in a node's set of GPUs, Unix milliseconds.
 type boards struct {
-	changed int64 // a GPU was new, or the node said that it found fewer
-	// replaced is when a board took the place of another one, twice when that was so soon after
-	// another time that two machines must be at it.
+	changed int64 // a GPU was new, or the node reported fewer
+	// replaced is when a board took the bus address of another. twice is when that came so
+	// soon again that two machines must share the name.
 	replaced, twice int64
 }
 
@@ -230,7 +230,7 @@ func (b *boards) replace(at int64) {
 }
 
 // Crowded reports whether two machines have the node's name: more GPUs answer than the node
-// says, or boards take turns. GPUs that were last told before the newest one were taken out.
+// reported, or boards take turns. A GPU without a point since the last change was removed.
 func (n *Node) Crowded() bool {
 	answer, latest := 0, int64(0)
 	for i := range n.GPUs {
@@ -247,7 +247,7 @@ func (n *Node) Crowded() bool {
 	return found != nil && *found > 0 && float64(answer) > *found || n.boards.twice != 0 && latest-n.boards.twice < boardsQuiet
 }
 
-// Size is how many GPUs the node should have, else how many it finds, 0 when neither is known.
+// Size is the expected number of GPUs, else the found one, 0 when neither is known.
 func (n *Node) Size() int {
 	for _, f := range [...]reading.Field{reading.GPUsExpected, reading.GPUsFound} {
 		if v := n.Values.Get(f); v != nil && *v > 0 {

@@ -16,8 +16,7 @@ import (
 
 const hour = time.Hour
 
-// seen is the GPU of a node that was heard of an hour before the changes, which come at so
-// many seconds.
+// seen is the node after changes at these seconds, an hour after its first report.
 func seen(t *testing.T, changes map[int]func(u *Update, i int)) *Node {
 	s, at := New(DefaultConfig()), t0.Add(hour)
 	first := func(u *Update) { u.SetGPU(u.GPU("a"), reading.Power, 1); u.SetUp(u.GPU("a"), 1, "ok") }
@@ -72,7 +71,7 @@ func TestSpells(t *testing.T) {
 	}
 	early, _ := s.Node(Key{"c", "early"}, t0)
 	late, _ := s.Node(Key{"c", "late"}, t0)
-	assert.Zero(t, early.GPUs[0].Spells[0].Since, "it was there before anybody looked")
+	assert.Zero(t, early.GPUs[0].Spells[0].Since, "it may be older than the node")
 	assert.Equal(t, uint32(t0.Unix())+120, late.GPUs[0].Spells[0].Since)
 }
 
@@ -90,8 +89,8 @@ func TestSpellsAreBounded(t *testing.T) {
 	assert.Equal(t, "999", n.GPUs[0].Spells[maxSpells-1].Name)
 }
 
-// TestWhatIsToldAgainTakesNoMemory: neither a flag that holds, nor what errors and links say.
-func TestWhatIsToldAgainTakesNoMemory(t *testing.T) {
+// TestARepeatedReportTakesNoMemory, of a flag, of errors or of links.
+func TestARepeatedReportTakesNoMemory(t *testing.T) {
 	s := New(DefaultConfig())
 	again := func(u *Update) {
 		i := u.GPU("a")
@@ -156,7 +155,7 @@ func TestLinks(t *testing.T) {
 	assert.Len(t, n.Links, maxLinks)
 }
 
-// TestCrowded: two machines have one name where more GPUs answer than the node says, or
+// TestCrowded: two machines have one name where more GPUs answer than the node reported, or
 // boards take turns.
 func TestCrowded(t *testing.T) {
 	machine := func(name string, gpus, found int, bus bool) func(*Update, int) {
@@ -188,14 +187,14 @@ func TestCrowded(t *testing.T) {
 	}{
 		"one machine":            {changes{0: two, 10: two}, false},
 		"two machines":           {changes{0: two, 5: other, 10: two, 15: other}, true},
-		"two, told once each":    {changes{0: two, 5: other}, false},
-		"boards at their place":  {changes{0: boards, 5: others, 10: boards, 15: others}, true},
+		"two, one report each":   {changes{0: two, 5: other}, false},
+		"boards at one address":  {changes{0: boards, 5: others, 10: boards, 15: others}, true},
 		"swapped boards":         {changes{0: boards, 300: others, 310: others}, false},
 		"swapped, without bus":   {changes{0: two, 300: other, 310: other}, false},
 		"one went long ago":      {changes{0: two, 5: other, 10: two, 310: other, 320: other}, false},
 		"boards that were added": {changes{0: two, 10: machine("a", 4, 4, false)}, false},
 		"fewer are found":        {changes{0: machine("a", 4, 4, false), 10: machine("a", 2, 2, false)}, false},
-		"how many is not told":   {changes{0: machine("a", 2, 0, false), 5: machine("b", 2, 0, false), 10: machine("a", 2, 0, false)}, false},
+		"the number is unknown":  {changes{0: machine("a", 2, 0, false), 5: machine("b", 2, 0, false), 10: machine("a", 2, 0, false)}, false},
 		"slices":                 {changes{0: slices, 10: slices}, false},
 	} {
 		n := seen(t, tt.changes)

@@ -20,8 +20,6 @@ var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // model is what a node's view should be, kept the plain way.
 type model struct {
-	score  *float64
-	state  string
 	gpus   map[string]map[reading.Field]float64
 	health map[string]Health
 	reason map[string]map[string]bool
@@ -47,7 +45,7 @@ func TestViewEqualsModel(t *testing.T) {
 				uuid := rapid.SampledFrom(uuids).Draw(t, "gpu")
 				f := rapid.SampledFrom(fields).Draw(t, "field")
 				v := float64(rapid.IntRange(0, 3).Draw(t, "value")) / 4
-				switch rapid.IntRange(0, 6).Draw(t, "what") {
+				switch rapid.IntRange(0, 4).Draw(t, "what") {
 				case 0, 1:
 					u.SetGPU(u.GPU(uuid), f, v)
 					m.gpu(uuid)[f] = v
@@ -81,18 +79,6 @@ func TestViewEqualsModel(t *testing.T) {
 					if on {
 						m.reason[uuid][r] = true
 					}
-				case 5:
-					u.Set(reading.NodeHealthScore, v)
-					m.score = &v
-				case 6:
-					name := rapid.SampledFrom([]string{"active", "idle"}).Draw(t, "state")
-					on := rapid.Bool().Draw(t, "on")
-					u.SetState(name, on)
-					if on {
-						m.state = name
-					} else if m.state == name {
-						m.state = ""
-					}
 				}
 			}
 			u.Commit(now)
@@ -115,8 +101,6 @@ func (m *model) gpu(uuid string) map[reading.Field]float64 {
 }
 
 func (m *model) check(t require.TestingT, v View) {
-	require.Equal(t, m.score, v.Values.Get(reading.NodeHealthScore))
-	require.Equal(t, m.state, v.State)
 	worst := HealthUnknown
 	for _, g := range v.GPUs {
 		values, ok := m.gpus[g.UUID]

@@ -5,11 +5,9 @@ package fleetstate
 import "unsafe"
 
 const (
-	// sizeStep is what bytes are counted in, so that a reason that comes and goes
-	// changes nothing.
+	// sizeStep is the unit of the count, so that a reason that comes and goes changes nothing.
 	sizeStep = 1 << 10
-	// leastNode is a node of which nothing is known but a name: its places in the
-	// maps, the lists and the feed.
+	// leastNode is a node with a name alone: its entries in the maps, the lists and the feed.
 	leastNode = 2 << 10
 	// sizeString is about what the allocator adds to a string or list.
 	sizeString = 12
@@ -47,13 +45,11 @@ func size(n *Node) int {
 	return max((bytes+sizeStep-1)/sizeStep*sizeStep, leastNode)
 }
 
-// pay has the cluster hold the bytes of a node's new view, and returns false where they
-// are more than it may: the view stays as it was. The entry's lock is held.
+// pay takes the bytes of a node's new view from the cluster's share. It returns false where
+// they are too many: the view stays as it was. The entry's lock is held.
 func (s *Store) pay(e *entry, view *Node) bool {
 	size := size(view)
-	if !take(s.bytes, e.key.Cluster, size-e.size) {
-		s.drop(DropMaxBytes)
-		s.short(e.key.Cluster, DropMaxBytes)
+	if !s.take(e.key.Cluster, size-e.size) {
 		return false
 	}
 	e.size = size

@@ -4,53 +4,49 @@ package fleetstate
 
 import (
 	"errors"
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/peergroup"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
 )
 
 // Config bounds a store.
 type Config struct {
-	// MaxNodes and MaxGPUsPerNode bound what is kept; MIG slices count as GPUs.
-	// A new node takes the place of the node that has been missing longest.
-	MaxNodes       int `mapstructure:"max_nodes"`
+	// MaxGPUsPerNode bounds the GPUs of a node; MIG slices count as such.
 	MaxGPUsPerNode int `mapstructure:"max_gpus_per_node"`
-	// MaxGroups bounds the peer groups, all clusters together.
-	MaxGroups int `mapstructure:"max_groups"`
 	// MaxEpisodes bounds the episodes kept, the open ones and those that are over
 	// each by themselves. An episode of more than 1 KiB counts as several.
 	MaxEpisodes int `mapstructure:"max_episodes"`
-	// MaxBytes bounds the memory of nodes. A node that would grow beyond
+	// MaxBytes bounds the memory of nodes and peer groups. A node that would grow beyond
 	// it stays as it is.
 	MaxBytes int64 `mapstructure:"max_bytes"`
-	// ClusterShare in (0,1] is the part of the nodes, bytes, groups and episodes that the
-	// other clusters leave to one; 0 means all. Subjects that never reported are one.
+	// ClusterShare in (0,1] is the part of the episodes, and of the last quarter of the bytes,
+	// that the other clusters leave to one; 0 means all. Subjects that never reported are one
+	// cluster.
 	ClusterShare float64 `mapstructure:"cluster_share"`
-	// MissingAfter is the silence after which a node counts as missing.
+	// MissingAfter is the time without a report after which a node counts as missing.
 	MissingAfter time.Duration `mapstructure:"missing_after"`
-	// NodeExpiry is the silence after which a node is forgotten.
+	// NodeExpiry is the time without a report after which a node is forgotten. While three
+	// quarters of MaxBytes are taken, a node that is missing for longer than it was there goes.
 	NodeExpiry time.Duration `mapstructure:"node_expiry"`
-	// GPUExpiry is the silence after which a GPU of a node that goes on
-	// reporting is forgotten: above twice the longest resync interval before it,
-	// a shard's hour, in which a GPU that is lost or idle says nothing.
+	// GPUExpiry is the time without a point after which a GPU of a reporting node is forgotten.
+	// It is above twice the longest resync interval before it, a shard's hour: in between, a
+	// lost or idle GPU has no changes.
 	GPUExpiry time.Duration `mapstructure:"gpu_expiry"`
-	// EpisodeDoubt is how long the views contradict an open episode before it
-	// counts as over. It is longer than the straggler processor's `flap_window`:
-	// so long the processor holds the episode of a flapping node open.
+	// EpisodeDoubt is how long the views contradict an open episode before it counts as over.
+	// It is longer than the straggler processor's `flap_window`: for that time the processor
+	// holds the episode of a flapping node open.
 	EpisodeDoubt time.Duration `mapstructure:"episode_doubt"`
 }
 
 // DefaultConfig returns bounds for a fleet of 100,000 nodes.
 func DefaultConfig() Config {
 	return Config{
-		// A lone cluster holds half of the nodes and groups.
-		MaxNodes: 200_000, MaxGPUsPerNode: 128, MaxGroups: 20_000, MaxEpisodes: 10_000,
-		MaxBytes:     2 << 30,
+		MaxGPUsPerNode: 128, MaxEpisodes: 10_000, MaxBytes: 2 << 30,
 		ClusterShare: fairshare.Half,
 		MissingAfter: time.Minute, NodeExpiry: 24 * time.Hour, GPUExpiry: 150 * time.Minute,
 		EpisodeDoubt: 70 * time.Minute,
@@ -61,10 +57,8 @@ func DefaultConfig() Config {
 func (c *Config) Check() error {
 	const positive, lasting = "`%s` is %d, must be greater than 0", "`%s` is %s, must be greater than 0s"
 	return errors.Join(
-		mistake.If(c.MaxNodes <= 0, positive, "max_nodes", c.MaxNodes),
 		mistake.If(c.MaxBytes <= 0, positive, "max_bytes", c.MaxBytes),
 		mistake.If(c.MaxGPUsPerNode <= 0, positive, "max_gpus_per_node", c.MaxGPUsPerNode),
-		mistake.If(c.MaxGroups <= 0, positive, "max_groups", c.MaxGroups),
 		mistake.If(c.MaxEpisodes <= 0, positive, "max_episodes", c.MaxEpisodes),
 		mistake.If(c.MissingAfter <= 0, lasting, "missing_after", c.MissingAfter),
 		mistake.If(c.NodeExpiry <= 0, lasting, "node_expiry", c.NodeExpiry),
@@ -76,98 +70,81 @@ func (c *Config) Check() error {
 			"`node_expiry` is %s, must not be less than `missing_after`, %s", c.NodeExpiry, c.MissingAfter))
 }
 
-// shards is a power of two; locks of different nodes rarely meet.
-const shards = 64
-
 // MaxName bounds every name and text of a view, in bytes: a DNS name's length (RFC 1035).
 const MaxName = 253
 
 // Store keeps the latest views. Its methods may be called from any goroutine.
 type Store struct {
-	cfg      Config
-	seed     maphash.Seed
-	nodes    *fairshare.Ledger[string] // by cluster
-	bytes    *fairshare.Ledger[string] // the same
-	shards   [shards]shard
-	index    index
-	evictors evictors
-	drops    [numDrops]atomic.Int64
-	// short hears whose nodes or bytes were not taken.
-	short func(cluster string, d Drop)
+	cfg   Config
+	bytes *fairshare.Ledger[string] // of nodes and groups, by cluster
+	mu    sync.RWMutex
+	nodes map[Key]*entry // guarded by mu
+	index index
+	drops [numDrops]atomic.Int64
+	// short is called with a cluster whose share is used up.
+	short func(cluster string)
 
 	groups   groups
 	episodes episodes
 }
 
-type shard struct {
-	mu    sync.RWMutex
-	nodes map[Key]*entry
-}
-
-// entry is a node's place. Its view is replaced as a whole.
+// entry is a node's slot. Its view is replaced as a whole.
 type entry struct {
 	key  Key
 	view atomic.Pointer[Node]
 	seen atomic.Int64 // when the node last gave a sign of life, Unix milliseconds
-	gone atomic.Bool  // it was forgotten
+	gone atomic.Bool  // the node was forgotten
 
 	// mu is held by one writer, for one resource; no reader takes it.
 	mu     sync.Mutex
-	gpusAt int64            // when the GPUs were last looked through, guarded by mu
+	gpusAt int64            // time of the last search for expired GPUs, guarded by mu
 	job    peergroup.Memory // of the view's job and role, guarded by mu
-	size   int              // bytes that the cluster holds for it, guarded by mu
-	born   int64            // when it was placed, Unix milliseconds
+	size   int              // bytes taken from the cluster's share, guarded by mu
+	born   int64            // time of the first report, Unix milliseconds
 
 	fed fed // used by the feed
 }
 
-// retire marks a node as forgotten if it was not seen since, and nobody is
-// writing to it.
+// retire marks a node as forgotten unless the node was seen since, or an update holds it.
 func (e *entry) retire(seen int64) bool {
 	if !e.mu.TryLock() {
 		return false
 	}
 	defer e.mu.Unlock()
-	if e.seen.Load() != seen {
-		return false
-	}
-	e.gone.Store(true)
-	return true
+	return e.seen.Load() == seen && e.gone.CompareAndSwap(false, true)
 }
 
 // New returns an empty store. The configuration is valid.
 func New(cfg Config) *Store {
 	s := &Store{
-		cfg: cfg, seed: maphash.MakeSeed(), nodes: fairshare.New[string](cfg.MaxNodes, cfg.ClusterShare),
-		bytes: fairshare.New[string](int(cfg.MaxBytes), cfg.ClusterShare), short: func(string, Drop) {},
+		cfg: cfg, nodes: map[Key]*entry{}, short: func(string) {},
+		bytes: fairshare.NewSlots[string](int(cfg.MaxBytes), cfg.ClusterShare),
 	}
 	s.index.sorted.Store(&rows{})
-	for i := range s.shards {
-		s.shards[i].nodes = map[Key]*entry{}
-	}
-	s.groups.all, s.groups.places = map[GroupKey]*Group{}, fairshare.New[string](cfg.MaxGroups, cfg.ClusterShare)
+	s.groups.all = map[GroupKey]*Group{}
 	s.episodes.init(cfg.MaxEpisodes, cfg.ClusterShare)
 	return s
 }
 
-// OnShort has f called, by any goroutine, with the cluster of each node that was not
-// taken or not updated for want of room. To be called before the first update.
-func (s *Store) OnShort(f func(cluster string, d Drop)) { s.short = f }
+// OnShort calls f, from any goroutine, with the cluster of each node or update that found no
+// room. It is set before the first update.
+func (s *Store) OnShort(f func(cluster string)) { s.short = f }
 
 // Nodes returns the number of nodes.
-func (s *Store) Nodes() int { return s.nodes.Taken() }
+func (s *Store) Nodes() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.nodes)
+}
 
-// Drop is the reason why the store did not take something.
+// Drop is the reason for data that the store refused.
 type Drop uint8
 
 // The reasons.
 const (
 	DropNoNode         Drop = iota // the resource names no node, or none of at most MaxName bytes, or `.` or `..`
-	DropMaxNodes                   // MaxNodes, or the cluster's share of them
 	DropMaxBytes                   // MaxBytes, or the cluster's share of them
-	DropEvicted                    // a missing node, to make room for a new node
 	DropMaxGPUs                    // MaxGPUsPerNode
-	DropMaxGroups                  // MaxGroups, or the cluster's share of them
 	DropMaxEpisodes                // MaxEpisodes or the share of them, only of episodes that are open
 	DropMaxDetails                 // more Xids, reasons or throttle reasons of a GPU than are kept
 	DropText                       // a name or text of more than MaxName bytes
@@ -175,11 +152,11 @@ const (
 	numDrops
 )
 
-var drops = [numDrops]string{"no_node", "max_nodes", "max_bytes", "evicted_node", "max_gpus_per_node", "max_groups", "max_episodes", "max_details", "text_too_long", "foreign_episode"}
+var drops = [numDrops]string{"no_node", "max_bytes", "max_gpus_per_node", "max_episodes", "max_details", "text_too_long", "foreign_episode"}
 
 func (d Drop) String() string { return drops[d] }
 
-// Dropped calls f for each reason with how much was not taken so far.
+// Dropped calls f for each reason with the number of refusals so far.
 func (s *Store) Dropped(f func(Drop, int64)) {
 	for d := range numDrops {
 		f(d, s.drops[d].Load())
@@ -188,19 +165,14 @@ func (s *Store) Dropped(f func(Drop, int64)) {
 
 func (s *Store) drop(d Drop) { s.drops[d].Add(1) }
 
-func (s *Store) shard(k Key) *shard {
-	return &s.shards[maphash.String(s.seed, k.Node)%shards]
-}
-
 func (s *Store) find(k Key) *entry {
-	sh := s.shard(k)
-	sh.mu.RLock()
-	defer sh.mu.RUnlock()
-	return sh.nodes[k]
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.nodes[k]
 }
 
-// place returns the node's entry, and makes it if there is none. It is nil where there is no room.
-func (s *Store) place(k Key, now time.Time) *entry {
+// entry returns the node's entry, a new one for an unknown node, nil where there is no room.
+func (s *Store) entry(k Key, now time.Time) *entry {
 	if e := s.find(k); e != nil {
 		return e
 	}
@@ -209,16 +181,12 @@ func (s *Store) place(k Key, now time.Time) *entry {
 		s.drop(DropNoNode)
 		return nil
 	}
-	if d, ok := s.reserve(k.Cluster, now); !ok {
-		s.drop(d)
-		s.short(k.Cluster, d)
+	if !s.take(k.Cluster, leastNode) {
 		return nil
 	}
-	sh := s.shard(k)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if e := sh.nodes[k]; e != nil {
-		s.nodes.Give(k.Cluster, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.nodes[k]; e != nil {
 		s.bytes.Give(k.Cluster, leastNode)
 		return e
 	}
@@ -226,42 +194,56 @@ func (s *Store) place(k Key, now time.Time) *entry {
 	n := &Node{Key: k, Born: unix(now.UnixMilli())}
 	n.derive()
 	e.view.Store(n)
-	sh.nodes[k] = e
-	s.index.add(e)
+	s.nodes[k] = e
+	s.index.dirty.Store(true)
 	return e
 }
 
-// pressed reports whether more than three quarters of the room is taken. Nodes that were
-// heard of once and are missing are forgotten then: a flood of made-up names must not
-// keep newcomers out for the whole NodeExpiry.
-func (s *Store) pressed() bool {
-	return 4*s.bytes.Taken() > 3*int(s.cfg.MaxBytes) || 4*s.nodes.Taken() > 3*s.cfg.MaxNodes
+// take takes bytes from a cluster's share, or reports false. A negative number gives back.
+func (s *Store) take(cluster string, bytes int) bool {
+	if !take(s.bytes, cluster, bytes) {
+		s.drop(DropMaxBytes)
+		s.short(cluster)
+		return false
+	}
+	return true
 }
 
-// Expire forgets nodes that have been silent for NodeExpiry, and returns how
-// many it forgot. It ends the episodes that are over without a word.
+// Expire forgets nodes that have not reported for NodeExpiry, and those that make room under
+// pressure, and returns how many. It ends open episodes that the views contradict.
 func (s *Store) Expire(now time.Time) int {
 	s.doubt(now)
-	before, at := now.Add(-s.cfg.NodeExpiry).UnixMilli(), now.UnixMilli()
-	pressed := s.pressed()
-	n := 0
-	for i := range s.shards {
-		sh := &s.shards[i]
-		sh.mu.Lock()
-		for k, e := range sh.nodes {
-			seen := e.seen.Load()
-			if (seen < before || pressed && s.missing(seen, at) && !s.missing(e.born, seen)) && e.retire(seen) {
-				delete(sh.nodes, k)
-				s.nodes.Give(k.Cluster, 1)
-				s.bytes.Give(k.Cluster, e.size)
-				n++
-			}
+	at, n := now.UnixMilli(), 0
+	for _, e := range s.rows().all {
+		seen := e.seen.Load()
+		due := s.missing(seen, at) && s.bytes.Due(milliseconds(seen-e.born), milliseconds(at-seen), s.cfg.NodeExpiry)
+		if due && e.retire(seen) {
+			s.mu.Lock()
+			delete(s.nodes, e.key)
+			s.mu.Unlock()
+			s.bytes.Give(e.key.Cluster, e.size)
+			n++
 		}
-		sh.mu.Unlock()
 	}
 	if n > 0 {
-		s.index.stale()
+		s.index.dirty.Store(true)
+		s.rows() // frees them
 	}
-	s.groups.expire(before)
+	s.expireGroups(at - s.cfg.NodeExpiry.Milliseconds())
 	return n
+}
+
+func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// Source has the latest views; the fleet_view extension is one.
+type Source interface {
+	// State returns the store of the latest views.
+	State() *Store
+}
+
+// Sink takes what the fleet_view exporter reads; the extension is one.
+type Sink interface {
+	Source
+	// History returns the store of past telemetry, never nil.
+	History() fleethistory.History
 }

@@ -57,13 +57,13 @@ func dropped(s *Store) map[string]int64 {
 
 func TestBounds(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxNodes, cfg.MaxGPUsPerNode, cfg.MaxGroups, cfg.MaxEpisodes, cfg.ClusterShare = 2, 2, 1, 2, 1
+	cfg.MaxGPUsPerNode, cfg.MaxEpisodes, cfg.ClusterShare = 2, 2, 1
 	s := New(cfg)
 	long := strings.Repeat("x", MaxName+1)
 	for _, k := range []Key{{"c", "a"}, {"c", "b"}} {
 		put(t, s, k.Cluster, k.Node, t0, nil)
 	}
-	for _, k := range []Key{{"c", "c"}, {"c", ""}, {"c", long}, {long, "d"}, {"c", "."}, {"c", ".."}} {
+	for _, k := range []Key{{"c", ""}, {"c", long}, {long, "d"}, {"c", "."}, {"c", ".."}} {
 		_, ok := s.Begin(k, t0)
 		assert.False(t, ok)
 	}
@@ -90,19 +90,17 @@ func TestBounds(t *testing.T) {
 	assert.Nil(t, v.Values.Get(reading.NodeHealthScore), "JSON has no infinity")
 
 	assert.True(t, s.UpdateGroup(GroupKey{"c", "g"}, t0, func(*GroupUpdate) {}))
-	assert.False(t, s.UpdateGroup(GroupKey{"c", "h"}, t0, func(*GroupUpdate) {}))
 	for _, id := range []string{"1", "2", "3"} {
 		s.PutEpisode(&episode.Episode{ID: id, Since: t0})
 	}
 	assert.Equal(t, map[string]int64{
-		"no_node": 5, "max_nodes": 1, "max_gpus_per_node": 1, "max_groups": 1, "max_episodes": 1,
+		"no_node": 5, "max_gpus_per_node": 1, "max_episodes": 1,
 		"max_details": 2*maxXids - maxXids + 2*maxXids - maxReasons + 2*maxXids - maxThrottles, "text_too_long": 3,
 	}, dropped(s))
 }
 
 func TestExpiry(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxNodes, cfg.ClusterShare = 3, 1
 	s := New(cfg)
 	put(t, s, "c", "old", t0, nil)
 	put(t, s, "c", "new", t0.Add(time.Hour), nil)
@@ -116,12 +114,12 @@ func TestExpiry(t *testing.T) {
 	assert.Equal(t, []string{"c/new"}, names(views))
 	assert.Equal(t, 1, total)
 	assert.Empty(t, s.Groups())
+	assert.Equal(t, leastNode, s.bytes.Taken())
 	put(t, s, "c", "another", t0, nil) // there is room again
 	assert.Equal(t, 2, s.Nodes())
 }
 
-// TestForgottenWhileItReports looks for silent nodes between the beginning and
-// the end of an update: what it says is not lost.
+// TestForgottenWhileItReports expires nodes during an update, which is not lost.
 func TestForgottenWhileItReports(t *testing.T) {
 	s := New(DefaultConfig())
 	put(t, s, "c", "n", t0, nil)
@@ -173,8 +171,8 @@ func TestGPUExpiry(t *testing.T) {
 	assert.Equal(t, t0.Add(expiry+gpuCheck).UnixMilli(), v.GPUs[1].Reported().UnixMilli())
 }
 
-// TestGPUReplaced has another GPU reported in the place of one: that one is gone
-// at once, with its slices, and nothing else is.
+// TestGPUReplaced reports another GPU at a bus address: the former one goes at once, with its
+// slices, and nothing else does.
 func TestGPUReplaced(t *testing.T) {
 	s := New(DefaultConfig())
 	report := func(second int, gpus ...string) {
@@ -198,13 +196,15 @@ func TestGPUReplaced(t *testing.T) {
 	}
 	report(0, "a@18@", "slice@18@a", "b@2a@", "c@@")
 	report(1, "d@@")
-	assert.Equal(t, "a slice b c d", list(), "without a place nothing is known of it")
+	assert.Equal(t, "a slice b c d", list(), "without an address it replaces nothing")
 	report(2, "e@18@")
 	assert.Equal(t, "b c d e", list())
 	report(3, "slice2@18@e", "slice3@2a@b")
-	assert.Equal(t, "b c d e slice2 slice3", list(), "slices share the place of their GPU")
+	assert.Equal(t, "b c d e slice2 slice3", list(), "slices share the address of their GPU")
 	report(4, "f@3b@", "g@3b@")
 	assert.Equal(t, "b c d e slice2 slice3 f g", list(), "in one report neither is older")
+	report(5, "h@2a@", "slice3@2a@b")
+	assert.Equal(t, "c d e slice2 slice3 f g h", list(), "a slice of the same report stays")
 }
 
 func TestFilters(t *testing.T) {
@@ -303,7 +303,7 @@ func TestEpisodeRing(t *testing.T) {
 	for i := range 5 {
 		id := strconv.Itoa(i)
 		since := t0.Add(time.Duration(i) * time.Minute)
-		require.True(t, s.PutEpisode(&episode.Episode{ID: id, Cluster: "c", Node: "n" + id, Since: since, Updated: since, Reason: "why"}))
+		require.True(t, s.PutEpisode(&episode.Episode{ID: id, Cluster: "c", Node: "n" + id, Since: since, Updated: since, Reason: "why", Holders: []reading.Holder{{Job: "12"}}}))
 		require.True(t, s.PutEpisode(&episode.Episode{ID: id, Cluster: "c", Node: "n" + id, Since: since, Updated: since.Add(time.Second), Ended: since.Add(time.Second)}))
 	}
 	last := &episode.Episode{ID: "open", Cluster: "d", Node: "m", Nodes: []string{"n4"}, Since: t0, Updated: t0.Add(time.Hour)}
@@ -320,17 +320,18 @@ func TestEpisodeRing(t *testing.T) {
 	assert.Equal(t, "4 3 2 open", list(EpisodeFilter{}))
 	assert.Equal(t, "open", list(EpisodeFilter{Open: &yes}))
 	assert.Equal(t, "4 3 2", list(EpisodeFilter{Open: &no}))
-	assert.Equal(t, "4 3 open", list(EpisodeFilter{Since: t0.Add(3 * time.Minute)}))
+	assert.Equal(t, "4 3 open", list(EpisodeFilter{Since: t0.Add(3*time.Minute + time.Second)}), "3 ended at that time")
 	assert.Equal(t, "open", list(EpisodeFilter{Clusters: []string{"d"}}))
 	assert.Equal(t, "4 open", list(EpisodeFilter{Nodes: []string{"n4"}}))
 	assert.Equal(t, "why", s.Episodes(&EpisodeFilter{Nodes: []string{"n4"}})[0].Reason, "what it was is known from its onset")
+	assert.Equal(t, []reading.Holder{{Job: "12"}}, s.Episodes(&EpisodeFilter{Nodes: []string{"n4"}})[0].Holders)
 }
 
 // TestConcurrency has writers, readers, watchers and expiry at once; the race
 // detector looks on.
 func TestConcurrency(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.MaxNodes, cfg.ClusterShare = 50, 1
+	cfg.MaxBytes, cfg.ClusterShare = 50*leastNode, 1
 	s := New(cfg)
 	f := NewFeed(s)
 	var wg sync.WaitGroup

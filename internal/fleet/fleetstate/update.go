@@ -12,21 +12,19 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// Bounds of the lists of one GPU: there are 8 throttle reasons and about 40
-// rules; codes of Xids beyond what NVIDIA lists are garbage.
+// Bounds of the lists of one GPU: there are 8 throttle reasons, about 40 rules, and fewer
+// Xids in NVIDIA's list.
 const (
 	maxReasons   = 64
 	maxThrottles = 16
 	maxXids      = 64
 )
 
-// gpuCheck is how often a node's GPUs are looked through for those that are
-// no longer reported.
+// gpuCheck is the interval of the search for expired GPUs of a node.
 const gpuCheck = 10 * time.Second
 
-// Update changes one node's view by what one resource says. Between Begin and
-// Commit it holds the node's lock, and nothing else. The view is copied at the
-// first real change, and not at all when a report brings nothing new.
+// Update changes one node's view by one resource. Between Begin and Commit it holds the
+// node's lock. The first change copies the view; a report without a change copies nothing.
 type Update struct {
 	s      *Store
 	e      *entry
@@ -35,14 +33,14 @@ type Update struct {
 	cursor int   // GPU after the last one found: reports list them in order
 
 	ownNode, ownGPUs bool
-	placed           bool // a GPU's place on the bus is news
+	busChanged       bool // of a GPU
 }
 
 // Begin starts an update of a node. It returns false when there is no room for
 // the node or it has no name; that is counted.
 func (s *Store) Begin(k Key, now time.Time) (Update, bool) {
 	for {
-		e := s.place(k, now)
+		e := s.entry(k, now)
 		if e == nil {
 			return Update{}, false
 		}
@@ -73,7 +71,7 @@ func (s *Store) lock(e *entry, now time.Time) (Update, bool) {
 
 // Commit publishes the update. A zero seen is no sign of life of the node.
 func (u *Update) Commit(seen time.Time) {
-	if u.placed {
+	if u.busChanged {
 		u.dropReplaced()
 	}
 	u.expireGPUs()
@@ -94,7 +92,7 @@ func (u *Update) Commit(seen time.Time) {
 			u.e.seen.Store(ms)
 		}
 	} else if u.e.seen.Load() == 0 {
-		// Known only from what the gateway says: it expires like any other.
+		// A node known from a verdict alone expires like any other.
 		u.e.seen.Store(u.at)
 	}
 	u.e.mu.Unlock()
@@ -109,8 +107,8 @@ func (u *Update) expireGPUs() {
 	u.dropGPUs(func(g *GPU) bool { return g.seen.Load() < before || g.empty() })
 }
 
-// dropReplaced drops what was in the place of a GPU of this report: a place on
-// the PCI bus has one board, so another one there was taken out.
+// dropReplaced drops former GPUs at the bus address of a GPU of this report: an address has
+// one board, so the former one was removed.
 func (u *Update) dropReplaced() {
 	now := map[string]bool{}
 	for i := range u.view.GPUs {
@@ -168,11 +166,11 @@ func (u *Update) text(all ...string) bool {
 	return true
 }
 
-// Facts are what a resource of a node says, empty where it says nothing.
+// Facts are attributes of a node's resource, empty where the resource has none.
 type Facts struct{ HostID, JobID, JobRole string }
 
-// SetFacts takes what a report of the node says. Its job ends as in the comparison: when no
-// report has named it for Config.MissingAfter.
+// SetFacts takes the facts of a report. A job ends as in the comparison: when no report has
+// named it for Config.MissingAfter.
 func (u *Update) SetFacts(f Facts) {
 	if f.HostID != "" && f.HostID != u.view.HostID && u.text(f.HostID) {
 		u.node().HostID = f.HostID
@@ -194,7 +192,7 @@ func (u *Update) SetGroup(group string) {
 	}
 }
 
-// Set gives a number of the node. NaN ends it.
+// Set sets a number of the node. NaN ends it.
 func (u *Update) Set(f reading.Field, x float64) {
 	if !u.view.Values.same(f, x) {
 		if was := u.view.Values.Get(f); f == reading.GPUsFound && was != nil && x < *was {
@@ -204,7 +202,7 @@ func (u *Update) Set(f reading.Field, x float64) {
 	}
 }
 
-// SetSignal gives a signal of the node. NaN ends it.
+// SetSignal sets a signal of the node. NaN ends it.
 func (u *Update) SetSignal(s nodesignal.Signal, x float64) {
 	known := u.view.Signals.Known[s]
 	switch {
@@ -217,23 +215,22 @@ func (u *Update) SetSignal(s nodesignal.Signal, x float64) {
 	}
 }
 
-// SetState says whether the node is in the state of that name: of each set of
-// points one is 1, and in a report of differences the former may come first
-// or last.
+// SetState sets whether the node is in the state of that name. Of each set of points one is
+// 1; in a report of differences the former one may come first or last.
 func (u *Update) SetState(name string, on bool) {
 	if next, changed := oneOf(u.view.State, name, on); changed && u.text(next) {
 		u.node().State = next
 	}
 }
 
-// SetMode says whether the node judges itself by that.
+// SetMode sets whether the node is in the detection mode of that name.
 func (u *Update) SetMode(name string, on bool) {
 	if next, changed := oneOf(u.view.Mode, name, on); changed && u.text(next) {
 		u.node().Mode = next
 	}
 }
 
-// oneOf is the value after a point that says whether it is v, the zero value for none.
+// oneOf is the value after the point of v, the zero value for none.
 func oneOf[T comparable](current, v T, on bool) (next T, changed bool) {
 	switch {
 	case on:
@@ -244,8 +241,8 @@ func oneOf[T comparable](current, v T, on bool) (next T, changed bool) {
 	return next, next != current
 }
 
-// GPU returns the position of the GPU of that UUID in this update, -1 when
-// there is no room for it, which is counted.
+// GPU returns the index of the GPU of that UUID in this update, -1 when there is no room for
+// it, which is counted.
 func (u *Update) GPU(uuid string) int {
 	list := u.view.GPUs
 	if last := u.cursor - 1; last >= 0 && (u.cursor == len(list) || list[u.cursor].UUID != uuid) && list[last].UUID == uuid {
@@ -269,7 +266,7 @@ func (u *Update) GPU(uuid string) int {
 		u.s.drop(DropMaxGPUs)
 		return -1
 	}
-	g := GPU{UUID: uuid, Info: Info{Index: -1}, seen: new(atomic.Int64), news: true}
+	g := GPU{UUID: uuid, Info: Info{Index: -1}, seen: new(atomic.Int64), fresh: true}
 	g.reported(u.at)
 	u.view.GPUs = append(u.gpus(), g)
 	u.view.boards.changed = u.at
@@ -277,7 +274,7 @@ func (u *Update) GPU(uuid string) int {
 	return len(u.view.GPUs) - 1
 }
 
-// KnownGPU is GPU for a point that ends something: it makes no new GPU.
+// KnownGPU is GPU for the end of a series: it makes no new GPU.
 func (u *Update) KnownGPU(uuid string) int {
 	for i := range u.view.GPUs {
 		if u.view.GPUs[i].UUID == uuid {
@@ -287,7 +284,7 @@ func (u *Update) KnownGPU(uuid string) int {
 	return -1
 }
 
-// SetGPU gives a number of a GPU. NaN ends it.
+// SetGPU sets a number of a GPU. NaN ends it.
 func (u *Update) SetGPU(i int, f reading.Field, x float64) {
 	if !u.view.GPUs[i].same(f, x) {
 		g := &u.gpus()[i]
@@ -296,31 +293,31 @@ func (u *Update) SetGPU(i int, f reading.Field, x float64) {
 	}
 }
 
-// SetInfo gives the static facts of a GPU.
+// SetInfo sets the static facts of a GPU.
 func (u *Update) SetInfo(i int, in Info) {
 	g := &u.view.GPUs[i]
 	if g.Info != in && u.text(in.Model, in.Serial, in.Driver, in.BusID) {
-		u.placed = u.placed || g.BusID != in.BusID
+		u.busChanged = u.busChanged || g.BusID != in.BusID
 		u.gpus()[i].Info = in
 	}
 }
 
-// SetParent says which GPU a MIG slice is cut from.
+// SetParent sets the GPU that a MIG slice is cut from.
 func (u *Update) SetParent(i int, uuid string) {
 	if u.view.GPUs[i].Parent != uuid && u.text(uuid) {
 		u.gpus()[i].Parent = uuid
 	}
 }
 
-// SetHealth says whether the GPU is in that state of health.
+// SetHealth sets whether the GPU is in that state of health.
 func (u *Update) SetHealth(i int, h Health, on bool) {
 	if next, changed := oneOf(u.view.GPUs[i].Health, h, on); changed {
 		u.gpus()[i].Health = next
 	}
 }
 
-// SetUp says whether the GPU answers and why not. An ended series of another
-// reason than the current one changes nothing.
+// SetUp sets whether the GPU answers and why not. The end of a series of another reason than
+// the current one changes nothing.
 func (u *Update) SetUp(i int, up float64, reason string) {
 	was := u.view.GPUs[i].UpReason
 	if !finite(up) {
@@ -336,31 +333,31 @@ func (u *Update) SetUp(i int, up float64, reason string) {
 	u.SetGPU(i, reading.Up, up)
 }
 
-// SetAction says whether the driver asks for that action.
+// SetAction sets whether the driver asks for that action.
 func (u *Update) SetAction(i int, action string, on bool) {
 	if next, changed := oneOf(u.view.GPUs[i].Action, action, on); changed && u.text(next) {
 		u.gpus()[i].Action = next
 	}
 }
 
-// SetThrottle says whether the reason holds the clocks of the GPU down.
+// SetThrottle sets whether the reason holds the clocks of the GPU down.
 func (u *Update) SetThrottle(i int, reason string, on bool) {
 	u.hold(i, Spell{Name: reason}, on, maxThrottles)
 }
 
-// SetReason says whether the rule holds the health of the GPU down.
+// SetReason sets whether the rule holds the health of the GPU down.
 func (u *Update) SetReason(i int, reason HealthReason, on bool) {
 	u.hold(i, Spell{Name: reason.Reason, Action: reason.Action, Health: true}, on, maxReasons)
 }
 
-// SetHolder says whether a container or job holds the GPU.
+// SetHolder sets whether a container or job holds the GPU.
 func (u *Update) SetHolder(i int, of reading.Holder, on bool) {
-	if next, news := u.view.Held.Set(u.view.GPUs[i].UUID, of, on); news {
+	if next, changed := u.view.Held.Set(u.view.GPUs[i].UUID, of, on); changed {
 		u.node().Held = next
 	}
 }
 
-// SetXid gives the count of an Xid. NaN ends it.
+// SetXid sets the count of an Xid. NaN ends it.
 func (u *Update) SetXid(i int, x Xid) {
 	list := u.view.GPUs[i].Xids
 	at, found := slices.BinarySearchFunc(list, x.Code, func(a Xid, code int) int { return a.Code - code })
@@ -375,8 +372,8 @@ func (u *Update) SetXid(i int, x Xid) {
 	}
 }
 
-// edit returns a copy of list with v put in at a position, or taken out there:
-// readers may hold the list.
+// edit returns a copy of list with v inserted at an index, or removed there: readers may hold
+// the list.
 func edit[T any](u *Update, list []T, at int, on bool, limit int, v T, text string) ([]T, bool) {
 	if !on {
 		return slices.Concat(list[:at], list[at+1:]), true
@@ -391,7 +388,7 @@ func edit[T any](u *Update, list []T, at int, on bool, limit int, v T, text stri
 	return slices.Insert(slices.Clone(list), at, v), true
 }
 
-// finite tells numbers from NaN, which ends a value, and from what JSON cannot say.
+// finite is false for NaN, which ends a value, and for infinity, which JSON has not.
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // Group returns the node's peer group as this update knows it.

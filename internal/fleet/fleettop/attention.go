@@ -19,8 +19,8 @@ const (
 	shortText = 2
 )
 
-// attention are the lines of what needs attention above the nodes, the worst first. It has
-// three fifths of the room, or what the nodes leave of it.
+// attention are the lines of the list above the nodes. It has three fifths of the room, or all
+// that the nodes leave.
 func (m Model) attention() []string {
 	if m.fleet == nil {
 		return nil
@@ -49,7 +49,7 @@ func (m Model) attention() []string {
 	return append(lines, "")
 }
 
-// listLines are the whole list, with what to do next, and what is not judged yet.
+// listLines are the whole list, with the advice, and the unjudged groups.
 func (m Model) listLines() []string {
 	list := &m.fleet.Attention
 	lines := []string{m.listHeading()}
@@ -87,7 +87,7 @@ func (m Model) itemLines(i *fleetclient.AttentionItem, most int) []string {
 	severity := fmt.Sprintf("%-*s", severityWidth, printable(string(i.Severity)))
 	cells := m.itemCells(m.where(i), m.since(i), cost(i))
 	cells[0].width -= severityWidth
-	lines := []string{m.paint(severityStyle(i.Severity), severity) + m.cells(cells)}
+	lines := []string{m.paint(styles[string(i.Severity)], severity) + m.cells(cells)}
 	text := m.indented(strings.TrimSpace(i.What + " " + or(i.Why, "")))
 	if len(text) > most {
 		text[most-1] += "…"
@@ -108,7 +108,7 @@ func (m Model) where(i *fleetclient.AttentionItem) string {
 	return printable(strings.TrimSpace(text + " " + or(i.Part, "")))
 }
 
-// since is how long it has been so; it goes on while the gateway is away.
+// since is the item's age, which continues while the gateway does not answer.
 func (m Model) since(i *fleetclient.AttentionItem) string {
 	if i.DurationSeconds == nil {
 		return "?"
@@ -130,31 +130,24 @@ func cost(i *fleetclient.AttentionItem) string {
 	return fmt.Sprintf("%.3g", *i.GPUHoursLostPerHour)
 }
 
-func severityStyle(s fleetclient.AttentionItemSeverity) string {
-	return map[fleetclient.AttentionItemSeverity]string{fleetclient.AttentionItemSeverityCritical: red, fleetclient.AttentionItemSeverityMajor: yellow}[s]
-}
-
 // wrapped breaks a text from the network into lines of the screen.
 func (m Model) wrapped(text string) []string {
 	return strings.Split(ansi.Wrap(printable(text), max(20, m.width-1), ""), "\n")
 }
 
 func (m Model) indented(text string) []string {
-	lines := strings.Split(ansi.Wrap(printable(text), max(20, m.width-severityWidth-1), ""), "\n")
-	for i := range lines {
-		lines[i] = strings.Repeat(" ", severityWidth) + lines[i]
-	}
-	return lines
+	indent := strings.Repeat(" ", severityWidth)
+	return strings.Split(indent+strings.ReplaceAll(ansi.Wrap(printable(text), max(20, m.width-severityWidth-1), ""), "\n", "\n"+indent), "\n")
 }
 
-// troubleLines say what of a node needs attention, why, and what to do next.
+// troubleLines are the items about a node, with reason and advice.
 func (m Model) troubleLines(n *fleetclient.Node) (lines []string) {
 	for i := range m.fleet.Attention.Items {
 		item := &m.fleet.Attention.Items[i]
 		if !about(item, Key{n.Cluster, n.Node}) {
 			continue
 		}
-		head := fmt.Sprintf("%s for %s: %s", printable(string(item.Severity)), m.since(item), kindWords(item))
+		head := fmt.Sprintf("%s for %s: %s", printable(string(item.Severity)), m.since(item), kindName(item))
 		if part := or(item.Part, ""); part != "" {
 			head += ", " + printable(part)
 		}
@@ -164,7 +157,7 @@ func (m Model) troubleLines(n *fleetclient.Node) (lines []string) {
 		if item.Confidence != nil {
 			head += fmt.Sprintf(", confidence %.0f %%", 100**item.Confidence)
 		}
-		lines = append(lines, "", m.paint(severityStyle(item.Severity), head))
+		lines = append(lines, "", m.paint(styles[string(item.Severity)], head))
 		for _, part := range [][2]string{{"what", item.What}, {"why", or(item.Why, "")}, {"next", item.Next}} {
 			if part[1] == "" {
 				continue
@@ -177,11 +170,11 @@ func (m Model) troubleLines(n *fleetclient.Node) (lines []string) {
 	return lines
 }
 
-func kindWords(i *fleetclient.AttentionItem) string {
+func kindName(i *fleetclient.AttentionItem) string {
 	return printable(strings.ReplaceAll(string(i.Kind), "_", " "))
 }
 
-// helpLines explain the keys and the words of the screen.
+// helpLines explain the keys and the terms of the screen.
 func (m Model) helpLines() []string {
 	return strings.Split(`up down pgup pgdn home end   move          enter  look at a node     esc  back
 tab    the whole list of what needs attention, with what to do next

@@ -4,6 +4,7 @@ package fleettop
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -13,16 +14,12 @@ import (
 	"os"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
+	tea "charm.land/bubbletea/v2"
 	"github.com/spf13/cobra"
 
-	"github.com/gpu-collector/gpu-collector/internal/fleet/fleettop/quietterm"
 	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
-
-// bubbletea is initialised by now.
-func init() { quietterm.Restore() }
 
 // settings of the command.
 type settings struct {
@@ -75,32 +72,30 @@ func (s *settings) check() error {
 }
 
 // client returns a client of the gateway.
-func (s *settings) client() (*fleetclient.ClientWithResponses, error) {
-	transport := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
-	}
+func (s *settings) client() (*fleetclient.Client, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if s.caFile != "" {
 		pem, err := os.ReadFile(s.caFile)
 		if err != nil {
 			return nil, fmt.Errorf("`--ca-file`: %w", err)
 		}
-		roots := x509.NewCertPool()
-		if !roots.AppendCertsFromPEM(pem) {
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, fmt.Errorf("`--ca-file` %s has no certificate, must be PEM", s.caFile)
 		}
-		transport.TLSClientConfig.RootCAs = roots
 	}
 	if s.certFile != "" {
-		if _, err := tls.LoadX509KeyPair(s.certFile, s.keyFile); err != nil {
-			return nil, fmt.Errorf("`--cert-file` and `--key-file`: %w", err)
-		}
 		// Read at each connection, so that a certificate that is renewed is taken.
-		transport.TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			cert, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
 			return &cert, err
 		}
+		if _, err := conf.GetClientCertificate(nil); err != nil {
+			return nil, fmt.Errorf("`--cert-file` and `--key-file`: %w", err)
+		}
 	}
-	return fleetclient.NewClientWithResponses(s.endpoint,
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, TLSClientConfig: conf}
+	return fleetclient.NewClient(s.endpoint,
 		fleetclient.WithHTTPClient(&http.Client{Transport: transport}), fleetclient.WithBearerToken(s.bearer))
 }
 
@@ -134,13 +129,15 @@ func run(cmd *cobra.Command, s *settings) error {
 	}
 	o := Options{Source: NewSource(client, s.clusters), Endpoint: s.shownEndpoint(), Interval: s.interval, Plain: os.Getenv("NO_COLOR") != ""}
 	if s.once {
-		return once(cmd.Context(), cmd.OutOrStdout(), o, gatewayHealth(client))
+		return once(cmd.Context(), cmd.OutOrStdout(), o, func(ctx context.Context) (*fleetclient.Health, error) {
+			return answer[fleetclient.Health](client.GetHealth(ctx))
+		})
 	}
-	// It may be a terminal: of devices that are none this does not know.
+	// A character device may be a terminal.
 	if info, err := os.Stdout.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return errors.New("`top` draws on a terminal, and its output is none: `--once` writes plain text")
 	}
-	_, err = tea.NewProgram(New(o), tea.WithAltScreen(), tea.WithContext(cmd.Context())).Run()
+	_, err = tea.NewProgram(New(o), tea.WithContext(cmd.Context())).Run()
 	if errors.Is(err, tea.ErrInterrupted) {
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
-// detailLines are all lines of the node that is looked at.
+// detailLines are all lines of the selected node.
 func (m Model) detailLines() []string {
 	if m.fleet == nil {
 		return nil
@@ -24,11 +24,11 @@ func (m Model) detailLines() []string {
 		return []string{printable(m.detail.Node) + " is not known any more"}
 	}
 	lines := []string{m.paint(bold, printable(n.Node)) + fmt.Sprintf("  cluster %s  group %s", printable(n.Cluster), printable(or(n.Group, "-")))}
-	if trouble := m.troubleLines(n); len(trouble) > 0 { // what to do comes before the figures
+	if trouble := m.troubleLines(n); len(trouble) > 0 { // the advice comes before the figures
 		lines = append(append(lines, trouble...), "")
 	}
 	lines = append(lines,
-		fmt.Sprintf("state %s   health %s   last seen %s ago", printable(or(n.State, "unknown")), m.paint(healthStyle(string(n.Health)), string(n.Health)), age(m.nodeAge(n))),
+		fmt.Sprintf("state %s   health %s   last seen %s ago", printable(or(n.State, "unknown")), m.paint(styles[string(n.Health)], string(n.Health)), age(m.nodeAge(n))),
 		fmt.Sprintf("suspicion %s   score %s   threshold %s   judges itself by: %s", number(n.Suspicion, "%.2f"), number(n.Score, "%.3f"), number(n.Threshold, "%.3f"), printable(or(n.DetectionMode, "-"))),
 	)
 	if n.Silence != nil {
@@ -51,7 +51,7 @@ func (m Model) detailLines() []string {
 	return lines
 }
 
-// evidenceLines are the facts that the open episode of a node goes by.
+// evidenceLines are the facts of a node's open episode.
 func (m Model) evidenceLines(n *fleetclient.Node) (lines []string) {
 	for i := range m.fleet.Episodes {
 		e := &m.fleet.Episodes[i]
@@ -95,19 +95,15 @@ func (m Model) gpuLine(g *fleetclient.GPU) string {
 	for _, x := range g.Xids {
 		why = append(why, fmt.Sprintf("Xid %d x%.0f", x.Code, x.Count))
 	}
-	clock := "-"
-	if g.SmClockHertz != nil {
-		clock = fmt.Sprintf("%.0f", *g.SmClockHertz/1e6)
-	}
 	memory := "-"
-	if used, limit := g.MemoryUsedBytes, g.MemoryLimitBytes; used != nil && limit != nil && *limit > 0 {
-		memory = fmt.Sprintf("%.0f%%", *used / *limit * 100)
+	if limit := or(g.MemoryLimitBytes, 0); limit > 0 {
+		memory = scaled(g.MemoryUsedBytes, 100/limit, "%.0f%%")
 	}
-	return fmt.Sprintf("%3s %s %5s %5s %6s %5s %5s %5s  %s", gpuName(g), m.paint(healthStyle(string(g.Health)), fmt.Sprintf("%-9s", string(g.Health))),
-		number(g.HealthScore, "%.0f"), number(g.TemperatureCelsius, "%.0f"), number(g.PowerWatts, "%.0f"), percent(g.Utilization), memory, clock, printable(strings.Join(why, ", ")))
+	return fmt.Sprintf("%3s %s %5s %5s %6s %5s %5s %5s  %s", gpuName(g), m.paint(styles[string(g.Health)], fmt.Sprintf("%-9s", string(g.Health))),
+		number(g.HealthScore, "%.0f"), number(g.TemperatureCelsius, "%.0f"), number(g.PowerWatts, "%.0f"), percent(g.Utilization), memory, scaled(g.SmClockHertz, 1e-6, "%.0f"), printable(strings.Join(why, ", ")))
 }
 
-// holderLines are the jobs and containers of a node's GPUs, each with those that it has.
+// holderLines are the jobs and containers of a node, each with its GPUs.
 func (m Model) holderLines(gpus []fleetclient.GPU) (lines []string) {
 	var holders []string
 	held := map[string]string{}

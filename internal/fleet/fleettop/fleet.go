@@ -7,7 +7,11 @@ package fleettop // import "github.com/gpu-collector/gpu-collector/internal/flee
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"io"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -16,15 +20,15 @@ import (
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
-// Fleet is what is shown at one time.
+// Fleet is the state of the screen at one time.
 type Fleet struct {
 	At      time.Time
 	Nodes   []*fleetclient.Node
 	Summary fleetclient.Summary
-	// Attention is what needs a person, the worst first.
+	// Attention lists the items that need attention, the worst first.
 	Attention fleetclient.AttentionList
-	// Detail is the node that is looked at, with its GPUs; nil when it is gone. Episodes
-	// are its open ones.
+	// Detail is the selected node with its GPUs, nil when the gateway has forgotten it.
+	// Episodes are its open ones.
 	Detail   *fleetclient.Node
 	Episodes []fleetclient.Episode
 }
@@ -32,69 +36,110 @@ type Fleet struct {
 // Key names a node.
 type Key struct{ Cluster, Node string }
 
-// Source loads the fleet; detail is the node that is looked at, if any.
+// Source loads the fleet; detail is the selected node, if any.
 type Source interface {
 	Load(ctx context.Context, detail *Key) (*Fleet, error)
 }
 
 // clientSource asks a gateway.
 type clientSource struct {
-	client   *fleetclient.ClientWithResponses
-	cache    *fleetclient.Cache
-	clusters []string
+	client   *fleetclient.Client
+	clusters *[]string
 }
 
 // NewSource returns a Source that asks through the client; without clusters for all.
-func NewSource(client *fleetclient.ClientWithResponses, clusters []string) Source {
-	return &clientSource{client: client, cache: fleetclient.NewCache(client), clusters: clusters}
+func NewSource(client *fleetclient.Client, clusters []string) Source {
+	s := &clientSource{client: client}
+	if len(clusters) > 0 {
+		s.clusters = escaped(clusters...)
+	}
+	return s
 }
 
-// maxItems is the longest list of the API.
-const maxItems = 1000
+// escaped marks commas in a value, which would separate two values.
+func escaped(values ...string) *[]string {
+	for i, v := range values {
+		values[i] = strings.NewReplacer(`\`, `\\`, ",", `\,`).Replace(v)
+	}
+	return &values
+}
 
-// Load implements Source.
-func (s *clientSource) Load(ctx context.Context, detail *Key) (*Fleet, error) {
-	at := time.Now()
-	if err := s.cache.Refresh(ctx, fleetclient.Query{Clusters: s.clusters}); err != nil {
-		return nil, err
-	}
-	f := &Fleet{At: at, Nodes: s.cache.Nodes(nil)}
-	var clusters *[]string
-	if len(s.clusters) > 0 {
-		clusters = &s.clusters
-	}
-	summary, err := s.client.GetSummaryWithResponse(ctx, &fleetclient.GetSummaryParams{Cluster: clusters})
-	switch {
-	case err != nil:
-		return nil, err
-	case summary.JSON200 == nil:
-		return nil, fleetclient.AnswerError(summary.StatusCode(), summary.Body)
-	}
-	f.Summary = *summary.JSON200
-	attention, err := s.client.ListAttentionWithResponse(ctx, &fleetclient.ListAttentionParams{Cluster: clusters, Limit: new(int64(maxItems))})
-	switch {
-	case err != nil:
-		return nil, err
-	case attention.JSON200 == nil:
-		return nil, fleetclient.AnswerError(attention.StatusCode(), attention.Body)
-	}
-	f.Attention = *attention.JSON200
-	if detail == nil {
-		return f, nil
-	}
-	node, err := s.client.GetNodeWithResponse(ctx, detail.Node, &fleetclient.GetNodeParams{Cluster: &detail.Cluster})
+const (
+	maxItems = 1000 // the longest list of the API
+	maxPages = 1000 // bounds the memory of the client
+)
+
+// answer reads the answer to a request.
+func answer[T any](resp *http.Response, err error) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Detail = node.JSON200
-	episodes, err := s.client.ListEpisodesWithResponse(ctx, &fleetclient.ListEpisodesParams{Cluster: &[]string{detail.Cluster}, Node: &[]string{detail.Node}, Open: new(true)})
-	switch {
-	case err != nil:
+	defer func() { _ = resp.Body.Close() }() // it is read
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
 		return nil, err
-	case episodes.JSON200 == nil:
-		return nil, fleetclient.AnswerError(episodes.StatusCode(), episodes.Body)
 	}
-	f.Episodes = episodes.JSON200.Episodes
+	if resp.StatusCode != http.StatusOK {
+		return nil, fleetclient.AnswerError(resp.StatusCode, body)
+	}
+	out := new(T)
+	return out, json.Unmarshal(body, out)
+}
+
+// nodes collects the pages while nodes come and go: a node may move to the next page and come
+// twice.
+func (s *clientSource) nodes(ctx context.Context) (list []*fleetclient.Node, _ error) {
+	known := map[Key]bool{}
+	for page := int64(1); page <= maxPages; page++ {
+		part, err := answer[fleetclient.NodePage](s.client.ListNodes(ctx, &fleetclient.ListNodesParams{
+			Cluster: s.clusters, Limit: new(int64(maxItems)), Page: &page,
+		}))
+		if err != nil {
+			return nil, err
+		}
+		for i := range part.Nodes {
+			if n := &part.Nodes[i]; !known[Key{n.Cluster, n.Node}] {
+				known[Key{n.Cluster, n.Node}] = true
+				list = append(list, n)
+			}
+		}
+		if !part.More {
+			return list, nil
+		}
+	}
+	return nil, errors.New("the list of nodes does not end")
+}
+
+// Load implements Source.
+func (s *clientSource) Load(ctx context.Context, detail *Key) (*Fleet, error) {
+	f := &Fleet{At: time.Now()}
+	var err error
+	if f.Nodes, err = s.nodes(ctx); err != nil {
+		return nil, err
+	}
+	summary, err := answer[fleetclient.Summary](s.client.GetSummary(ctx, &fleetclient.GetSummaryParams{Cluster: s.clusters}))
+	if err != nil {
+		return nil, err
+	}
+	attention, err := answer[fleetclient.AttentionList](s.client.ListAttention(ctx, &fleetclient.ListAttentionParams{Cluster: s.clusters, Limit: new(int64(maxItems))}))
+	if err != nil {
+		return nil, err
+	}
+	f.Summary, f.Attention = *summary, *attention
+	if detail == nil {
+		return f, nil
+	}
+	f.Detail, err = answer[fleetclient.Node](s.client.GetNode(ctx, detail.Node, &fleetclient.GetNodeParams{Cluster: &detail.Cluster}))
+	if gone := (*fleetclient.Error)(nil); err != nil && !errors.As(err, &gone) {
+		return nil, err
+	}
+	episodes, err := answer[fleetclient.EpisodePage](s.client.ListEpisodes(ctx, &fleetclient.ListEpisodesParams{
+		Cluster: escaped(detail.Cluster), Node: escaped(detail.Node), Open: new(true),
+	}))
+	if err != nil {
+		return nil, err
+	}
+	f.Episodes = episodes.Episodes
 	return f, nil
 }
 
@@ -103,9 +148,9 @@ func about(i *fleetclient.AttentionItem, node Key) bool {
 	return i.Cluster == node.Cluster && (or(i.Node, "") == node.Node || slices.Contains(or(i.Nodes, nil), node.Node))
 }
 
-// places are the first items about each node, by their place in the list.
-func (f *Fleet) places() map[Key]int {
-	place := map[Key]int{}
+// ranks are the indices of the first item about each node.
+func (f *Fleet) ranks() map[Key]int {
+	rank := map[Key]int{}
 	for i := range f.Attention.Items {
 		item := &f.Attention.Items[i]
 		names := or(item.Nodes, nil)
@@ -114,18 +159,18 @@ func (f *Fleet) places() map[Key]int {
 		}
 		for _, name := range names {
 			key := Key{item.Cluster, name}
-			if _, known := place[key]; !known {
-				place[key] = i
+			if _, known := rank[key]; !known {
+				rank[key] = i
 			}
 		}
 	}
-	return place
+	return rank
 }
 
-// worst compares nodes by their places: nodes that no item is about come last.
-func worst(place map[Key]int, a, b *fleetclient.Node) int {
+// worst compares nodes by rank: nodes without an item come last.
+func worst(rank map[Key]int, a, b *fleetclient.Node) int {
 	at := func(n *fleetclient.Node) int {
-		if i, ok := place[Key{n.Cluster, n.Node}]; ok {
+		if i, ok := rank[Key{n.Cluster, n.Node}]; ok {
 			return i
 		}
 		return math.MaxInt
@@ -139,8 +184,8 @@ type sortKey struct {
 	compare   func(a, b *fleetclient.Node) int // the first shown is less
 }
 
-// sortKeys begin with the default: as the list of what needs attention, then by suspicion.
-// The nodes that need a look come first, the unknown nodes last.
+// sortKeys begin with the default: by rank, then by suspicion. The worst nodes come first, the
+// unknown ones last.
 var sortKeys = []sortKey{
 	{"w", "attention", func(a, b *fleetclient.Node) int { return highest(a.Suspicion, b.Suspicion) }},
 	{"s", "suspicion", func(a, b *fleetclient.Node) int { return highest(a.Suspicion, b.Suspicion) }},
@@ -169,7 +214,7 @@ func badness(h fleetclient.NodeHealth) int {
 }
 
 // selected returns the nodes with the text in name, group, cluster or state.
-func selected(nodes []*fleetclient.Node, filter string, by sortKey, reverse bool, place map[Key]int) []*fleetclient.Node {
+func selected(nodes []*fleetclient.Node, filter string, by sortKey, reverse bool, rank map[Key]int) []*fleetclient.Node {
 	filter = strings.ToLower(filter)
 	var list []*fleetclient.Node
 	for _, n := range nodes {
@@ -179,10 +224,10 @@ func selected(nodes []*fleetclient.Node, filter string, by sortKey, reverse bool
 		}
 	}
 	if by.name != sortKeys[0].name {
-		place = nil
+		rank = nil
 	}
 	slices.SortStableFunc(list, func(a, b *fleetclient.Node) int {
-		c := cmp.Or(worst(place, a, b), by.compare(a, b), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node))
+		c := cmp.Or(worst(rank, a, b), by.compare(a, b), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node))
 		if reverse {
 			return -c
 		}
@@ -198,7 +243,7 @@ func or[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// printable makes a name from the network harmless to a terminal.
+// printable replaces the control characters of a name from the network.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
+	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
@@ -24,7 +24,7 @@ type Options struct {
 	// Plain leaves colours out.
 	Plain bool
 
-	whole bool // all of what needs attention is shown, and what to do next
+	whole bool // the list of attention is shown in full
 }
 
 // loadTimeout bounds one load: a gateway that hangs shows as stale.
@@ -36,7 +36,7 @@ type Model struct {
 	width  int
 	height int
 
-	fleet   *Fleet // the last that was loaded
+	fleet   *Fleet // of the last good load
 	err     error  // of the last load
 	loading bool
 
@@ -47,15 +47,15 @@ type Model struct {
 
 	page    page
 	nodes   []*fleetclient.Node // as shown
-	place   map[Key]int         // of nodes in the list of what needs attention
+	rank    map[Key]int         // of nodes in the list of attention
 	longest int                 // width of the longest of their names
 	cursor  Key                 // stays on its node when the order changes
 	top     int                 // first row shown
-	detail  *Key                // the node that is looked at
+	detail  *Key                // the selected node
 	scroll  int                 // first line of its detail, or of the page
 }
 
-// page is what is shown in place of the nodes.
+// page is shown instead of the nodes.
 type page uint8
 
 const (
@@ -114,7 +114,11 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			m.fleet = msg.fleet
 			m = m.arranged()
 		}
-	case tea.KeyMsg:
+	case tea.PasteMsg:
+		if m.filtering {
+			m = m.typed(msg.Content).arranged()
+		}
+	case tea.KeyPressMsg:
 		before := m
 		var cmd tea.Cmd
 		if m, cmd = m.key(msg); cmd != nil {
@@ -130,8 +134,8 @@ func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // arranged selects and sorts the nodes anew.
 func (m Model) arranged() Model {
 	if m.fleet != nil {
-		m.place = m.fleet.places()
-		m.nodes = selected(m.fleet.Nodes, m.filter, m.sort, m.reverse, m.place)
+		m.rank = m.fleet.ranks()
+		m.nodes = selected(m.fleet.Nodes, m.filter, m.sort, m.reverse, m.rank)
 		m.longest = 0
 		for _, n := range m.nodes {
 			m.longest = max(m.longest, ansi.StringWidth(m.full(n)))
@@ -150,7 +154,7 @@ func (m Model) inSight() Model {
 	return m
 }
 
-// at is the row of the cursor; the first when its node is not shown any more.
+// at is the row of the cursor; the first when its node is gone.
 func (m Model) at() int {
 	return max(0, slices.IndexFunc(m.nodes, func(n *fleetclient.Node) bool { return Key{n.Cluster, n.Node} == m.cursor }))
 }
@@ -163,8 +167,8 @@ func (m Model) move(to int) Model {
 	return m
 }
 
-func (m Model) key(k tea.KeyMsg) (Model, tea.Cmd) {
-	if k.Type == tea.KeyCtrlC {
+func (m Model) key(k tea.KeyPressMsg) (Model, tea.Cmd) {
+	if k.String() == "ctrl+c" {
 		return m, tea.Quit
 	}
 	if m.filtering {
@@ -238,7 +242,7 @@ func steps(name string, page int) int {
 		return 1
 	case "pgup", "ctrl+b":
 		return -page
-	case "pgdown", "ctrl+f", " ":
+	case "pgdown", "ctrl+f", "space":
 		return page
 	case "home", "g":
 		return -all
@@ -248,23 +252,28 @@ func steps(name string, page int) int {
 	return 0
 }
 
-// maxFilter bounds what is typed, which has one line.
+// maxFilter keeps the filter in one line.
 const maxFilter = 60
 
-func (m Model) filterKey(k tea.KeyMsg) Model {
-	switch k.Type {
-	case tea.KeyEnter:
+func (m Model) filterKey(k tea.KeyPressMsg) Model {
+	switch k.String() {
+	case "enter":
 		m.filtering = false
-	case tea.KeyEsc:
+	case "esc":
 		m.filtering, m.filter = false, ""
-	case tea.KeyBackspace:
+	case "backspace":
 		if r := []rune(m.filter); len(r) > 0 {
 			m.filter = string(r[:len(r)-1])
 		}
-	case tea.KeyRunes, tea.KeySpace:
-		if len(m.filter) < maxFilter {
-			m.filter += printable(string(k.Runes))
-		}
+	default:
+		m = m.typed(k.Text)
+	}
+	return m
+}
+
+func (m Model) typed(text string) Model {
+	if len(m.filter) < maxFilter {
+		m.filter += printable(text)
 	}
 	return m
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
+	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,7 +29,7 @@ var update = flag.Bool("update", false, "write the golden screens")
 
 var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// fakeSource notes what it is asked for.
+// fakeSource records its last request.
 type fakeSource struct {
 	fleet  *Fleet
 	err    error
@@ -59,7 +59,7 @@ func newScreen(t *testing.T, f *Fleet) *screen {
 	return s
 }
 
-// send gives the model a message, and what its command answers.
+// send gives the model a message and returns its command.
 func (s *screen) send(msg tea.Msg) tea.Cmd {
 	s.t.Helper()
 	m, cmd := s.Update(msg)
@@ -67,17 +67,33 @@ func (s *screen) send(msg tea.Msg) tea.Cmd {
 	return cmd
 }
 
+// pressed is the message of a key by its name.
+func pressed(name string) tea.Msg {
+	for _, k := range []tea.Key{
+		{Code: tea.KeyEnter},
+		{Code: tea.KeyEsc},
+		{Code: tea.KeyUp},
+		{Code: tea.KeyDown},
+		{Code: tea.KeyPgDown},
+		{Code: tea.KeyEnd},
+		{Code: tea.KeyHome},
+		{Code: tea.KeyBackspace},
+		{Code: tea.KeyTab},
+		{Code: tea.KeySpace, Text: " "},
+		{Code: 'c', Mod: tea.ModCtrl},
+	} {
+		if k.String() == name {
+			return tea.KeyPressMsg(k)
+		}
+	}
+	return tea.KeyPressMsg{Code: []rune(name)[0], Text: name}
+}
+
 // press gives keys; a command that loads is run.
 func (s *screen) press(keys ...string) {
 	s.t.Helper()
 	for _, k := range keys {
-		msg := tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune(k)}
-		for _, special := range []tea.KeyType{tea.KeyEnter, tea.KeyEsc, tea.KeyUp, tea.KeyDown, tea.KeyPgDown, tea.KeyEnd, tea.KeyHome, tea.KeyBackspace, tea.KeyCtrlC} {
-			if special.String() == k {
-				msg = tea.KeyMsg{Type: special}
-			}
-		}
-		if cmd := s.send(msg); cmd != nil {
+		if cmd := s.send(pressed(k)); cmd != nil {
 			if answer, ok := cmd().(loadedMsg); ok {
 				s.send(answer)
 			}
@@ -98,7 +114,7 @@ func (s *screen) names() []string {
 
 func (s *screen) golden(name string) {
 	s.t.Helper()
-	view := s.View()
+	view := s.text()
 	lines := strings.Split(view, "\n")
 	require.LessOrEqual(s.t, len(lines), s.height, "higher than the terminal")
 	for _, line := range lines {
@@ -207,13 +223,13 @@ func TestStaleWhileTheGatewayIsAway(t *testing.T) {
 	assert.Len(t, s.nodes, 20, "what was known stays")
 	s.source.err = nil
 	s.load()
-	assert.NotContains(t, s.View(), "STALE")
+	assert.NotContains(t, s.text(), "STALE")
 }
 
-// TestNoticesSayWhatCameOfIt: a line of 80 columns has no room for what was asked.
-func TestNoticesSayWhatCameOfIt(t *testing.T) {
+// TestNotices: a line of 80 columns has no room for the request.
+func TestNotices(t *testing.T) {
 	for want, err := range map[string]error{
-		"NO ANSWER: dial tcp 10.0.0.1:8086: connect: connection refused": fmt.Errorf("the fleet view was not refreshed and is empty: %w",
+		"NO ANSWER: dial tcp 10.0.0.1:8086: connect: connection refused": fmt.Errorf("empty: %w",
 			&url.Error{Op: "Get", URL: "http://gateway:8086/api/v1/nodes?page=1&limit=1000", Err: errors.New("dial tcp 10.0.0.1:8086: connect: connection refused")}),
 		"NO ANSWER: status 401, give --token-file, or user and password in the URL": fmt.Errorf("empty: %w", &fleetclient.Error{Status: http.StatusUnauthorized}),
 		"NO ANSWER: --cluster: no cluster \"nope\" is known, known are prod": fmt.Errorf("empty: %w",
@@ -223,15 +239,15 @@ func TestNoticesSayWhatCameOfIt(t *testing.T) {
 		s := newScreen(t, testFleet(1+17))
 		s.source.err = err
 		s.load()
-		lines := strings.Split(s.View(), "\n")
+		lines := strings.Split(s.text(), "\n")
 		assert.Equal(t, want, lines[2])
-		assert.NotContains(t, s.View(), "asking", "nobody is asked any more")
+		assert.NotContains(t, s.text(), "asking", "no request is pending")
 		whole := strings.Join(lines[4:], " ")
 		assert.Contains(t, strings.Join(strings.Fields(whole), " "), strings.Fields(err.Error())[0], "in full below")
 	}
 }
 
-// TestNamesBeforeAllElse: of several clusters the node is what tells rows apart.
+// TestNamesBeforeAllElse: of several clusters, only the node distinguishes the rows.
 func TestNamesBeforeAllElse(t *testing.T) {
 	f := testFleet(20)
 	f.Summary.Clusters = 2
@@ -241,13 +257,13 @@ func TestNamesBeforeAllElse(t *testing.T) {
 	}
 	s := newScreen(t, f)
 	s.load()
-	view := s.View()
+	view := s.text()
 	assert.Contains(t, view, "production-east-1/node-00017")
 	assert.NotContains(t, view, "GROUP", "no room for both")
 	s.send(tea.WindowSizeMsg{Width: 140, Height: 24})
-	assert.Contains(t, s.View(), "llama/stage-0")
+	assert.Contains(t, s.text(), "llama/stage-0")
 	s.send(tea.WindowSizeMsg{Width: 30, Height: 24})
-	assert.Contains(t, s.View(), "node-00017")
+	assert.Contains(t, s.text(), "node-00017")
 }
 
 func TestSortKeys(t *testing.T) {
@@ -292,7 +308,7 @@ func TestCursorStaysOnItsNode(t *testing.T) {
 	s.source.fleet = &Fleet{At: t0}
 	s.load()
 	s.press("down", "enter", "end")
-	assert.Contains(t, s.View(), "no node")
+	assert.Contains(t, s.text(), "no node")
 }
 
 // The end of a node's detail is the end: the next key up moves it.
@@ -310,14 +326,14 @@ func TestDetailScrollsBackFromItsEnd(t *testing.T) {
 	s.source.fleet.Detail = &detail
 	s.load()
 	s.press("end")
-	end := s.View()
+	end := s.text()
 	assert.Contains(t, end, "163")
 	s.press("up")
-	assert.NotEqual(t, end, s.View())
+	assert.NotEqual(t, end, s.text())
 	s.press("down", "down", "down")
-	assert.Equal(t, end, s.View())
+	assert.Equal(t, end, s.text())
 	s.press("up")
-	assert.NotEqual(t, end, s.View())
+	assert.NotEqual(t, end, s.text())
 }
 
 func TestFilter(t *testing.T) {
@@ -335,15 +351,15 @@ func TestFilter(t *testing.T) {
 	assert.Equal(t, []string{"gpu-039"}, s.names(), "q is a letter here")
 }
 
-// TestNothingNeedsAttention: what is not judged yet is told, so that nobody takes it for well.
+// TestNothingNeedsAttention: unjudged nodes are shown, so that they do not look well.
 func TestNothingNeedsAttention(t *testing.T) {
 	f := testFleet(20)
 	f.Attention.Items, f.Attention.Total = nil, 0
 	s := newScreen(t, f)
 	s.load()
-	assert.Contains(t, s.View(), "NEEDS ATTENTION  nothing\n3 nodes of job-7 are not judged")
+	assert.Contains(t, s.text(), "NEEDS ATTENTION  nothing\n3 nodes of job-7 are not judged")
 	s.press("tab")
-	assert.Contains(t, s.View(), "not judged: they have too few peers")
+	assert.Contains(t, s.text(), "not judged: they have too few peers")
 }
 
 // TestTheListKeepsRoomForTheNodes, and takes what they leave.
@@ -353,29 +369,29 @@ func TestTheListKeepsRoomForTheNodes(t *testing.T) {
 	for height := 12; height < 60; height++ {
 		s.send(tea.WindowSizeMsg{Width: 80, Height: height})
 		require.GreaterOrEqual(t, s.rows(), (height-above-below)*2/5, "%d lines", height)
-		require.Len(t, strings.Split(s.View(), "\n"), height)
+		require.Len(t, strings.Split(s.text(), "\n"), height)
 	}
-	assert.NotContains(t, s.View(), "more: tab")
+	assert.NotContains(t, s.text(), "more: tab")
 	f := testFleet(18)
 	f.Nodes = f.Nodes[15:]
 	s.source.fleet = f
 	s.load()
 	s.send(tea.WindowSizeMsg{Width: 80, Height: 24})
-	assert.NotContains(t, s.View(), "more: tab", "three nodes leave room for all")
+	assert.NotContains(t, s.text(), "more: tab", "three nodes leave room for all")
 }
 
-// TestANodeAmongOthers: the item of its group is told of it too.
+// TestANodeAmongOthers: the detail shows the item of the node's group.
 func TestANodeAmongOthers(t *testing.T) {
 	s := newScreen(t, testFleet(20))
 	s.load()
 	s.press("down")
 	s.source.fleet.Detail = s.source.fleet.Nodes[6]
 	s.press("enter")
-	assert.Contains(t, s.View(), "critical for 2h: group fault, costs ≤16 GPU-hours per hour\n  what    2 nodes fell behind together.\n  next    Look at what they share.")
+	assert.Contains(t, s.text(), "critical for 2h: group fault, costs ≤16 GPU-hours per hour\n  what    2 nodes fell behind together.\n  next    Look at what they share.")
 	s.press("tab", "esc")
-	assert.Contains(t, s.View(), "judges itself by", "back to the node")
+	assert.Contains(t, s.text(), "judges itself by", "back to the node")
 	s.press("?", "?", "esc")
-	assert.Contains(t, s.View(), "NEEDS ATTENTION (4), worst first")
+	assert.Contains(t, s.text(), "NEEDS ATTENTION (4), worst first")
 }
 
 func TestQuits(t *testing.T) {
@@ -383,11 +399,7 @@ func TestQuits(t *testing.T) {
 		s := newScreen(t, testFleet(1+17))
 		s.load()
 		s.press(keys[:len(keys)-1]...)
-		msg := tea.KeyMsg{Type: tea.KeyRunes, Runes: []rune(keys[len(keys)-1])}
-		if keys[len(keys)-1] == "ctrl+c" {
-			msg = tea.KeyMsg{Type: tea.KeyCtrlC}
-		}
-		cmd := s.send(msg)
+		cmd := s.send(pressed(keys[len(keys)-1]))
 		require.NotNil(t, cmd, keys)
 		assert.Equal(t, tea.Quit(), cmd())
 	}
@@ -407,7 +419,7 @@ func TestOneLoadAtATime(t *testing.T) {
 	assert.True(t, s.loading)
 }
 
-// TestNamesCannotWriteToTheTerminal: names come from whoever can push.
+// TestNamesCannotWriteToTheTerminal: names come from any client that can push.
 func TestNamesCannotWriteToTheTerminal(t *testing.T) {
 	f := testFleet(20)
 	evil := "\x1b]0;owned\x07\x1b[2J\r\n\u202e"
@@ -423,7 +435,7 @@ func TestNamesCannotWriteToTheTerminal(t *testing.T) {
 	s := newScreen(t, f)
 	s.load()
 	s.send(tea.WindowSizeMsg{Width: 150, Height: 50})
-	for _, view := range []string{s.View(), func() string { s.press("enter"); return s.View() }(), func() string { s.press("tab"); return s.View() }()} {
+	for _, view := range []string{s.text(), func() string { s.press("enter"); return s.text() }(), func() string { s.press("tab"); return s.text() }()} {
 		assert.NotContains(t, view, "\x1b")
 		assert.NotContains(t, view, "\r")
 		assert.NotContains(t, view, "\u202e")

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
@@ -25,6 +25,11 @@ const (
 	yellow  = "\x1b[33m"
 	reset   = "\x1b[0m"
 )
+
+// styles of severities, states of health and states of nodes.
+var styles = map[string]string{
+	"critical": red, "major": yellow, "unhealthy": red, "degraded": yellow, "unknown": faint, "missing": yellow,
+}
 
 func (m Model) paint(style, s string) string {
 	if m.o.Plain || style == "" {
@@ -42,10 +47,10 @@ const (
 // rows is how many nodes fit.
 func (m Model) rows() int { return max(1, m.height-above-below-len(m.attention())) }
 
-// bodyRoom is how many lines fit in place of the nodes.
+// bodyRoom is how many lines fit instead of the nodes.
 func (m Model) bodyRoom() int { return max(1, m.height-(above-1)-below) }
 
-// body are all lines of what is looked at in place of the nodes, nil for the nodes.
+// body are all lines of a page or a node's detail, nil for the list of nodes.
 func (m Model) body() []string {
 	switch {
 	case m.page == helpPage:
@@ -59,7 +64,13 @@ func (m Model) body() []string {
 }
 
 // View implements tea.Model.
-func (m Model) View() string {
+func (m Model) View() tea.View {
+	v := tea.NewView(m.text())
+	v.AltScreen = true
+	return v
+}
+
+func (m Model) text() string {
 	lines := append(make([]string, 0, m.height), m.paint(bold, "gpu-collector top")+"  "+m.o.Endpoint, m.summary(), m.notice())
 	switch body, room := m.body(), m.bodyRoom(); {
 	case body != nil:
@@ -102,7 +113,7 @@ func (m Model) summary() string {
 	return text
 }
 
-// notice says what is wrong, or what is filtered.
+// notice is the line of the last error, or of the filter.
 func (m Model) notice() string {
 	switch {
 	case m.err != nil && m.fleet == nil:
@@ -117,8 +128,7 @@ func (m Model) notice() string {
 	return ""
 }
 
-// why says what is wrong in as few words as a line has room for: not what was
-// asked, which the title shows, but what came of it.
+// why is the error in one line, without the request, which the title shows.
 func why(err error) string {
 	var answer *fleetclient.Error
 	if errors.As(err, &answer) {
@@ -159,8 +169,7 @@ type column struct {
 var columns = []column{
 	{"GROUP", "", 17, false, 7, func(_ Model, n *fleetclient.Node) (string, string) { return or(n.Group, ""), "" }},
 	{"STATE", "", 12, false, 4, func(_ Model, n *fleetclient.Node) (string, string) {
-		state := or(n.State, "unknown")
-		return state, map[string]string{"missing": yellow}[state]
+		return or(n.State, "unknown"), styles[or(n.State, "")]
 	}},
 	{"SUSPICION", "suspicion", 11, true, 0, func(_ Model, n *fleetclient.Node) (string, string) {
 		return number(n.Suspicion, "%.2f"), map[bool]string{true: red}[n.Straggler]
@@ -171,7 +180,7 @@ var columns = []column{
 		return number(n.MaxTemperatureCelsius, "%.0f"), ""
 	}},
 	{"HEALTH", "health", 10, false, 1, func(_ Model, n *fleetclient.Node) (string, string) {
-		return string(n.Health), healthStyle(string(n.Health))
+		return string(n.Health), styles[string(n.Health)]
 	}},
 	{"AGE", "age", 6, true, 3, func(m Model, n *fleetclient.Node) (string, string) { return age(m.nodeAge(n)), "" }},
 }
@@ -183,8 +192,8 @@ const (
 	essential = 2
 )
 
-// shown are the columns that fit, and the widths of name and reason. Names come before
-// most columns: a list whose names are cut off says nothing.
+// shown are the columns that fit, and the widths of name and reason. Names come before most
+// columns: a list with truncated names is useless.
 func (m Model) shown() (list []column, name, reason int) {
 	room := max(0, m.width-3-leastName-leastReason)
 	fits := make([]bool, len(columns))
@@ -218,7 +227,7 @@ type cell struct {
 	style string
 }
 
-// cells puts them into a line.
+// cells joins cells into a line.
 func (m Model) cells(list []cell) string {
 	var b strings.Builder
 	for _, c := range list {
@@ -260,7 +269,7 @@ func (m Model) full(n *fleetclient.Node) string {
 	return printable(n.Node)
 }
 
-// label is the name in a room: of the two the cluster is cut first.
+// label is the name in so many columns: the cluster is cut before the node.
 func (m Model) label(n *fleetclient.Node, room int) string {
 	text, node := m.full(n), printable(n.Node)
 	if ansi.StringWidth(text) <= room {
@@ -275,10 +284,10 @@ func (m Model) label(n *fleetclient.Node, room int) string {
 func (m Model) nodeRow(n *fleetclient.Node) string {
 	columns, name, reason := m.shown()
 	marker, nameStyle, why := "", "", ""
-	if at, named := m.place[Key{n.Cluster, n.Node}]; named {
+	if at, named := m.rank[Key{n.Cluster, n.Node}]; named {
 		i := &m.fleet.Attention.Items[at]
-		marker, nameStyle = " !", severityStyle(i.Severity)
-		why = strings.TrimSpace(or(i.Reason, kindWords(i)) + " " + or(i.Part, ""))
+		marker, nameStyle = " !", styles[string(i.Severity)]
+		why = strings.TrimSpace(or(i.Reason, kindName(i)) + " " + or(i.Part, ""))
 	}
 	list := []cell{{marker, 3, false, nameStyle}, {m.label(n, name-1), name, false, nameStyle}}
 	for _, c := range columns {
@@ -297,41 +306,32 @@ func (m Model) nodeRow(n *fleetclient.Node) string {
 	return line
 }
 
-// nodeAge goes on while the gateway is away.
+// nodeAge continues while the gateway does not answer.
 func (m Model) nodeAge(n *fleetclient.Node) time.Duration {
 	return time.Duration(n.AgeSeconds*float64(time.Second)) + m.o.Now().Sub(m.fleet.At)
 }
 
-func healthStyle(h string) string {
-	return map[string]string{"unhealthy": red, "degraded": yellow, "unknown": faint}[h]
-}
+// number writes a known value by a format.
+func number(v *float64, format string) string { return scaled(v, 1, format) }
 
-// number writes what is known, by a format.
-func number(v *float64, format string) string {
+func percent(v *float64) string { return scaled(v, 100, "%.0f%%") }
+
+func scaled(v *float64, factor float64, format string) string {
 	if v == nil {
 		return "-"
 	}
-	return fmt.Sprintf(format, *v)
-}
-
-func percent(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f%%", 100**v)
+	return fmt.Sprintf(format, *v*factor)
 }
 
 // age in one unit, as a column wants it.
 func age(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "0s"
+	switch d = max(0, d); {
 	case d < 2*time.Minute:
-		return strconv.Itoa(int(d.Seconds())) + "s"
+		return fmt.Sprintf("%ds", d/time.Second)
 	case d < 2*time.Hour:
-		return strconv.Itoa(int(d.Minutes())) + "m"
+		return fmt.Sprintf("%dm", d/time.Minute)
 	case d < 48*time.Hour:
-		return strconv.Itoa(int(d.Hours())) + "h"
+		return fmt.Sprintf("%dh", d/time.Hour)
 	}
-	return strconv.Itoa(int(d.Hours()/24)) + "d"
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }

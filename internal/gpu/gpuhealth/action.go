@@ -64,5 +64,5 @@ var advices = map[Action]string{
 	ActionBurnIn:          "Drain the node and run a burn-in.",
 }
 
-// Advice says the action in a sentence to an operator; it is empty for an unknown one.
+// Advice is a sentence to an operator, empty for an unknown action.
 func (a Action) Advice() string { return advices[a] }

@@ -3,8 +3,11 @@
 package gpuhealth
 
 import (
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // view is what a condition looks at.
@@ -12,13 +15,13 @@ type view struct {
 	s   *Sample
 	t   *track
 	now time.Time
-	// active tells a condition whether its rule is, and threshold is the rule's.
+	// active is whether the rule of the condition is, and threshold is the rule's.
 	active    bool
 	threshold float64
 	others    others
 }
 
-// others is what the other GPUs of the node say.
+// others summarises the other GPUs of the node.
 type others struct {
 	// gpus is how many there are, faults the most occasions of one of them.
 	gpus, faults int
@@ -29,7 +32,7 @@ type others struct {
 }
 
 // answers is met while the GPU does not answer for this reason, and not met
-// once it answers. Another silence does not tell.
+// once it answers. It is absent while the GPU does not answer for another reason.
 func answers(r Reason) func(*view) finding {
 	return func(v *view) finding {
 		switch v.s.Reason {
@@ -43,11 +46,12 @@ func answers(r Reason) func(*view) finding {
 	}
 }
 
-func recovery(a RecoveryAction) func(*view) finding {
-	return func(v *view) finding {
+// recovery is the rule of a recovery action that the driver asks for.
+func recovery(name, when string, action Action, asked RecoveryAction) Rule {
+	return Rule{Name: name, When: when, Cap: 20, Action: action, Clears: whileTrue, Source: "NVML field 230", condition: func(v *view) finding {
 		r := v.s.RecoveryAction
-		return foundIf(Opt[bool]{r.V == a, r.OK})
-	}
+		return foundIf(Opt[bool]{r.V == asked, r.OK})
+	}}
 }
 
 func perMinute(c count, over func(n, threshold float64) bool) func(*view) finding {
@@ -92,11 +96,11 @@ func fabricNotJoined(v *view) finding {
 func fabricHealth(bad FabricSummary, conditions ...FabricCondition) func(*view) finding {
 	return func(v *view) finding {
 		f := &v.s.Fabric
-		told, met := f.Summary.OK, f.Summary == Some(bad)
+		known, met := f.Summary.OK, f.Summary == Some(bad)
 		for _, c := range conditions {
-			told, met = told || f.Conditions[c].OK, met || f.Conditions[c].V
+			known, met = known || f.Conditions[c].OK, met || f.Conditions[c].V
 		}
-		return foundIf(Opt[bool]{met, told})
+		return foundIf(Opt[bool]{met, known})
 	}
 }
 
@@ -107,18 +111,18 @@ func fewerLinks(s *Sample, than uint32) bool {
 	return up < than && (up > 0 || !s.Modes[ModeMIG].V)
 }
 
-// linksFewer compares with siblings what had no more before: nvlink_down tells
-// the rest. No link at all is a fault where a switch joins all GPUs of the node.
+// linksFewer compares a GPU that never had more links with its siblings; nvlink_down is
+// for the others. No link at all is a fault where a switch joins all GPUs of the node.
 // Bridges join cards in twos or fours, some with fewer links than others: a card
-// lacks links where the cards that have as many as it has are odd in number.
+// misses links where an odd number of cards have as many as it has.
 func linksFewer(v *view) finding {
 	up, o := v.s.NVLink.Up, &v.others
 	if !up.OK {
 		return absent
 	}
 	switched := v.s.Fabric.State.OK && v.s.Fabric.State.V != FabricNotSupported || strings.Contains(v.s.Model, "SXM")
-	lacks := switched || up.V > 0 && o.alike%2 == 0
-	return found(lacks && !v.t.LinksAccepted && fewerLinks(v.s, o.links) && up.V >= v.t.LinksUp)
+	missing := switched || up.V > 0 && o.alike%2 == 0
+	return found(missing && !v.t.LinksAccepted && fewerLinks(v.s, o.links) && up.V >= v.t.LinksUp)
 }
 
 // A job that is started again and again within a half hour faults once.
@@ -132,40 +136,32 @@ func (t *track) occasions(now time.Time) int {
 	return spells(t.Faults.last(halfHourOf(now), halfHoursPerDay))
 }
 
-// repeatedFaults tells the GPU from the application, which faults on other GPUs
-// too. Without another GPU nobody can tell.
+// repeatedFaults is met by a GPU that faults more often than the others: an application
+// faults on all of them. Without another GPU it is not met.
 func repeatedFaults(v *view) finding {
 	n := v.t.occasions(v.now)
 	return found(v.others.gpus > 0 && float64(n) >= v.threshold && n >= 2*v.others.faults)
 }
 
-// pcieGeneration does not tell of a GPU at rest.
+// pcieGeneration is absent for a GPU at rest, which slows its link down.
 func pcieGeneration(v *view) finding {
 	g, m := v.s.PCIe.Generation, v.s.PCIe.GenerationMax
-	if !g.OK || !m.OK {
+	atWork := v.s.Numbers[reading.Utilization].V > 0 || v.s.PerformanceState == Some[uint32](0)
+	switch {
+	case !g.OK || !m.OK:
 		return absent
-	}
-	if g.V >= m.V {
+	case g.V >= m.V:
 		return no
-	}
-	busy := v.s.Utilization.OK && v.s.Utilization.V > 0
-	fullSpeed := v.s.PerformanceState.OK && v.s.PerformanceState.V == 0
-	if !busy && !fullSpeed {
+	case atWork:
+		return yes
+	default:
 		return absent
 	}
-	return yes
 }
 
 // datacentre reports whether a GPU of this name is not one for a desk, where
 // ECC is off when it leaves the factory.
 func datacentre(model string) bool {
-	if model == "" {
-		return false
-	}
-	for _, desk := range []string{"GeForce", "RTX", "Quadro", "TITAN", "T1000", "T600", "T400"} {
-		if strings.Contains(model, desk) {
-			return false
-		}
-	}
-	return true
+	desks := []string{"GeForce", "RTX", "Quadro", "TITAN", "T1000", "T600", "T400"}
+	return model != "" && !slices.ContainsFunc(desks, func(desk string) bool { return strings.Contains(model, desk) })
 }

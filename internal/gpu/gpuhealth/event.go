@@ -14,13 +14,13 @@ type event struct {
 	first, last time.Time
 	// slice is the UUID of the slice that the event counts for, empty for the GPU.
 	// An event with gi and ci waits until a poll finds the slice of these instances.
-	// sliced says that the GPU had slices then; polls counts the polls so far.
+	// sliced: the GPU had slices then. polls counts the polls since.
 	slice  string
 	gi, ci Opt[uint32]
 	sliced bool
 	polls  int
-	// ClearsAnswer waits until silent ends, ClearsRemap until pending does.
-	silent, pending bool
+	// ClearsAnswer waits until unanswered ends, ClearsRemap until pending does.
+	unanswered, pending bool
 }
 
 func (x Xid) endsWithGeneration() bool {
@@ -46,8 +46,8 @@ func (e *event) over(s *Sample, t *track, now time.Time) bool {
 	case ClearsQuiet:
 		return now.Sub(e.last) >= clears.After
 	case ClearsAnswer:
-		e.silent = e.silent || !s.Up()
-		return e.silent && t.answered >= cleanPolls
+		e.unanswered = e.unanswered || !s.Up()
+		return e.unanswered && t.answered >= cleanPolls
 	case ClearsRemap:
 		if p := s.RemappedRows.Pending; p.OK {
 			if e.pending && !p.V {
@@ -78,7 +78,7 @@ func (t *track) addEvent(e event) bool {
 	for i := range t.events {
 		if o := &t.events[i]; o.xid.Code == e.xid.Code && o.slice == e.slice && o.gi == e.gi && o.ci == e.ci {
 			o.last = later(o.last, e.last)
-			o.silent, o.pending = false, false
+			o.unanswered, o.pending = false, false
 			return true
 		}
 	}

@@ -36,7 +36,7 @@ type history struct {
 	last  [numCounts]Opt[uint64]
 	total [numCounts]uint64
 	marks [numMarks]mark
-	// next is the place of the next mark, n how many there are.
+	// next is the index of the next mark, n how many there are.
 	next, n int
 }
 

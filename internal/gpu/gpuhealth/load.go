@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// DriverLoad tells one load of the driver from another, as far as the host
-// says: what is empty is not known.
+// DriverLoad identifies a load of the driver, as far as the host shows it. An empty
+// field is unknown.
 type DriverLoad struct {
 	// BootID is the kernel's, another after each boot.
 	BootID string
@@ -18,16 +18,16 @@ type DriverLoad struct {
 	Version string
 }
 
-// Same reports whether nothing tells the two apart.
+// Same reports whether no known field of the two differs.
 func (l DriverLoad) Same(o DriverLoad) bool {
 	same := func(a, b string) bool { return a == "" || b == "" || a == b }
 	return same(l.BootID, o.BootID) && same(l.Module, o.Module) && same(l.Version, o.Version)
 }
 
-// Opened tells that NVML was opened anew, at start, on this load of the driver.
-// reloaded says that the driver was seen gone before; it counts where the load does
-// not say. Opened reports whether the load is new. On the same load a GPU may have
-// been reset while NVML was closed: its next sample tells.
+// Opened records that NVML was opened anew, at start, on this load of the driver.
+// reloaded: the driver was seen gone before; it counts where the load has no module.
+// Opened reports whether the load is new. On the same load the next sample shows
+// whether a GPU was reset while NVML was closed.
 func (m *Monitor) Opened(load DriverLoad, reloaded bool, start time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,21 +78,19 @@ func (r *resetSigns) reset(after *resetSigns) bool {
 	return r.Recovery.OK && asked && after.Recovery == Some(RecoveryNone) || done(r.Remap, after.Remap) || done(r.Retire, after.Retire)
 }
 
-// learn keeps what the sample does not say.
+// learn takes the signs that the sample has, and keeps the others.
 func (r *resetSigns) learn(now *resetSigns) {
 	for e := range NumECCErrors {
-		if now.Volatile[e].OK {
-			r.Volatile[e] = now.Volatile[e]
-		}
+		learn(&r.Volatile[e], now.Volatile[e])
 	}
-	if now.Recovery.OK {
-		r.Recovery = now.Recovery
-	}
-	if now.Remap.OK {
-		r.Remap = now.Remap
-	}
-	if now.Retire.OK {
-		r.Retire = now.Retire
+	learn(&r.Recovery, now.Recovery)
+	learn(&r.Remap, now.Remap)
+	learn(&r.Retire, now.Retire)
+}
+
+func learn[T any](to *Opt[T], now Opt[T]) {
+	if now.OK {
+		*to = now
 	}
 }
 

@@ -5,6 +5,7 @@ package gpuhealth
 import (
 	"cmp"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +15,7 @@ import (
 // 16 boards of 7 slices are 128.
 const maxTracks = 1024
 
-// Monitor judges the GPUs of one node. It has no clock: what it says depends
+// Monitor judges the GPUs of one node. It has no clock: its verdicts depend
 // on its calls alone. It may be called from several goroutines.
 type Monitor struct {
 	mu      sync.Mutex
@@ -25,7 +26,7 @@ type Monitor struct {
 	view    view
 
 	load   DriverLoad
-	opened bool // load was told, in this life or an earlier one
+	opened bool // load was set, in this process or an earlier one
 }
 
 // NewMonitor starts a monitor that judges by the rubric as it is now.
@@ -50,10 +51,7 @@ func (m *Monitor) ObserveXid(ev XidEvent) Xid {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	x := m.rubric.Xid(ev.Code)
-	uuid := ev.UUID
-	if ev.Parent != "" {
-		uuid = ev.Parent
-	}
+	uuid := cmp.Or(ev.Parent, ev.UUID)
 	if t := m.tracks[uuid]; t != nil && x.Ends != 0 {
 		t.events = dropEvents(t.events, func(e *event) bool { return e.xid.Code == x.Ends && !e.last.After(ev.Time) })
 	}
@@ -99,7 +97,7 @@ func (m *Monitor) Acknowledge(uuid string, code Opt[uint64]) bool {
 	return true
 }
 
-// Forget drops a GPU that nobody asks for, and returns a last verdict
+// Forget drops a GPU that is no longer reported, and returns a last verdict
 // that knows nothing of it.
 func (m *Monitor) Forget(uuid string, now time.Time) Verdict {
 	m.mu.Lock()
@@ -112,7 +110,7 @@ func (m *Monitor) Forget(uuid string, now time.Time) Verdict {
 	return v
 }
 
-// Dropped counts the Xids and GPUs that a bound of the monitor's left no place for.
+// Dropped counts the Xids and GPUs that were over a bound of the monitor.
 func (m *Monitor) Dropped() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,8 +169,8 @@ func (m *Monitor) applyRules(t *track, s *Sample, now time.Time) {
 	m.view.s, m.view.t = nil, nil
 }
 
-// others is what the other GPUs of the node say beside this one, or said before
-// they fell silent or the agent restarted.
+// others summarises the GPUs of the node beside this one, by their last answers, also
+// those before a restart of the agent.
 func (m *Monitor) others(t *track, now time.Time) (o others) {
 	for uuid, other := range m.tracks {
 		if other == t || strings.HasPrefix(uuid, slicePrefix) {
@@ -284,35 +282,25 @@ func hardwareState(s State, predicted bool) HardwareState {
 
 // add keeps the reasons in order, and each of them once.
 func (t *track) add(a ActiveReason) {
-	at := len(t.reasons)
-	for i := range t.reasons {
-		r := &t.reasons[i]
-		if r.Reason == a.Reason {
-			return
-		}
-		if at == len(t.reasons) && (a.Cap < r.Cap || a.Cap == r.Cap && a.Reason < r.Reason) {
-			at = i
-		}
+	if slices.ContainsFunc(t.reasons, func(r ActiveReason) bool { return r.Reason == a.Reason }) {
+		return
 	}
-	t.reasons = append(t.reasons, ActiveReason{})
-	copy(t.reasons[at+1:], t.reasons[at:])
-	t.reasons[at] = a
+	at, _ := slices.BinarySearchFunc(t.reasons, a, func(r, a ActiveReason) int {
+		return cmp.Or(r.Cap-a.Cap, strings.Compare(r.Reason, a.Reason))
+	})
+	t.reasons = slices.Insert(t.reasons, at, a)
 }
 
-// track is the GPU's, which takes the place of the one not seen for longest
-// when there are too many.
+// track returns the track of the GPU. A new one replaces the one that was not seen for
+// longest where there are too many.
 func (m *Monitor) track(uuid string, now time.Time) *track {
 	if t := m.tracks[uuid]; t != nil {
 		return t
 	}
 	if len(m.tracks) >= maxTracks {
-		var oldest string
-		for u, t := range m.tracks {
-			if o := m.tracks[oldest]; o == nil || t.seen.Before(o.seen) || t.seen.Equal(o.seen) && strings.Compare(u, oldest) < 0 {
-				oldest = u
-			}
-		}
-		delete(m.tracks, oldest)
+		delete(m.tracks, slices.MinFunc(slices.Collect(maps.Keys(m.tracks)), func(a, b string) int {
+			return cmp.Or(m.tracks[a].seen.Compare(m.tracks[b].seen), strings.Compare(a, b))
+		}))
 		m.dropped++
 	}
 	t := &track{seen: now, rules: make([]ruleState, len(m.rubric.rules))}

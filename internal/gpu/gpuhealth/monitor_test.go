@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 func TestUnknown(t *testing.T) {
@@ -46,7 +48,7 @@ func TestUnknown(t *testing.T) {
 		p.poll(3)
 		assert.Equal(t, StateUnknown, p.verdict.State)
 	})
-	t.Run("a condition does not heal while nobody looks", func(t *testing.T) {
+	t.Run("a condition does not heal while there is no reading", func(t *testing.T) {
 		p := newPatient(t)
 		p.s.RemappedRows.Pending = Some(true)
 		p.poll(1)
@@ -69,7 +71,7 @@ func TestUnknown(t *testing.T) {
 		assertMinOfCaps(t, p.verdict)
 		assert.NotNil(t, p.reason("nvml_hang"))
 	})
-	t.Run("a hang, then another silence", func(t *testing.T) {
+	t.Run("a hang, then another reason", func(t *testing.T) {
 		p := newPatient(t)
 		p.s.Reason = ReasonHang
 		p.poll(1)
@@ -85,16 +87,16 @@ func TestUnknown(t *testing.T) {
 		p.poll(5)
 		assert.Equal(t, Some(0), p.verdict.Score)
 		p.poll(pollsPerTenMinutes)
-		assert.Equal(t, StateUnknown, p.verdict.State, "in the end nobody knows")
+		assert.Equal(t, StateUnknown, p.verdict.State, "the evidence is too old")
 	})
 }
 
 func TestTwiceIsTwiceInARow(t *testing.T) {
 	p := newPatient(t)
 	for range 5 {
-		p.s.TemperatureMargin = Some(-5.0)
+		p.s.Numbers[reading.TemperatureMargin] = Some(-5.0)
 		p.poll(1)
-		p.s.TemperatureMargin = Opt[float64]{}
+		p.s.Numbers[reading.TemperatureMargin] = Opt[float64]{}
 		p.poll(1)
 	}
 	assert.Equal(t, StateHealthy, p.verdict.State)
@@ -178,7 +180,7 @@ func TestRetiredPagesOfAWeek(t *testing.T) {
 
 func TestPCIeGenerationOfAnIdleGPU(t *testing.T) {
 	p := newPatient(t)
-	p.s.PCIe.Generation, p.s.Utilization, p.s.PerformanceState = Some[uint32](1), Some(0.0), Some[uint32](8)
+	p.s.PCIe.Generation, p.s.Numbers[reading.Utilization], p.s.PerformanceState = Some[uint32](1), Some(0.0), Some[uint32](8)
 	p.poll(100)
 	assert.Equal(t, StateHealthy, p.verdict.State)
 }
@@ -246,7 +248,7 @@ func TestSlices(t *testing.T) {
 	slice := func(gi uint32) *Sample {
 		s := Sample{Identity: Identity{UUID: fmt.Sprint("MIG-", gi)}, Reason: ReasonOK}
 		s.Parent, s.GPUInstance, s.ComputeInstance = testUUID, Some(gi), Some[uint32](0)
-		s.MemoryTotal = Some[uint64](10 << 30)
+		s.Numbers[reading.MemoryLimit] = Some[float64](10 << 30)
 		return &s
 	}
 	start := func(t *testing.T) *patient {
@@ -264,7 +266,7 @@ func TestSlices(t *testing.T) {
 		assert.Equal(t, p.verdict.Reasons, v.Reasons)
 		assertMinOfCaps(t, v)
 	})
-	t.Run("told by the UUID of the slice", func(t *testing.T) {
+	t.Run("by the UUID of the slice", func(t *testing.T) {
 		p := start(t)
 		p.m.ObserveXid(XidEvent{UUID: "MIG-3", Parent: testUUID, Code: 48, Time: p.now})
 		p.poll(1)
@@ -353,7 +355,7 @@ func TestACapOf100IsAReasonOnly(t *testing.T) {
 	assert.NotNil(t, p.reason("pcie_width"))
 	p.s.Reason = ReasonLost
 	p.poll(3)
-	assert.Equal(t, StateUnknown, p.verdict.State, "nobody measures a GPU that is lost")
+	assert.Equal(t, StateUnknown, p.verdict.State, "a GPU that is lost is not measured")
 	assert.NotNil(t, p.reason("gpu_lost"))
 }
 
@@ -432,7 +434,7 @@ func TestVerdictsFollowFromWhatHappened(t *testing.T) {
 		gpu := healthySample()
 		slice := Sample{Identity: Identity{UUID: testMIG}, Reason: ReasonOK}
 		slice.Parent, slice.GPUInstance = testUUID, Some[uint32](1)
-		slice.MemoryTotal = Some[uint64](1)
+		slice.Numbers[reading.MemoryLimit] = Some[float64](1)
 		names := make([]string, 0, len(ruleCases))
 		for _, r := range DefaultRubric().Rules() {
 			if _, ok := ruleCases[r.Name]; ok {
@@ -502,5 +504,5 @@ func TestForget(t *testing.T) {
 	assert.Equal(t, Verdict{UUID: testUUID, State: StateUnknown, Previous: StateUnhealthy, Changed: true, Since: p.now}, p.m.Forget(testUUID, p.now))
 	assert.NotEqual(t, before, p.kept())
 	assert.Empty(t, p.m.Known())
-	assert.Equal(t, Verdict{UUID: testUUID, State: StateUnknown, Since: p.now}, p.m.Forget(testUUID, p.now), "nobody is forgotten twice")
+	assert.Equal(t, Verdict{UUID: testUUID, State: StateUnknown, Since: p.now}, p.m.Forget(testUUID, p.now), "a GPU is forgotten once")
 }

@@ -48,7 +48,7 @@ func fabricNotJoinedInTime(t *testing.T) *patient {
 	p := &patient{T: t, m: NewMonitor(DefaultRubric()), s: healthySample(), now: testStart}
 	p.m.Opened(bootA, false, p.now)
 	p.s.Fabric.Summary = Some(FabricSummaryNotSupported)
-	for i := range fabricMinutes * pollsPerMinute { // both are steps to the same end, and silence is none
+	for i := range fabricMinutes * pollsPerMinute { // both are steps to the same end, and a missing answer is none
 		state := Opt[FabricState]{V: FabricNotStarted + FabricState(i/7%2), OK: i != 9}
 		p.each(1, func(s *Sample) { s.Fabric.State = state })
 	}
@@ -93,7 +93,7 @@ func TestWhatTheDriverSaysOfTheFabric(t *testing.T) {
 		"nothing is supported": {func(s *Sample) {
 			s.Fabric = Fabric{State: Some(FabricNotSupported), Summary: Some(FabricSummaryNotSupported)}
 		}, ""},
-		"nothing is told of it": {func(s *Sample) { s.Fabric = Fabric{} }, ""},
+		"no reading of it": {func(s *Sample) { s.Fabric = Fabric{} }, ""},
 	} {
 		p, names := newPatient(t), []string{}
 		p.each(pollsPerTenMinutes, tt.ill)
@@ -125,8 +125,8 @@ func fewerLinksFromTheStart(t *testing.T) *patient {
 	require.Equal(t, []ActiveReason{{"nvlink_down", ActionReboot, 30, p.now.Add(-3 * pollEvery)}}, p.verdict.Reasons, "one finding for the same links")
 	p.m.Acknowledge(testUUID, Opt[uint64]{})
 	p.restart(bootA)
-	p.poll(5)
-	require.Equal(t, Some(100), p.verdict.Score, "an operator says that they are all")
+	p.poll(7)
+	require.Equal(t, Some(100), p.verdict.Score, "an operator acknowledged that they are all")
 	return p
 }
 
@@ -148,7 +148,7 @@ func TestLinksAgainstSiblings(t *testing.T) {
 		"none, on a board":                {0, []uint32{18, 18}, sxm, true},
 		"none, in slices":                 {0, []uint32{18, 18}, mig, false},
 		"few, in slices":                  {6, []uint32{18, 18}, mig, true},
-		"nobody has any":                  {0, []uint32{0, 0}, nil, false},
+		"no GPU has any":                  {0, []uint32{0, 0}, nil, false},
 		"another model":                   {0, []uint32{18}, func(s *Sample) { s.Model = "NVIDIA B200" }, false},
 		"cards: of two":                   {0, []uint32{18}, card, false},
 		"cards: fewer":                    {17, []uint32{18, 18}, card, true},
@@ -178,7 +178,7 @@ func TestLinksAgainstSiblings(t *testing.T) {
 	}
 }
 
-// faults has a GPU of the node tell of application's Xids.
+// faults has a GPU of the node report Xids of applications.
 func (p *patient) faults(gpu, n int, rng *rand.Rand) {
 	for range n { // of one occasion
 		code := []uint64{13, 31, 43, 69, 137}[rng.IntN(5)]
@@ -190,7 +190,7 @@ func faultsOfOneGPU(t *testing.T) *patient {
 	t.Helper()
 	p, rng := newNode(t, 2), rand.New(rand.NewPCG(9, 1))
 	first, last := p.now, p.now.Add(10*time.Hour)
-	for _, hours := range []time.Duration{0, 10, 5} { // the last is told late
+	for _, hours := range []time.Duration{0, 10, 5} { // the last is reported late
 		require.Nil(t, p.reason("application_xids"))
 		p.now = first.Add(hours * time.Hour)
 		p.faults(0, 9, rng)
@@ -256,9 +256,9 @@ func TestFaultsOfApplications(t *testing.T) {
 	}
 }
 
-// TestSiblingsThatAreSilent: what others said before a restart counts from the first
-// poll on, and what the driver says of a GPU that has not answered.
-func TestSiblingsThatAreSilent(t *testing.T) {
+// TestSiblingsWithoutAnswers: what others reported before a restart counts from the first
+// poll on, and what the driver reports of a GPU that has not answered.
+func TestSiblingsWithoutAnswers(t *testing.T) {
 	p, rng := newNode(t, 3), rand.New(rand.NewPCG(9, 1))
 	badApplication := func() {
 		for range faultOccasions { // on all but the GPU that is polled first

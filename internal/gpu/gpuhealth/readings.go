@@ -2,6 +2,8 @@
 
 package gpuhealth
 
+import "github.com/gpu-collector/gpu-collector/internal/reading"
+
 // ECCLocation is where in the GPU a memory error was counted.
 type ECCLocation int
 
@@ -214,10 +216,10 @@ const (
 	NumFabricConditions
 )
 
-// Fabric is the GPU's place in the NVLink fabric, on Hopper and newer.
+// Fabric is the GPU's state in the NVLink fabric, on Hopper and newer.
 type Fabric struct {
 	State Opt[FabricState]
-	// Failed: the GPU joined with an error. A GPU that has not joined does not say.
+	// Failed: the GPU joined with an error. It is absent before the GPU has joined.
 	Failed Opt[bool]
 	// Summary is there with the third version of the call only (driver 570 or so).
 	Summary Opt[FabricSummary]
@@ -235,7 +237,7 @@ const (
 	NumProcessTypes
 )
 
-// Mode is a setting of the GPU that drifts when nobody looks.
+// Mode is a setting of the GPU that may drift unnoticed.
 type Mode int
 
 // The modes; a reading is true while the mode is on.
@@ -267,7 +269,7 @@ const (
 // MaxSlices bounds the slices of a GPU: a board has at most 7 of each kind.
 const MaxSlices = 64
 
-// Flag is what the driver says with 0 or 1. Anything else is garbage and no
+// Flag is what the driver reports with 0 or 1. Anything else is garbage and no
 // flag: Validate reports the field.
 func (r *Readings) Flag(f Field, raw uint32) Opt[bool] {
 	if raw > 1 {
@@ -279,33 +281,23 @@ func (r *Readings) Flag(f Field, raw uint32) Opt[bool] {
 
 // Readings is what one poll read, in base units. It is raw until Validate.
 type Readings struct {
-	// Garbage are the fields of values that have no place in the readings, in
+	// Garbage are the fields of values that fit no reading, in
 	// the order read. It belongs to this sample alone.
 	Garbage []Field `json:"-"`
 	// Cached: the slow readings (limits, modes, memory health,
 	// ECCLocation) are those of an
 	// earlier poll.
 	Cached bool
-	// MemoryTotal, MemoryUsed and MemoryReserved are bytes. Used does not hold the reserved.
-	MemoryTotal, MemoryUsed, MemoryReserved Opt[uint64]
-	// Utilization, MemoryUtilization, Encoder and Decoder are fractions of the driver's
-	// sample period. MemoryUtilization is the share of time in which memory was read or written.
-	Utilization, MemoryUtilization, Encoder, Decoder Opt[float64]
+	// Numbers are the readings that need no more than a row of the catalogue, by its fields
+	// and in its units.
+	Numbers [reading.EndNumbers]Opt[float64]
 	// Activity is fractions of peak between two GPM samples.
 	Activity [NumActivities]Opt[float64]
-	// Temperature and MemoryTemperature are degrees Celsius.
-	Temperature, MemoryTemperature Opt[float64]
 	// TemperatureLimits are degrees Celsius.
 	TemperatureLimits [NumTemperatureLimits]Opt[float64]
-	// TemperatureMargin is the degrees left to the GPU's maximum (T.Limit); it
-	// goes below zero. MarginLimits are the margins at which something happens
-	// (fields 193 to 196, Ada and newer; slowdown is -2 on H100, -3 on B200).
-	TemperatureMargin Opt[float64]
-	MarginLimits      [NumTemperatureLimits]Opt[float64]
-	// Power, PowerLimit (in force) and PowerLimitMax are watts.
-	Power, PowerLimit, PowerLimitMax Opt[float64]
-	// Energy is joules since the driver was loaded.
-	Energy Opt[float64]
+	// MarginLimits are the margins at which something happens (fields 193 to 196, Ada and
+	// newer; slowdown is -2 on H100, -3 on B200).
+	MarginLimits [NumTemperatureLimits]Opt[float64]
 	// Clocks and ClockLimits are hertz.
 	Clocks, ClockLimits [NumClocks]Opt[float64]
 	// PerformanceState is NVML's P state: 0 is full speed, 15 is idle.
@@ -338,6 +330,6 @@ type Readings struct {
 	// PIDs are of compute processes. They leave the receiver by no metric of a GPU.
 	PIDs  []uint32
 	Modes [NumModes]Opt[bool]
-	// Places is how many slices the GPU may be cut into.
-	Places Opt[uint32]
+	// SliceCapacity is how many slices the GPU may be cut into.
+	SliceCapacity Opt[uint32]
 }

@@ -3,6 +3,7 @@
 package gpuhealth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -44,7 +45,7 @@ const (
 	// ClearsCondition is that the condition was gone for two polls, and for Clears.After.
 	ClearsCondition ClearsBy = "condition"
 	// ClearsGeneration is that the driver was loaded anew, or the GPU reset, as far
-	// as Monitor.Opened and the next sample can tell.
+	// as Monitor.Opened and the next sample show it.
 	ClearsGeneration ClearsBy = "generation"
 	// ClearsService is never by itself. A new board has another UUID.
 	ClearsService ClearsBy = "service"
@@ -59,7 +60,7 @@ const (
 	ClearsAnswer ClearsBy = "answer"
 )
 
-// Clears says when a rule or a Xid ends. An operator may end all of them (Monitor.Acknowledge).
+// Clears is when a rule or a Xid ends. An operator may end all of them (Monitor.Acknowledge).
 type Clears struct {
 	By    ClearsBy
 	After time.Duration
@@ -101,7 +102,7 @@ type Rule struct {
 type finding int
 
 const (
-	// absent: the sample does not say.
+	// absent: the sample has no reading for it.
 	absent finding = iota
 	no
 	yes
@@ -133,12 +134,7 @@ func DefaultRubric() *Rubric { return &Rubric{rules: slices.Clone(defaultRules),
 // Rules are the rules by cap, then by name.
 func (r *Rubric) Rules() []Rule {
 	rules := slices.Clone(r.rules)
-	slices.SortFunc(rules, func(a, b Rule) int {
-		if a.Cap != b.Cap {
-			return a.Cap - b.Cap
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
+	slices.SortFunc(rules, func(a, b Rule) int { return cmp.Or(a.Cap-b.Cap, strings.Compare(a.Name, b.Name)) })
 	return rules
 }
 
@@ -175,11 +171,15 @@ type Override struct {
 	Threshold Opt[float64]
 }
 
-// Meaning says in a clause when a rule of the rubric holds, or which Xid it is; it is
-// empty for a reason that the rubric lacks.
+func ruleIndex(rules []Rule, name string) int {
+	return slices.IndexFunc(rules, func(r Rule) bool { return r.Name == name })
+}
+
+// Meaning is a clause on when a rule of the rubric holds, or on which Xid it is. It is
+// empty for a reason that the rubric does not have.
 func Meaning(reason string) string {
-	if i := slices.IndexFunc(defaultRules, func(r Rule) bool { return r.Name == reason }); i >= 0 {
-		// How many readings it took is of no use to whoever acts.
+	if i := ruleIndex(defaultRules, reason); i >= 0 {
+		// How many readings it took is of no use to an operator.
 		return strings.TrimSuffix(defaultRules[i].When, ", twice")
 	}
 	if code, ok := strings.CutPrefix(reason, "xid_"); ok {
@@ -190,7 +190,7 @@ func Meaning(reason string) string {
 
 // CapOf is the score that a reason leaves a GPU by default: the less, the worse it is.
 func CapOf(reason string) int {
-	if i := slices.IndexFunc(defaultRules, func(r Rule) bool { return r.Name == reason }); i >= 0 {
+	if i := ruleIndex(defaultRules, reason); i >= 0 {
 		return defaultRules[i].Cap
 	}
 	code, err := strconv.ParseUint(strings.TrimPrefix(reason, "xid_"), 10, 64)
@@ -202,11 +202,11 @@ func CapOf(reason string) int {
 
 var shippedXids = sync.OnceValue(defaultXids)
 
-// OverrideRule changes a rule. The error says which rules there are, which
+// OverrideRule changes a rule. The error lists which rules there are, which
 // caps, or which actions.
 func (r *Rubric) OverrideRule(name string, o Override) error {
 	err := o.validate()
-	i := slices.IndexFunc(r.rules, func(rule Rule) bool { return rule.Name == name })
+	i := ruleIndex(r.rules, name)
 	if i < 0 {
 		names := make([]string, 0, len(r.rules))
 		for _, rule := range r.Rules() {

@@ -5,6 +5,8 @@ package gpuhealth
 import (
 	"math/bits"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // Thresholds, and where they are from.
@@ -79,26 +81,11 @@ var defaultRules = []Rule{
 		Cap: 10, Action: ActionService, Clears: service, Source: "DCGM health watch FAIL", Predicted: true,
 		slow: true, polls: 2, condition: retiredPages,
 	},
-	{
-		Name: "recovery_reset", When: "the driver asks for a GPU reset", Cap: 20, Action: ActionResetGPU, Clears: whileTrue,
-		Source: "NVML field 230", condition: recovery(RecoveryReset),
-	},
-	{
-		Name: "recovery_reboot", When: "the driver asks for a reboot of the node", Cap: 20, Action: ActionReboot, Clears: whileTrue,
-		Source: "NVML field 230", condition: recovery(RecoveryReboot),
-	},
-	{
-		Name: "recovery_drain_p2p", When: "the driver asks to end peer-to-peer traffic", Cap: 20, Action: ActionRestartApp, Clears: whileTrue,
-		Source: "NVML field 230", condition: recovery(RecoveryDrainP2P),
-	},
-	{
-		Name: "recovery_drain_reset", When: "the driver asks to drain and reset the GPU", Cap: 20, Action: ActionResetGPU, Clears: whileTrue,
-		Source: "NVML field 230", condition: recovery(RecoveryDrainReset),
-	},
-	{
-		Name: "recovery_imex", When: "the driver asks to recover the IMEX domain", Cap: 20, Action: ActionRestartApp, Clears: whileTrue,
-		Source: "NVML field 230", condition: recovery(RecoveryIMEX),
-	},
+	recovery("recovery_reset", "the driver asks for a GPU reset", ActionResetGPU, RecoveryReset),
+	recovery("recovery_reboot", "the driver asks for a reboot of the node", ActionReboot, RecoveryReboot),
+	recovery("recovery_drain_p2p", "the driver asks to end peer-to-peer traffic", ActionRestartApp, RecoveryDrainP2P),
+	recovery("recovery_drain_reset", "the driver asks to drain and reset the GPU", ActionResetGPU, RecoveryDrainReset),
+	recovery("recovery_imex", "the driver asks to recover the IMEX domain", ActionRestartApp, RecoveryIMEX),
 	{
 		Name: "reset_required", When: "calls fail because the GPU has to be reset", Cap: 20, Action: ActionResetGPU, Clears: whileTrue,
 		Source: "NVML_ERROR_RESET_REQUIRED", always: true, condition: answers(ReasonResetRequired),
@@ -161,7 +148,7 @@ var defaultRules = []Rule{
 	{
 		Name: "thermal_margin", When: "the thermal margin is below the slowdown offset, twice", Cap: 55, Action: ActionService, Clears: tenClean,
 		Source: "NVML field 194, NVSentinel ADR-042; one reading may be wrong (gpud)", polls: 2, condition: func(v *view) finding {
-			m, s := v.s.TemperatureMargin, v.s.MarginLimits[LimitSlowdown]
+			m, s := v.s.Numbers[reading.TemperatureMargin], v.s.MarginLimits[LimitSlowdown]
 			return foundIf(Opt[bool]{m.V < s.V, m.OK && s.OK})
 		},
 	},
@@ -226,7 +213,7 @@ var defaultRules = []Rule{
 	{
 		Name: "memory_hot", When: "the memory is hotter than its maximum", Cap: 75, Action: ActionNone, Clears: tenClean,
 		Source: "nvmlDeviceGetTemperatureThreshold, MEM_MAX", condition: func(v *view) finding {
-			t, m := v.s.MemoryTemperature, v.s.TemperatureLimits[LimitMemoryMax]
+			t, m := v.s.Numbers[reading.MemoryTemperature], v.s.TemperatureLimits[LimitMemoryMax]
 			return foundIf(Opt[bool]{t.V > m.V, t.OK && m.OK})
 		},
 	},

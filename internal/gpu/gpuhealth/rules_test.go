@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 const pollEvery = 10 * time.Second
@@ -17,10 +19,10 @@ var testStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // healthySample is an H100 at work with nothing wrong.
 func healthySample() Sample {
 	s := Sample{Identity: Identity{UUID: testUUID, Model: "NVIDIA H100 80GB HBM3"}, Reason: ReasonOK}
-	s.MemoryTotal, s.MemoryUsed = Some[uint64](80<<30), Some[uint64](40<<30)
-	s.Utilization, s.Temperature, s.Power = Some(0.9), Some(60.0), Some(600.0)
-	s.MemoryTemperature, s.TemperatureLimits[LimitMemoryMax] = Some(70.0), Some(95.0)
-	s.TemperatureMargin, s.MarginLimits[LimitSlowdown] = Some(25.0), Some(-2.0)
+	s.Numbers[reading.MemoryLimit], s.Numbers[reading.MemoryUsed] = Some[float64](80<<30), Some[float64](40<<30)
+	s.Numbers[reading.Utilization], s.Numbers[reading.Temperature], s.Numbers[reading.Power] = Some(0.9), Some(60.0), Some(600.0)
+	s.Numbers[reading.MemoryTemperature], s.TemperatureLimits[LimitMemoryMax] = Some(70.0), Some(95.0)
+	s.Numbers[reading.TemperatureMargin], s.MarginLimits[LimitSlowdown] = Some(25.0), Some(-2.0)
 	s.PerformanceState, s.Throttle = Some[uint32](0), Some[uint64](0)
 	for i := range NumThrottleTimes {
 		s.ThrottleTime[i] = Some(0.0)
@@ -123,43 +125,45 @@ const (
 	pollsPerTenMinutes = 10 * pollsPerMinute
 )
 
-// ill enters a rule; where a case says so, one poll less of ill does not. well leaves
-// the rule after polls more; one poll less does not.
-var ruleCases = map[string]struct {
-	ill func(*Sample)
-	// polls of ill that it takes, 1 when 0.
+// ruleCase is how a rule is entered and left.
+type ruleCase struct {
+	// polls of ill enter the rule, one poll less does not; 0 is as 1.
 	polls int
-	well  func(*Sample)
-	// leave is the polls that it takes: 0 for those that no poll ends.
-	leave int
+	// leave polls of well end the rule, one poll less does not; 0 is for a rule that no poll ends.
+	leave     int
+	ill, well func(*Sample)
 	// generation: a new load of the driver ends it.
 	generation bool
-}{
-	"gpu_lost":       {ill: because(ReasonLost), well: because(ReasonOK), leave: 2},
-	"gpu_missing":    {ill: because(ReasonNotFound), well: because(ReasonOK), leave: 2},
-	"reset_required": {ill: because(ReasonResetRequired), well: because(ReasonOK), leave: 2},
-	"nvml_hang":      {ill: because(ReasonHang), well: because(ReasonOK), leave: 1},
-	"no_reading":     {ill: because(ReasonDriverNotLoaded), polls: 3, well: because(ReasonOK), leave: 1},
-	"remap_failed": {
-		polls: 2,
-		ill:   func(s *Sample) { s.RemappedRows.Failed = Some(true) },
-		well:  func(s *Sample) { s.RemappedRows.Failed = Some(false) },
-	},
-	"sram_threshold_exceeded": {
-		polls: 2,
-		ill:   func(s *Sample) { s.SRAMThresholdExceeded = Some(true) },
-		well:  func(s *Sample) { s.SRAMThresholdExceeded = Some(false) },
-	},
-	"retired_pages": {
-		polls: 2,
-		ill:   func(s *Sample) { s.RetiredPages[RetiredSBE] = Some[uint64](63) },
-		well:  func(s *Sample) { s.RetiredPages[RetiredSBE] = Some[uint64](62) },
-	},
-	"recovery_reset":       {ill: recovers(RecoveryReset), well: recovers(RecoveryNone), leave: 2},
-	"recovery_reboot":      {ill: recovers(RecoveryReboot), well: recovers(RecoveryNone), leave: 2},
-	"recovery_drain_p2p":   {ill: recovers(RecoveryDrainP2P), well: recovers(RecoveryNone), leave: 2},
-	"recovery_drain_reset": {ill: recovers(RecoveryDrainReset), well: recovers(RecoveryNone), leave: 2},
-	"recovery_imex":        {ill: recovers(RecoveryIMEX), well: recovers(RecoveryNone), leave: 2},
+}
+
+// turns is the case of a reading that is bad by one value and good by another.
+func turns[T any](polls, leave int, of func(*Sample) *Opt[T], bad, good T) ruleCase {
+	return ruleCase{
+		polls: polls, leave: leave,
+		ill:  func(s *Sample) { *of(s) = Some(bad) },
+		well: func(s *Sample) { *of(s) = Some(good) },
+	}
+}
+
+// grows is the case of a counter that is bad while it grows by so many a poll.
+func grows(polls, leave int, of func(*Sample) *Opt[uint64], by uint64) ruleCase {
+	return ruleCase{polls: polls, leave: leave, ill: func(s *Sample) { bump(of(s), by) }, well: func(*Sample) {}}
+}
+
+var ruleCases = map[string]ruleCase{
+	"gpu_lost":                {ill: because(ReasonLost), well: because(ReasonOK), leave: 2},
+	"gpu_missing":             {ill: because(ReasonNotFound), well: because(ReasonOK), leave: 2},
+	"reset_required":          {ill: because(ReasonResetRequired), well: because(ReasonOK), leave: 2},
+	"nvml_hang":               {ill: because(ReasonHang), well: because(ReasonOK), leave: 1},
+	"no_reading":              {ill: because(ReasonDriverNotLoaded), polls: 3, well: because(ReasonOK), leave: 1},
+	"remap_failed":            turns(2, 0, func(s *Sample) *Opt[bool] { return &s.RemappedRows.Failed }, true, false),
+	"sram_threshold_exceeded": turns(2, 0, func(s *Sample) *Opt[bool] { return &s.SRAMThresholdExceeded }, true, false),
+	"retired_pages":           turns(2, 0, func(s *Sample) *Opt[uint64] { return &s.RetiredPages[RetiredSBE] }, 63, 62),
+	"recovery_reset":          {ill: recovers(RecoveryReset), well: recovers(RecoveryNone), leave: 2},
+	"recovery_reboot":         {ill: recovers(RecoveryReboot), well: recovers(RecoveryNone), leave: 2},
+	"recovery_drain_p2p":      {ill: recovers(RecoveryDrainP2P), well: recovers(RecoveryNone), leave: 2},
+	"recovery_drain_reset":    {ill: recovers(RecoveryDrainReset), well: recovers(RecoveryNone), leave: 2},
+	"recovery_imex":           {ill: recovers(RecoveryIMEX), well: recovers(RecoveryNone), leave: 2},
 	"ecc_uncorrected": {
 		ill:        func(s *Sample) { s.ECC[ECCUncorrected][ECCVolatile] = Some[uint64](1) },
 		well:       func(s *Sample) { s.ECC[ECCUncorrected][ECCVolatile] = Some[uint64](0) },
@@ -170,26 +174,11 @@ var ruleCases = map[string]struct {
 		well:  func(s *Sample) { s.NVLink.Up, s.NVLink.Down = Some[uint32](18), Some[uint32](0) },
 		leave: 2,
 	},
-	"fabric_unhealthy": {
-		ill:   func(s *Sample) { s.Fabric.Summary = Some(FabricSummaryUnhealthy) },
-		well:  func(s *Sample) { s.Fabric.Summary = Some(FabricSummaryHealthy) },
-		leave: 2,
-	},
-	"remap_pending": {
-		ill:   func(s *Sample) { s.RemappedRows.Pending = Some(true) },
-		well:  func(s *Sample) { s.RemappedRows.Pending = Some(false) },
-		leave: 2,
-	},
-	"repair_pending": {
-		ill:   func(s *Sample) { s.RepairPending[RepairTPC] = Some(true) },
-		well:  func(s *Sample) { s.RepairPending[RepairTPC] = Some(false) },
-		leave: 2,
-	},
-	"retirement_pending": {
-		ill:   func(s *Sample) { s.RetirementPending = Some(true) },
-		well:  func(s *Sample) { s.RetirementPending = Some(false) },
-		leave: 2,
-	},
+	"fabric_unhealthy": turns(1, 2,
+		func(s *Sample) *Opt[FabricSummary] { return &s.Fabric.Summary }, FabricSummaryUnhealthy, FabricSummaryHealthy),
+	"remap_pending":      turns(1, 2, func(s *Sample) *Opt[bool] { return &s.RemappedRows.Pending }, true, false),
+	"repair_pending":     turns(1, 2, func(s *Sample) *Opt[bool] { return &s.RepairPending[RepairTPC] }, true, false),
+	"retirement_pending": turns(1, 2, func(s *Sample) *Opt[bool] { return &s.RetirementPending }, true, false),
 	// The first poll of the GPU was the first of minute 0, so 6 minutes of heat
 	// begin with the sixth of it. Ten minutes after minute 5 the last is forgotten.
 	"hw_throttle_lasting": {
@@ -198,61 +187,20 @@ var ruleCases = map[string]struct {
 		well:  func(s *Sample) { s.Throttle = Some[uint64](0) },
 		leave: 5 + 9*pollsPerMinute + 2,
 	},
-	"thermal_margin": {
-		ill:   func(s *Sample) { s.TemperatureMargin = Some(-3.0) },
-		polls: 2,
-		well:  func(s *Sample) { s.TemperatureMargin = Some(-2.0) },
-		leave: pollsPerTenMinutes,
-	},
-	"nvlink_errors": {
-		ill:   func(s *Sample) { bump(&s.NVLink.Errors[NVLinkReplay], 1) },
-		well:  func(*Sample) {},
-		leave: 5 + pollsPerTenMinutes,
-	},
-	"nvlink_recovery_failed": {
-		ill:   func(s *Sample) { bump(&s.NVLink.Errors[NVLinkRecoveryFailed], 1) },
-		well:  func(*Sample) {},
-		leave: 5 + pollsPerTenMinutes,
-	},
-	"nvlink_crc": {
-		ill:   func(s *Sample) { bump(&s.NVLink.Errors[NVLinkCRC], 1000) },
-		polls: 6,
-		well:  func(*Sample) {},
-		leave: pollsPerTenMinutes,
-	},
-	"fabric_limited": {
-		ill:   func(s *Sample) { s.Fabric.Summary = Some(FabricSummaryLimitedCapacity) },
-		well:  func(s *Sample) { s.Fabric.Summary = Some(FabricSummaryHealthy) },
-		leave: pollsPerTenMinutes,
-	},
-	"pcie_width": {
-		ill:   func(s *Sample) { s.PCIe.Width = Some[uint32](8) },
-		well:  func(s *Sample) { s.PCIe.Width = Some[uint32](16) },
-		leave: 2,
-	},
-	"pcie_generation": {
-		ill:   func(s *Sample) { s.PCIe.Generation = Some[uint32](4) },
-		polls: 2,
-		well:  func(s *Sample) { s.PCIe.Generation = Some[uint32](5) },
-		leave: 2,
-	},
-	"pcie_replays": {
-		ill:   func(s *Sample) { bump(&s.PCIe.Replays, 3) },
-		polls: 3, // 9 in a minute
-		well:  func(*Sample) {},
-		leave: 3 + pollsPerTenMinutes,
-	},
-	"pcie_replay_rollover": {
-		ill:   func(s *Sample) { bump(&s.PCIe.Rollovers, 1) },
-		well:  func(*Sample) {},
-		leave: 5 + pollsPerTenMinutes,
-	},
-	"ecc_corrected_rate": {
-		ill:   func(s *Sample) { bump(&s.ECC[ECCCorrected][ECCVolatile], 5) },
-		polls: 3, // 15 in a minute
-		well:  func(*Sample) {},
-		leave: 3 + 6*pollsPerTenMinutes,
-	},
+	"thermal_margin": turns(2, pollsPerTenMinutes,
+		func(s *Sample) *Opt[float64] { return &s.Numbers[reading.TemperatureMargin] }, -3.0, -2.0),
+	"nvlink_errors": grows(1, 5+pollsPerTenMinutes, func(s *Sample) *Opt[uint64] { return &s.NVLink.Errors[NVLinkReplay] }, 1),
+	"nvlink_recovery_failed": grows(1, 5+pollsPerTenMinutes,
+		func(s *Sample) *Opt[uint64] { return &s.NVLink.Errors[NVLinkRecoveryFailed] }, 1),
+	"nvlink_crc": grows(6, pollsPerTenMinutes, func(s *Sample) *Opt[uint64] { return &s.NVLink.Errors[NVLinkCRC] }, 1000),
+	"fabric_limited": turns(1, pollsPerTenMinutes,
+		func(s *Sample) *Opt[FabricSummary] { return &s.Fabric.Summary }, FabricSummaryLimitedCapacity, FabricSummaryHealthy),
+	"pcie_width":           turns(1, 2, func(s *Sample) *Opt[uint32] { return &s.PCIe.Width }, 8, 16),
+	"pcie_generation":      turns(2, 2, func(s *Sample) *Opt[uint32] { return &s.PCIe.Generation }, 4, 5),
+	"pcie_replays":         grows(3, 3+pollsPerTenMinutes, func(s *Sample) *Opt[uint64] { return &s.PCIe.Replays }, 3), // 9 in a minute
+	"pcie_replay_rollover": grows(1, 5+pollsPerTenMinutes, func(s *Sample) *Opt[uint64] { return &s.PCIe.Rollovers }, 1),
+	"ecc_corrected_rate": grows(3, 3+6*pollsPerTenMinutes,
+		func(s *Sample) *Opt[uint64] { return &s.ECC[ECCCorrected][ECCVolatile] }, 5), // 15 in a minute
 	"hw_thermal_slowdown": {
 		ill:   func(s *Sample) { s.ThrottleTime[ThrottleTimeHWThermal].V += 0.1 },
 		well:  func(*Sample) {},
@@ -265,21 +213,10 @@ var ruleCases = map[string]struct {
 		well:  func(*Sample) {},
 		leave: 53 + pollsPerTenMinutes,
 	},
-	"memory_hot": {
-		ill:   func(s *Sample) { s.MemoryTemperature = Some(96.0) },
-		well:  func(s *Sample) { s.MemoryTemperature = Some(95.0) },
-		leave: pollsPerTenMinutes,
-	},
-	"memory_history": {
-		ill:   func(s *Sample) { s.RemappedRows.Uncorrected = Some[uint64](1) },
-		well:  func(s *Sample) { s.RemappedRows.Uncorrected = Some[uint64](0) },
-		leave: 2,
-	},
-	"ecc_off": {
-		ill:   func(s *Sample) { s.Modes[ModeECC] = Some(false) },
-		well:  func(s *Sample) { s.Modes[ModeECC] = Some(true) },
-		leave: 2,
-	},
+	"memory_hot": turns(1, pollsPerTenMinutes,
+		func(s *Sample) *Opt[float64] { return &s.Numbers[reading.MemoryTemperature] }, 96.0, 95.0),
+	"memory_history": turns(1, 2, func(s *Sample) *Opt[uint64] { return &s.RemappedRows.Uncorrected }, 1, 0),
+	"ecc_off":        turns(1, 2, func(s *Sample) *Opt[bool] { return &s.Modes[ModeECC] }, false, true),
 }
 
 // ownCases are of rules that need more than one change.

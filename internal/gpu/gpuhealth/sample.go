@@ -19,12 +19,12 @@ const notAvailable32 = 1<<32 - 1
 
 // Ratio turns a raw reading into base units. Two factors, because
 // 123456 mW / 1000 is exact where 123456 * 0.001 is not. Ratio passes on NVML's
-// marks of a missing value too: Validate leaves them out, and says so.
+// marks of a missing value too: Validate removes and reports them.
 func Ratio[T uint32 | uint64](raw T, mul, div float64) Opt[float64] {
 	return Some(float64(raw) * mul / div)
 }
 
-// Reason says why a GPU does not answer.
+// Reason is why a GPU does not answer.
 type Reason string
 
 // The reasons. They are values of the attribute `reason` of `hw.gpu.up`.
@@ -76,7 +76,7 @@ const (
 	NumClocks
 )
 
-// ECCError tells errors that ECC corrected from those that it could not.
+// ECCError is whether ECC could correct an error.
 type ECCError int
 
 // The kinds of ECC errors, in NVML's order.

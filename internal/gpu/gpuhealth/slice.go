@@ -4,12 +4,9 @@ package gpuhealth
 
 import "slices"
 
-// maxPlaces bounds the slices of one GPU, which has at most 8 by NVIDIA's profiles.
-const maxPlaces = 64
-
-// place is a MIG slice that a GPU has. Instance ids are given out again when
+// migSlice is a MIG slice that a GPU has. Instance ids are given out again when
 // slices are cut anew; a UUID is not another slice's.
-type place struct {
+type migSlice struct {
 	uuid   string
 	gi, ci Opt[uint32]
 	// unseen counts the polls of the GPU since the slice was last reported.
@@ -18,21 +15,21 @@ type place struct {
 
 // is reports whether instance ids mean this slice. Without a compute instance
 // they mean all that share the GPU instance.
-func (p *place) is(gi, ci Opt[uint32]) bool {
+func (p *migSlice) is(gi, ci Opt[uint32]) bool {
 	return gi.OK && p.gi == gi && (!ci.OK || p.ci == ci)
 }
 
 // addXid keeps an event with the slices that have its instance ids now. Where
-// none is known to, the next polls tell: slices are cut between two of them.
+// none is known to, the next polls decide: slices are cut between two of them.
 func (t *track) addXid(e event) bool {
 	if e.slice != "" || !e.gi.OK {
-		t.place(e.slice)
+		t.addSlice(e.slice)
 		return t.addEvent(e)
 	}
 	e.sliced = t.mig.OK && t.mig.V
 	bound, kept := false, true
-	for i := range t.places {
-		if p := &t.places[i]; p.is(e.gi, e.ci) {
+	for i := range t.migSlices {
+		if p := &t.migSlices[i]; p.is(e.gi, e.ci) {
 			bound, kept = true, t.addEvent(e.of(p.uuid)) && kept
 		}
 	}
@@ -45,41 +42,41 @@ func (e event) of(slice string) event {
 	return e
 }
 
-// known is the slice's place, nil for none.
-func (t *track) known(uuid string) *place {
-	if i := slices.IndexFunc(t.places, func(p place) bool { return p.uuid == uuid }); i >= 0 {
-		return &t.places[i]
+// findSlice returns the record of the slice, nil for none.
+func (t *track) findSlice(uuid string) *migSlice {
+	if i := slices.IndexFunc(t.migSlices, func(p migSlice) bool { return p.uuid == uuid }); i >= 0 {
+		return &t.migSlices[i]
 	}
 	return nil
 }
 
-// place is the slice's, which it makes where there is room, nil for none.
-func (t *track) place(uuid string) *place {
-	if p := t.known(uuid); p != nil || uuid == "" || len(t.places) >= maxPlaces {
+// addSlice returns the record of the slice. It makes one where there is room, else it returns nil.
+func (t *track) addSlice(uuid string) *migSlice {
+	if p := t.findSlice(uuid); p != nil || uuid == "" || len(t.migSlices) >= MaxSlices {
 		return p
 	}
-	t.places = append(t.places, place{uuid: uuid})
-	return &t.places[len(t.places)-1]
+	t.migSlices = append(t.migSlices, migSlice{uuid: uuid})
+	return &t.migSlices[len(t.migSlices)-1]
 }
 
-// settleSlices takes what a usable sample of the GPU says of its MIG mode: an
+// settleSlices takes the MIG mode of a usable sample of the GPU: an
 // event ends with its slice, and one of instance ids that no slice had is of
 // the GPU where there are none.
 func (t *track) settleSlices(s *Sample) {
 	if mode := s.Modes[ModeMIG]; mode.OK {
 		t.mig = mode
-	} else if t.mig.OK || len(t.places) > 0 {
+	} else if t.mig.OK || len(t.migSlices) > 0 {
 		return // it has a mode, which is not known this time
 	}
 	on := t.mig.V
-	for i := range t.places {
-		t.places[i].unseen++
+	for i := range t.migSlices {
+		t.migSlices[i].unseen++
 	}
-	t.places = slices.DeleteFunc(t.places, func(p place) bool { return !on || p.unseen > cleanPolls })
+	t.migSlices = slices.DeleteFunc(t.migSlices, func(p migSlice) bool { return !on || p.unseen > cleanPolls })
 	t.events = dropEvents(t.events, func(e *event) bool {
 		switch {
 		case e.slice != "":
-			return t.known(e.slice) == nil
+			return t.findSlice(e.slice) == nil
 		case !e.gi.OK:
 			return false
 		case on:
@@ -97,7 +94,7 @@ func (t *track) settleSlices(s *Sample) {
 // seeSlice takes note that the GPU has the slice, which ends another that had
 // its instance ids, and gives it the events that wait for it.
 func (t *track) seeSlice(s *Sample) {
-	p := t.place(s.UUID)
+	p := t.addSlice(s.UUID)
 	if p == nil {
 		return
 	}
@@ -105,8 +102,8 @@ func (t *track) seeSlice(s *Sample) {
 	if s.GPUInstance.OK {
 		p.gi, p.ci = s.GPUInstance, s.ComputeInstance
 	}
-	for i := range t.places {
-		old := &t.places[i]
+	for i := range t.migSlices {
+		old := &t.migSlices[i]
 		if old.uuid != s.UUID && p.gi.OK && old.gi == p.gi && old.ci == p.ci {
 			old.gi, old.ci, old.unseen = Opt[uint32]{}, Opt[uint32]{}, cleanPolls
 		}

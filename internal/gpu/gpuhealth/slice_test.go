@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // sliced is a GPU in MIG mode with its slices.
@@ -26,7 +28,7 @@ func newSliced(t *testing.T, slices ...Sample) *sliced {
 func sliceOf(uuid string, gi, ci uint32) Sample {
 	s := Sample{Identity: Identity{UUID: uuid}, Reason: ReasonOK}
 	s.Parent, s.GPUInstance, s.ComputeInstance = testUUID, Some(gi), Some(ci)
-	s.MemoryTotal = Some[uint64](10 << 30)
+	s.Numbers[reading.MemoryLimit] = Some[float64](10 << 30)
 	return s
 }
 
@@ -175,9 +177,9 @@ func TestXidOfASliceSurvivesARestart(t *testing.T) {
 
 func TestPlacesAreBounded(t *testing.T) {
 	s := newSliced(t)
-	for i := range uint32(2 * maxPlaces) {
+	for i := range uint32(2 * MaxSlices) {
 		slice := sliceOf(string(rune('a'+i)), i, 0)
 		s.m.Observe(&slice, s.now)
 	}
-	assert.Len(t, s.m.tracks[testUUID].places, maxPlaces)
+	assert.Len(t, s.m.tracks[testUUID].migSlices, MaxSlices)
 }

@@ -62,8 +62,8 @@ type eventSnapshot struct {
 }
 
 // Snapshot is what Restore needs, as JSON that changes only with what a restart should
-// not forget. The rates of the last ten minutes are not in it, and of what a GPU
-// itself tells at each poll only that it was so.
+// not forget. It leaves out the rates of the last ten minutes, and the values that a GPU
+// reports at each poll.
 func (m *Monitor) Snapshot() ([]byte, error) { return json.Marshal(m.copy()) }
 
 // copy holds the lock for as long as it takes, and for no encoding.
@@ -88,7 +88,7 @@ func (t *track) snapshot(uuid string, rules []Rule) gpuSnapshot {
 		UUID: uuid, State: t.verdict.State, Since: t.verdict.Since, kept: t.kept,
 		Day: t.week.day, RetiredDBE: t.week.count, HotMinutes: t.throttle.minutes,
 	}
-	// Corrected errors come all day. By powers of two their count is seldom news, and a reset
+	// Corrected errors come all day. By powers of two their count seldom changes, and a reset
 	// is still seen.
 	corrected := &g.Signs.Volatile[ECCCorrected]
 	corrected.V = 1 << bits.Len64(corrected.V) >> 1
@@ -101,7 +101,7 @@ func (t *track) snapshot(uuid string, rules []Rule) gpuSnapshot {
 	for i := range t.events {
 		e := &t.events[i]
 		g.Events = append(g.Events, eventSnapshot{
-			Code: e.xid.Code, First: e.first, Last: e.last, Slice: e.slice, GI: e.gi, CI: e.ci, Silent: e.silent, Pending: e.pending,
+			Code: e.xid.Code, First: e.first, Last: e.last, Slice: e.slice, GI: e.gi, CI: e.ci, Silent: e.unanswered, Pending: e.pending,
 		})
 	}
 	return g
@@ -177,7 +177,7 @@ func (g *gpuSnapshot) track(r *Rubric, now time.Time) *track {
 		t.Faults = slots{}
 	}
 	for _, saved := range g.Rules {
-		i := slices.IndexFunc(r.rules, func(rule Rule) bool { return rule.Name == saved.Name })
+		i := ruleIndex(r.rules, saved.Name)
 		if i < 0 || r.rules[i].Off || r.rules[i].always {
 			continue
 		}
@@ -189,10 +189,10 @@ func (g *gpuSnapshot) track(r *Rubric, now time.Time) *track {
 		if x.Off || x.Cap >= NoCap {
 			continue
 		}
-		t.place(s.Slice)
+		t.addSlice(s.Slice)
 		t.addEvent(event{
 			xid: x, reason: x.Reason(), first: earlier(s.First, now), last: earlier(s.Last, now),
-			slice: s.Slice, gi: s.GI, ci: s.CI, silent: s.Silent, pending: s.Pending,
+			slice: s.Slice, gi: s.GI, ci: s.CI, unanswered: s.Silent, pending: s.Pending,
 		})
 	}
 	return t

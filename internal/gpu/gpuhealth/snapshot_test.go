@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 var bootA = DriverLoad{BootID: "a", Module: "1", Version: "570.1"}
@@ -62,7 +64,7 @@ func TestRestartBetweenEventAndClear(t *testing.T) {
 		{name: "another driver", code: 62, load: DriverLoad{BootID: "a", Version: "580.1"}, ends: true},
 		{name: "a quiet Xid is of no load", code: 94, load: DriverLoad{BootID: "a", Module: "1", Version: "570.1"}},
 		{name: "corrected errors, and no reset", code: 48, load: bootA},
-		{name: "GPU reset while nobody looked", code: 48, load: bootA, counts: ECCUncorrected, reset: true, ends: true},
+		{name: "GPU reset while the agent was away", code: 48, load: bootA, counts: ECCUncorrected, reset: true, ends: true},
 		{name: "the same of a GPU with corrected errors alone, one more since", code: 48, load: bootA, counts: ECCCorrected, after: 1, reset: true, ends: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -82,7 +84,7 @@ func TestRestartBetweenEventAndClear(t *testing.T) {
 			if tt.ends {
 				assert.Nil(t, p.reason(reason))
 				assert.Equal(t, StateHealthy, p.verdict.State)
-				assert.True(t, p.verdict.Changed, "the end is news")
+				assert.True(t, p.verdict.Changed, "the end is a change")
 				assert.Equal(t, before.State, p.verdict.Previous)
 				return
 			}
@@ -90,7 +92,7 @@ func TestRestartBetweenEventAndClear(t *testing.T) {
 			assert.Equal(t, at, p.reason(reason).Since)
 			assert.Equal(t, before.State, p.verdict.State)
 			assert.Equal(t, before.Score, p.verdict.Score)
-			assert.False(t, p.verdict.Changed, "a restart is no news")
+			assert.False(t, p.verdict.Changed, "a restart is no change")
 		})
 	}
 }
@@ -125,7 +127,7 @@ func TestRestartKeepsBaselines(t *testing.T) {
 	p.now = p.now.Add(time.Hour)
 	p.restart(bootA)
 	p.poll(pollsPerTenMinutes)
-	assert.NotNil(t, p.reason("pcie_replays"), "nobody has seen ten clean minutes")
+	assert.NotNil(t, p.reason("pcie_replays"), "ten clean minutes were not seen")
 	p.poll(1)
 	assert.Nil(t, p.reason("pcie_replays"))
 
@@ -136,7 +138,7 @@ func TestRestartKeepsBaselines(t *testing.T) {
 	p.restart(bootA)
 	p.s.Reason = ReasonOK
 	p.poll(2)
-	assert.Nil(t, p.reason("xid_79"), "its silence was before the restart, its answer after")
+	assert.Nil(t, p.reason("xid_79"), "it was lost before the restart, and answered after")
 }
 
 // TestSameLoadIsNoReset: NVML that was closed and opened has reset nothing.
@@ -172,7 +174,7 @@ func TestSameLoadIsNoReset(t *testing.T) {
 			tt.before(&p.s)
 			p.poll(1)
 			tt.after(&p.s)
-			require.False(t, p.m.Opened(bootA, true, p.now), "the module says that it is the same, whatever was seen")
+			require.False(t, p.m.Opened(bootA, true, p.now), "the module is the same, whatever was seen")
 			p.poll(1)
 			assert.Equal(t, tt.reset, p.reason("xid_119") == nil)
 
@@ -182,7 +184,7 @@ func TestSameLoadIsNoReset(t *testing.T) {
 			p.poll(1)
 			tt.after(&p.s)
 			p.poll(1)
-			assert.NotNil(t, p.reason("xid_119"), "while NVML is open nobody can reset a GPU")
+			assert.NotNil(t, p.reason("xid_119"), "a GPU cannot be reset while NVML is open")
 		})
 	}
 }
@@ -228,14 +230,14 @@ func TestAcknowledgeXid(t *testing.T) {
 	assert.False(t, p.m.Acknowledge("GPU-other", Some[uint64](48)))
 }
 
-// TestWhatIsNews: a quiet GPU costs no write, and each change is one.
-func TestWhatIsNews(t *testing.T) {
+// TestWhatChangesTheSnapshot: a quiet GPU costs no write, and each change is one.
+func TestWhatChangesTheSnapshot(t *testing.T) {
 	p := newBootedPatient(t)
 	bump(&p.s.ECC[ECCCorrected][ECCVolatile], 1<<10)
 	p.poll(2)
 	still := p.kept()
 	p.each(100, func(s *Sample) {
-		s.Temperature = Some(50 + float64(p.now.Unix()%10))
+		s.Numbers[reading.Temperature] = Some(50 + float64(p.now.Unix()%10))
 		bump(&s.ECC[ECCCorrected][ECCVolatile], 1)
 	})
 	assert.Equal(t, still, p.kept())

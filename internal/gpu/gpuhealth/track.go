@@ -2,7 +2,11 @@
 
 package gpuhealth
 
-import "time"
+import (
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+)
 
 const (
 	// missedPolls without a usable reading make a GPU unknown.
@@ -23,9 +27,9 @@ type track struct {
 	reasons  []ActiveReason
 	rules    []ruleState
 	events   []event
-	// mig is the last known mode of the GPU, places are its slices.
-	mig    Opt[bool]
-	places []place
+	// mig is the last known mode of the GPU.
+	mig       Opt[bool]
+	migSlices []migSlice
 
 	// missed counts polls in a row without a usable reading, answered those with one.
 	missed, answered int
@@ -62,7 +66,7 @@ type ruleState struct {
 	met, answered time.Time
 }
 
-// step takes what the condition said at this poll.
+// step takes the finding of the condition at this poll.
 func (st *ruleState) step(r *Rule, f finding, now time.Time) {
 	switch f {
 	case yes:
@@ -179,10 +183,13 @@ func (t *track) learn(s *Sample, now time.Time) {
 
 func sum(a, b Opt[uint64]) Opt[uint64] { return Opt[uint64]{a.V + b.V, a.OK || b.OK} }
 
-// usable reports whether a poll told anything of the GPU.
+// usable reports whether a poll read anything of the GPU.
 func usable(s *Sample) bool {
-	return s.Up() && (s.MemoryTotal.OK || s.MemoryUsed.OK || s.Temperature.OK || s.Power.OK || s.Utilization.OK ||
-		s.Throttle.OK || s.Clocks[ClockSM].OK || s.Clocks[ClockGraphics].OK || s.PCIe.Width.OK || s.NVLink.Up.OK ||
+	number := false
+	for _, f := range [...]reading.Field{reading.MemoryLimit, reading.MemoryUsed, reading.Temperature, reading.Power, reading.Utilization} {
+		number = number || s.Numbers[f].OK
+	}
+	return s.Up() && (number || s.Throttle.OK || s.Clocks[ClockSM].OK || s.Clocks[ClockGraphics].OK || s.PCIe.Width.OK || s.NVLink.Up.OK ||
 		s.RecoveryAction.OK || s.RemappedRows.Failed.OK || s.RemappedRows.Pending.OK || s.SRAMThresholdExceeded.OK ||
 		s.ECC[ECCUncorrected][ECCVolatile].OK || s.Activity[ActivitySM].OK || s.Processes[ProcessCompute].OK)
 }

@@ -3,6 +3,7 @@
 package gpuhealth
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading"
@@ -12,35 +13,27 @@ import (
 // Field names a reading in what Validate reports.
 type Field string
 
-// The fields that Validate may reject.
+// The fields that Validate may reject, beside those of Readings.Numbers.
 const (
 	FieldUUID              Field = "uuid"
-	FieldMemoryTotal       Field = "memory.total"
-	FieldMemoryUsed        Field = "memory.used"
-	FieldUtilization       Field = "utilization.general"
-	FieldMemoryUtilization Field = "utilization.memory"
-	FieldEncoder           Field = "utilization.encoder"
-	FieldDecoder           Field = "utilization.decoder"
-	FieldTemperature       Field = "temperature.gpu"
-	FieldMemoryTemperature Field = "temperature.memory"
-	FieldPower             Field = "power"
-	FieldPowerLimit        Field = "power.limit.enforced"
-	FieldPowerLimitMax     Field = "power.limit.max"
-	FieldEnergy            Field = "energy"
-	FieldClock             Field = "clock"
-	FieldClockLimit        Field = "clock.limit"
-	FieldECC               Field = "ecc"
+	FieldMinor             Field = "minor"
 	FieldParent            Field = "parent"
 	FieldInstance          Field = "mig.instance"
-	FieldMemoryReserved    Field = "memory.reserved"
+	FieldMemoryTotal       Field = "memory.total"
+	FieldMemoryUsed        Field = "memory.used"
+	FieldMode              Field = "mode"
+	FieldClock             Field = "clock"
+	FieldClockLimit        Field = "clock.limit"
 	FieldActivity          Field = "activity"
 	FieldTemperatureLimit  Field = "temperature.limit"
-	FieldTemperatureMargin Field = "temperature.margin"
 	FieldMarginLimit       Field = "temperature.margin.limit"
 	FieldPerformanceState  Field = "performance_state"
+	FieldECC               Field = "ecc"
 	FieldECCLocation       Field = "ecc.location"
+	FieldSRAM              Field = "sram_threshold"
 	FieldRetiredPages      Field = "retired_pages"
 	FieldRemappedRows      Field = "remapped_rows"
+	FieldRepair            Field = "repair"
 	FieldRecoveryAction    Field = "recovery_action"
 	FieldThrottle          Field = "throttle"
 	FieldThrottleTime      Field = "throttle.time"
@@ -56,36 +49,43 @@ const (
 	FieldBitErrorRate      Field = "nvlink.bit_error_rate"
 	FieldFabric            Field = "fabric"
 	FieldProcesses         Field = "processes"
-	FieldSRAM              Field = "sram_threshold"
-	FieldRepair            Field = "repair"
-	FieldMode              Field = "mode"
-	FieldMinor             Field = "minor"
 )
 
 // limits are, by field, what the catalogue has for the metric that the field becomes.
 var limits = func() map[Field]reading.Range {
 	m := map[Field]reading.Range{}
-	for name, fields := range map[string][]Field{
-		gpusemconv.MetricTemperature: {FieldTemperature, FieldMemoryTemperature}, "hw.temperature.limit": {FieldTemperatureLimit},
-		"hw.gpu.temperature.margin": {FieldTemperatureMargin}, "hw.gpu.temperature.margin.limit": {FieldMarginLimit},
-		gpusemconv.MetricGPUUtilization: {FieldUtilization, FieldMemoryUtilization, FieldEncoder, FieldDecoder}, gpusemconv.MetricGPUActivity: {FieldActivity},
-		gpusemconv.MetricPower: {FieldPower}, gpusemconv.MetricGPUPowerLimit: {FieldPowerLimit, FieldPowerLimitMax}, gpusemconv.MetricEnergy: {FieldEnergy},
-		gpusemconv.MetricGPUClock: {FieldClock}, gpusemconv.MetricGPUClockLimit: {FieldClockLimit},
-		gpusemconv.MetricGPUMemoryLimit: {FieldMemoryTotal}, gpusemconv.MetricGPUMemoryUsage: {FieldMemoryUsed}, "hw.gpu.memory.reserved": {FieldMemoryReserved},
-		gpusemconv.MetricErrors: {FieldECC, FieldECCLocation}, gpusemconv.MetricGPURetiredPages: {FieldRetiredPages}, gpusemconv.MetricGPURemappedRows: {FieldRemappedRows},
-		gpusemconv.MetricGPUThrottleTime: {FieldThrottleTime}, gpusemconv.MetricGPUProcesses: {FieldProcesses}, "hw.gpu.io": {FieldIO}, "hw.gpu.io.rate": {FieldIORate},
-		gpusemconv.MetricGPUPCIeLinkWidth: {FieldPCIeWidth, FieldPCIeWidthMax}, gpusemconv.MetricGPUPCIeReplays: {FieldPCIeReplays},
-		gpusemconv.MetricGPUPCIeLinkGeneration: {FieldPCIeGeneration, FieldPCIeGenerationMax},
-		gpusemconv.MetricGPUNVLinkErrors:       {FieldNVLinkErrors}, "hw.gpu.nvlink.bit_error_rate": {FieldBitErrorRate},
+	for f, metric := range map[Field]string{
+		FieldClock: gpusemconv.MetricGPUClock, FieldClockLimit: gpusemconv.MetricGPUClockLimit, FieldActivity: gpusemconv.MetricGPUActivity,
+		FieldTemperatureLimit: "hw.temperature.limit", FieldMarginLimit: "hw.gpu.temperature.margin.limit",
+		FieldECC: gpusemconv.MetricErrors, FieldECCLocation: gpusemconv.MetricErrors,
+		FieldRetiredPages: gpusemconv.MetricGPURetiredPages, FieldRemappedRows: gpusemconv.MetricGPURemappedRows,
+		FieldThrottleTime: gpusemconv.MetricGPUThrottleTime, FieldIO: "hw.gpu.io", FieldIORate: "hw.gpu.io.rate",
+		FieldPCIeWidth: gpusemconv.MetricGPUPCIeLinkWidth, FieldPCIeWidthMax: gpusemconv.MetricGPUPCIeLinkWidth,
+		FieldPCIeGeneration: gpusemconv.MetricGPUPCIeLinkGeneration, FieldPCIeGenerationMax: gpusemconv.MetricGPUPCIeLinkGeneration,
+		FieldPCIeReplays: gpusemconv.MetricGPUPCIeReplays, FieldNVLinkErrors: gpusemconv.MetricGPUNVLinkErrors,
+		FieldBitErrorRate: "hw.gpu.nvlink.bit_error_rate", FieldProcesses: gpusemconv.MetricGPUProcesses,
 	} {
-		for _, f := range fields {
-			m[f] = reading.ByName(name).Range
-		}
+		m[f] = reading.ByName(metric).Range
 	}
 	return m
 }()
 
-// Two bounds that the catalogue lacks: no metric tells the P state, and the range of
+// numberNames are the fields of Readings.Numbers: the metric and the value that selects
+// the reading, such as `temperature.memory`.
+var numberNames = func() (names [reading.EndNumbers]Field) {
+	older := map[reading.Field]Field{reading.MemoryLimit: FieldMemoryTotal, reading.MemoryUsed: FieldMemoryUsed}
+	for f := reading.None + 1; f < reading.EndNumbers; f++ {
+		m, e := reading.Of(f)
+		name := strings.TrimPrefix(strings.TrimPrefix(m.Name, "hw."), "gpu.")
+		if value := e.Values[0]; value != "" && value != reading.Any {
+			name += "." + value
+		}
+		names[f] = cmp.Or(older[f], Field(name))
+	}
+	return names
+}()
+
+// Bounds that the catalogue does not have: no metric has the P state, and the range of
 // hw.errors is wider, since it is for errors of all sorts.
 const (
 	// NVML's P states end at 15; 32 is NVML_PSTATE_UNKNOWN.
@@ -111,30 +111,32 @@ func (s *Sample) Validate() []Field {
 	v.rejected = append(v.rejected, s.Garbage...)
 	s.Garbage = nil
 
-	within(&v, FieldTemperature, &s.Temperature)
-	within(&v, FieldMemoryTemperature, &s.MemoryTemperature)
-	within(&v, FieldUtilization, &s.Utilization)
-	within(&v, FieldMemoryUtilization, &s.MemoryUtilization)
-	within(&v, FieldEncoder, &s.Encoder)
-	within(&v, FieldDecoder, &s.Decoder)
-	within(&v, FieldPower, &s.Power)
-	within(&v, FieldPowerLimit, &s.PowerLimit)
-	within(&v, FieldPowerLimitMax, &s.PowerLimitMax)
-	within(&v, FieldEnergy, &s.Energy)
-	for c := range NumClocks {
-		within(&v, FieldClock, &s.Clocks[c])
-		within(&v, FieldClockLimit, &s.ClockLimits[c])
+	v.numbers(&s.Readings)
+	each(&v, FieldClock, s.Clocks[:])
+	each(&v, FieldClockLimit, s.ClockLimits[:])
+	each(&v, FieldActivity, s.Activity[:])
+	each(&v, FieldTemperatureLimit, s.TemperatureLimits[:])
+	each(&v, FieldMarginLimit, s.MarginLimits[:])
+	each(&v, FieldThrottleTime, s.ThrottleTime[:])
+	each(&v, FieldBitErrorRate, s.NVLink.BitErrorRate[:])
+	for l := range NumLinks {
+		each(&v, FieldIORate, s.IORate[l][:])
+		v.counts(FieldIO, s.IO[l][:])
 	}
-	v.memory(&s.MemoryTotal, &s.MemoryUsed, &s.MemoryReserved)
-	for e := range NumECCErrors {
-		for c := range NumECCCounters {
-			v.errors(FieldECC, e, &s.ECC[e][c])
-			for l := range NumECCLocations {
-				v.errors(FieldECCLocation, e, &s.ECCLocation[e][c][l])
-			}
-		}
-	}
-	v.readings(&s.Readings)
+	v.counts(FieldRetiredPages, s.RetiredPages[:])
+	v.counts(FieldProcesses, s.Processes[:])
+	v.count(FieldRemappedRows, &s.RemappedRows.Corrected)
+	v.count(FieldRemappedRows, &s.RemappedRows.Uncorrected)
+	v.errors(&s.Readings)
+
+	atMost(&v, FieldPerformanceState, &s.PerformanceState, maxPerformanceState)
+	// All bits at once is NVML_VALUE_NOT_AVAILABLE and not every reason at once.
+	atMost(&v, FieldThrottle, &s.Throttle, throttleReasonsMask-1)
+	below(&v, FieldRecoveryAction, &s.RecoveryAction, NumRecoveryActions)
+	below(&v, FieldFabric, &s.Fabric.State, NumFabricStates)
+	below(&v, FieldFabric, &s.Fabric.Summary, NumFabricSummaries)
+	v.pcie(&s.PCIe)
+	v.nvlinks(&s.NVLink, &s.IO[LinkNVLink])
 	v.slice(s)
 	return v.rejected
 }
@@ -151,12 +153,7 @@ func ValidUUID(uuid string) bool {
 	if !ok || rest == "" {
 		return false
 	}
-	for _, r := range rest {
-		if r <= ' ' || r > '~' {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(rest, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
 type validator struct{ rejected []Field }
@@ -165,7 +162,13 @@ func within[T float64 | uint32 | uint64](v *validator, f Field, o *Opt[T]) {
 	unless(v, f, o, func(n T) bool { return limits[f].Holds(float64(n)) })
 }
 
-// count is within for counts. NVML says -1 for a missing value, and some drivers
+func each[T float64 | uint32 | uint64](v *validator, f Field, list []Opt[T]) {
+	for i := range list {
+		within(v, f, &list[i])
+	}
+}
+
+// count is within for counts. NVML has -1 for a missing value, and some drivers
 // widen the negative number of a 32-bit field.
 func (v *validator) count(f Field, o *Opt[uint64]) {
 	if within(v, f, o); o.OK && o.V >= lastNegative32 && o.V <= notAvailable32 {
@@ -173,27 +176,127 @@ func (v *validator) count(f Field, o *Opt[uint64]) {
 	}
 }
 
-// errors is count for memory errors.
-func (v *validator) errors(f Field, e ECCError, o *Opt[uint64]) {
-	if v.count(f, o); e == ECCUncorrected {
-		atMost(v, f, o, maxUncorrected)
+func (v *validator) counts(f Field, list []Opt[uint64]) {
+	for i := range list {
+		v.count(f, &list[i])
 	}
 }
 
-// memory rejects a total of zero, and of a pair that does not fit the used
-// bytes: the total is a constant of the board and the likelier of the two.
-func (v *validator) memory(total, used, reserved *Opt[uint64]) {
-	v.count(FieldMemoryTotal, total)
-	v.count(FieldMemoryUsed, used)
-	v.count(FieldMemoryReserved, reserved)
-	if total.OK && total.V == 0 {
-		reject(v, FieldMemoryTotal, total)
+// numbers judges as the gateway does. It rejects a total of zero, and of a pair that does
+// not fit the used bytes: the total is a constant of the board and the likelier of the two.
+func (v *validator) numbers(r *Readings) {
+	for f := range reading.EndNumbers {
+		m, _ := reading.Of(f) // nil of reading.None
+		unless(v, numberNames[f], &r.Numbers[f], func(n float64) bool { return m != nil && m.Judge(n, 1) == reading.Accepted })
 	}
-	fits(v, FieldMemoryUsed, used, total)
-	fits(v, FieldMemoryReserved, reserved, total)
+	total := &r.Numbers[reading.MemoryLimit]
+	unless(v, FieldMemoryTotal, total, func(n float64) bool { return n > 0 })
+	for _, f := range [...]reading.Field{reading.MemoryUsed, reading.MemoryReserved} {
+		unless(v, numberNames[f], &r.Numbers[f], func(n float64) bool { return !total.OK || n <= total.V })
+	}
+}
+
+func (v *validator) errors(r *Readings) {
+	for c := range NumECCCounters {
+		for e := range NumECCErrors {
+			v.count(FieldECC, &r.ECC[e][c])
+			v.counts(FieldECCLocation, r.ECCLocation[e][c][:])
+		}
+		atMost(v, FieldECC, &r.ECC[ECCUncorrected][c], maxUncorrected)
+		for l := range NumECCLocations {
+			atMost(v, FieldECCLocation, &r.ECCLocation[ECCUncorrected][c][l], maxUncorrected)
+		}
+	}
 }
 
 func reject[T any](v *validator, f Field, o *Opt[T]) {
 	*o = Opt[T]{}
 	v.rejected = append(v.rejected, f)
+}
+
+// slice checks the fields that name a sample's slice and its GPU.
+func (v *validator) slice(s *Sample) {
+	if s.Parent != "" && (!ValidUUID(s.Parent) || s.Parent == s.UUID) {
+		s.Parent = ""
+		v.rejected = append(v.rejected, FieldParent)
+	}
+	atMost(v, FieldMinor, &s.Minor, maxMinor)
+	atMost(v, FieldInstance, &s.SliceCapacity, MaxSlices)
+	atMost(v, FieldInstance, &s.GPUInstance, maxInstance)
+	atMost(v, FieldInstance, &s.ComputeInstance, maxInstance)
+}
+
+// pcie rejects, of a pair that does not fit, the current value: the maximum is
+// a constant of the board and its slot.
+func (v *validator) pcie(p *PCIe) {
+	lanes(v, FieldPCIeWidthMax, &p.WidthMax)
+	lanes(v, FieldPCIeWidth, &p.Width)
+	within(v, FieldPCIeGenerationMax, &p.GenerationMax)
+	within(v, FieldPCIeGeneration, &p.Generation)
+	unless(v, FieldPCIeWidth, &p.Width, func(n uint32) bool { return !p.WidthMax.OK || n <= p.WidthMax.V })
+	unless(v, FieldPCIeGeneration, &p.Generation, func(n uint32) bool { return !p.GenerationMax.OK || n <= p.GenerationMax.V })
+	v.count(FieldPCIeReplays, &p.Replays)
+	v.count(FieldPCIeReplays, &p.Rollovers)
+}
+
+// lanes takes the widths that PCI Express has, powers of two and 12.
+func lanes(v *validator, f Field, o *Opt[uint32]) {
+	within(v, f, o)
+	unless(v, f, o, func(n uint32) bool { return n == 12 || n&(n-1) == 0 })
+}
+
+func (v *validator) nvlinks(n *NVLinks, io *[NumDirections]Opt[uint64]) {
+	atMost(v, FieldNVLinks, &n.Up, MaxNVLinks)
+	atMost(v, FieldNVLinks, &n.Down, MaxNVLinks)
+	if n.Up.OK && n.Down.OK && n.Up.V+n.Down.V > MaxNVLinks {
+		reject(v, FieldNVLinks, &n.Up)
+		reject(v, FieldNVLinks, &n.Down)
+	}
+	v.counts(FieldNVLinkErrors, n.Errors[:])
+	if len(n.PerLink) > MaxNVLinks {
+		n.PerLink = nil
+		v.rejected = append(v.rejected, FieldNVLinks)
+	}
+	for e := range NumNVLinkErrors {
+		v.links(FieldNVLinkErrors, n.PerLink, &n.Errors[e], func(l *NVLink) *Opt[uint64] { return &l.Errors[e] })
+	}
+	for d := range NumDirections {
+		v.links(FieldIO, n.PerLink, &io[d], func(l *NVLink) *Opt[uint64] { return &l.IO[d] })
+	}
+	if n.SumsOnly {
+		n.PerLink = nil
+	}
+}
+
+// links sums a count up over the links where the driver does not. Where that
+// of one link cannot be true there is no sum: one without it would go back.
+func (v *validator) links(f Field, links []NVLink, sum *Opt[uint64], of func(*NVLink) *Opt[uint64]) {
+	before := len(v.rejected)
+	var all Opt[uint64]
+	for i := range links {
+		if o := of(&links[i]); o.OK {
+			if v.count(f, o); o.OK {
+				all = Some(all.V + o.V)
+			}
+		}
+	}
+	if !sum.OK && len(v.rejected) == before {
+		*sum = all
+		v.count(f, sum)
+	}
+}
+
+func atMost[T uint32 | uint64](v *validator, f Field, o *Opt[T], most T) {
+	unless(v, f, o, func(n T) bool { return n <= most })
+}
+
+func unless[T any](v *validator, f Field, o *Opt[T], possible func(T) bool) {
+	if o.OK && !possible(o.V) {
+		reject(v, f, o)
+	}
+}
+
+// below keeps a value of the driver's inside the enumeration that this code knows.
+func below[T ~int](v *validator, f Field, o *Opt[T], end T) {
+	unless(v, f, o, func(n T) bool { return n >= 0 && n < end })
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 const testMIG = "MIG-00000000-0000-0000-0000-000000000002"
@@ -20,11 +22,21 @@ func TestValidateReadings(t *testing.T) {
 		want   []Field
 	}{
 		{"nothing", func(*Sample) {}, nil},
-		{"more used than there is", func(s *Sample) { s.MemoryTotal, s.MemoryUsed = Some[uint64](10), Some[uint64](11) }, []Field{FieldMemoryUsed}},
-		{"all used", func(s *Sample) { s.MemoryTotal, s.MemoryUsed = Some[uint64](10), Some[uint64](10) }, nil},
-		{"no memory at all", func(s *Sample) { s.MemoryTotal, s.MemoryUsed = Some[uint64](0), Some[uint64](0) }, []Field{FieldMemoryTotal}},
-		{"reserved is more than all", func(s *Sample) { s.MemoryTotal, s.MemoryReserved = Some[uint64](5), Some[uint64](6) }, []Field{FieldMemoryReserved}},
-		{"margin below zero", func(s *Sample) { s.TemperatureMargin, s.MarginLimits[LimitSlowdown] = Some(-3.0), Some(-2.0) }, nil},
+		{"more used than there is", func(s *Sample) {
+			s.Numbers[reading.MemoryLimit], s.Numbers[reading.MemoryUsed] = Some[float64](10), Some[float64](11)
+		}, []Field{FieldMemoryUsed}},
+		{"all used", func(s *Sample) {
+			s.Numbers[reading.MemoryLimit], s.Numbers[reading.MemoryUsed] = Some[float64](10), Some[float64](10)
+		}, nil},
+		{"no memory at all", func(s *Sample) {
+			s.Numbers[reading.MemoryLimit], s.Numbers[reading.MemoryUsed] = Some[float64](0), Some[float64](0)
+		}, []Field{FieldMemoryTotal}},
+		{"reserved is more than all", func(s *Sample) {
+			s.Numbers[reading.MemoryLimit], s.Numbers[reading.MemoryReserved] = Some[float64](5), Some[float64](6)
+		}, []Field{"memory.reserved"}},
+		{"margin below zero", func(s *Sample) {
+			s.Numbers[reading.TemperatureMargin], s.MarginLimits[LimitSlowdown] = Some(-3.0), Some(-2.0)
+		}, nil},
 		{"bit error rate", func(s *Sample) { s.NVLink.BitErrorRate = [NumBitErrors]Opt[float64]{Some(0.0), Some(1.5)} }, []Field{FieldBitErrorRate}},
 		{"P state unknown to NVML", func(s *Sample) { s.PerformanceState = Some[uint32](32) }, []Field{FieldPerformanceState}},
 		{"P state idle", func(s *Sample) { s.PerformanceState = Some[uint32](15) }, nil},
@@ -50,7 +62,7 @@ func TestValidateReadings(t *testing.T) {
 		}, []Field{FieldIO}},
 		{"two billion uncorrectable errors", func(s *Sample) { s.ECC[ECCUncorrected][ECCVolatile] = Some[uint64](1<<31 + 1) }, []Field{FieldECC}},
 		{"two billion corrected errors", func(s *Sample) { s.ECC[ECCCorrected][ECCVolatile] = Some[uint64](1<<31 + 1) }, nil},
-		{"slices without end", func(s *Sample) { s.Places = Some[uint32](1 << 20) }, []Field{FieldInstance}},
+		{"slices without end", func(s *Sample) { s.SliceCapacity = Some[uint32](1 << 20) }, []Field{FieldInstance}},
 		{"a flag of -1", func(s *Sample) { s.SRAMThresholdExceeded = s.Flag(FieldSRAM, 0xFFFFFFFF) }, []Field{FieldSRAM}},
 		{"flags", func(s *Sample) {
 			s.RetirementPending, s.Modes[ModeECC] = s.Flag(FieldRetiredPages, 0), s.Flag(FieldMode, 1)
@@ -65,10 +77,10 @@ func TestValidateReadings(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := Sample{Identity: Identity{UUID: testUUID}, Reason: ReasonOK}
-			s.Power = Some(80.0)
+			s.Numbers[reading.Power] = Some(80.0)
 			tt.change(&s)
 			assert.Equal(t, tt.want, s.Validate())
-			assert.Equal(t, Some(80.0), s.Power, "the rest of the sample is kept")
+			assert.Equal(t, Some(80.0), s.Numbers[reading.Power], "the rest of the sample is kept")
 			assert.Empty(t, s.Validate(), "what is rejected once is gone")
 		})
 	}
@@ -133,8 +145,8 @@ func TestValidateCoversEveryNumber(t *testing.T) {
 // A driver may return any bits. JSON builds the sample from them, because JSON
 // can name every field.
 func FuzzValidateReadings(f *testing.F) {
-	f.Add([]byte(`{"Temperature":{"V":300,"OK":true},"PCIe":{"Width":{"V":3,"OK":true}},"NVLink":{"PerLink":[{}]}}`))
-	f.Add([]byte(`{"UUID":"GPU-1","MemoryTotal":{"V":1,"OK":true},"MemoryUsed":{"V":2,"OK":true},"Fabric":{"State":{"V":-7,"OK":true}}}`))
+	f.Add([]byte(`{"Numbers":[{"V":300,"OK":true},{"V":1,"OK":true},{"V":2,"OK":true}],"PCIe":{"Width":{"V":3,"OK":true}},"NVLink":{"PerLink":[{}]}}`))
+	f.Add([]byte(`{"UUID":"GPU-1","Fabric":{"State":{"V":-7,"OK":true}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := Sample{Identity: Identity{UUID: testUUID}}
 		if json.Unmarshal(data, &s) != nil {
@@ -171,5 +183,5 @@ func TestLinksAreSummed(t *testing.T) {
 	assert.Equal(t, Opt[uint64]{}, s.NVLink.Errors[NVLinkSymbol])
 	assert.Equal(t, Some[uint64](33), s.IO[LinkNVLink][Transmit])
 	assert.Equal(t, Some[uint64](1000), s.IO[LinkNVLink][Receive], "the driver's")
-	assert.Nil(t, s.NVLink.PerLink, "nobody asked for them")
+	assert.Nil(t, s.NVLink.PerLink, "they were not asked for")
 }

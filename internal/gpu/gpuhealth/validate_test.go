@@ -15,13 +15,7 @@ const testUUID = "GPU-00000000-0000-0000-0000-000000000001"
 // TestValidateAsTheCatalogue: what the gateway would take the agent does not leave out.
 func TestValidateAsTheCatalogue(t *testing.T) {
 	for metric, put := range map[string]func(*Sample, float64){
-		"hw.power":                     func(s *Sample, v float64) { s.Power = Some(v) },
-		"hw.gpu.power.limit":           func(s *Sample, v float64) { s.PowerLimitMax = Some(v) },
-		"hw.energy":                    func(s *Sample, v float64) { s.Energy = Some(v) },
-		"hw.temperature":               func(s *Sample, v float64) { s.MemoryTemperature = Some(v) },
-		"hw.gpu.temperature.margin":    func(s *Sample, v float64) { s.TemperatureMargin = Some(v) },
 		"hw.gpu.clock.frequency.limit": func(s *Sample, v float64) { s.ClockLimits[ClockVideo] = Some(v) },
-		"hw.gpu.utilization":           func(s *Sample, v float64) { s.Encoder = Some(v) },
 		"hw.gpu.activity":              func(s *Sample, v float64) { s.Activity[ActivityTensor] = Some(v) },
 		"hw.gpu.io.rate":               func(s *Sample, v float64) { s.IORate[LinkPCIe][Receive] = Some(v) },
 		"hw.gpu.throttle.time":         func(s *Sample, v float64) { s.ThrottleTime[ThrottleTimePower] = Some(v) },
@@ -30,17 +24,36 @@ func TestValidateAsTheCatalogue(t *testing.T) {
 		"hw.gpu.memory.remapped_rows":  func(s *Sample, v float64) { s.RemappedRows.Corrected = Some(uint64(int64(v))) },
 		"hw.errors":                    func(s *Sample, v float64) { s.ECC[ECCCorrected][ECCAggregate] = Some(uint64(int64(v))) },
 	} {
-		r := reading.ByName(metric).Range
-		validate := func(v float64) []Field {
-			s := Sample{Identity: Identity{UUID: testUUID}}
-			put(&s, v)
-			return s.Validate()
-		}
-		assert.Empty(t, validate(r.Min), metric)
-		assert.Empty(t, validate(r.Max), metric)
-		assert.NotEmpty(t, validate(1.5*r.Max+1), metric)
-		assert.NotEmpty(t, validate(r.Min-1), metric)
+		asTheCatalogue(t, reading.ByName(metric), put)
 	}
+	for f := reading.None + 1; f < reading.EndNumbers; f++ {
+		m, _ := reading.Of(f)
+		asTheCatalogue(t, m, func(s *Sample, v float64) { s.Numbers[f] = Some(v) })
+	}
+}
+
+func asTheCatalogue(t *testing.T, m *reading.Metric, put func(*Sample, float64)) {
+	t.Helper()
+	validate := func(v float64) []Field {
+		s := Sample{Identity: Identity{UUID: testUUID}}
+		put(&s, v)
+		return s.Validate()
+	}
+	r := m.Range
+	if m.Name != "hw.gpu.memory.limit" { // no board has none
+		assert.Empty(t, validate(r.Min), m.Name)
+	}
+	assert.Empty(t, validate(r.Max), m.Name)
+	assert.NotEmpty(t, validate(1.5*r.Max+1), m.Name)
+	assert.NotEmpty(t, validate(r.Min-1), m.Name)
+}
+
+// Operators count rejections by these names.
+func TestNamesOfNumbers(t *testing.T) {
+	assert.Subset(t, numberNames, []Field{
+		"memory.total", "memory.used", "memory.reserved", "utilization.general", "utilization.memory", "utilization.encoder", "utilization.decoder",
+		"temperature.gpu", "temperature.memory", "temperature.margin", "power", "power.limit.enforced", "power.limit.max", "energy",
+	})
 }
 
 func TestValidUUID(t *testing.T) {

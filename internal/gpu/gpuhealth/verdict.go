@@ -61,7 +61,7 @@ type Verdict struct {
 	// Reasons are sorted by cap, then by name. The slice is the monitor's and
 	// good until the next call of Observe for the same GPU.
 	Reasons []ActiveReason
-	// Changed tells that this poll moved the GPU from Previous to State.
+	// Changed: this poll moved the GPU from Previous to State.
 	// Previous is empty for a GPU that was not known before.
 	Changed  bool
 	Previous State

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// XidClass groups Xids by what they say about the GPU.
+// XidClass groups Xids by their meaning for the GPU.
 type XidClass string
 
 // The classes. They are values of the attribute `gpu.xid.class`.
@@ -44,7 +44,7 @@ type Xid struct {
 // Reason is the name under which the Xid is reported as a reason.
 func (x Xid) Reason() string { return "xid_" + strconv.FormatUint(x.Code, 10) }
 
-// XidEvidence is what a Xid says of why a node is slow.
+// XidEvidence is what a Xid shows of why a node is slow.
 type XidEvidence uint8
 
 // The kinds of evidence.
@@ -56,7 +56,7 @@ const (
 	XidOfReset // NVIDIA asks for a reset, a reboot or service
 )
 
-// Evidence follows from class and action: who explains a node judges a code as
+// Evidence follows from class and action: an explanation of a node judges a code as
 // the rubric does.
 func (x Xid) Evidence() XidEvidence {
 	asks := x.Action == ActionResetGPU || x.Action == ActionReboot || x.Action == ActionService
@@ -83,7 +83,7 @@ const (
 
 const (
 	xidQuiet = time.Hour
-	// capUnknownXid: nobody has classified it, so somebody should look.
+	// capUnknownXid: a code without a class is worth a look.
 	capUnknownXid = 50
 )
 
@@ -96,7 +96,7 @@ const CatalogueRead = "2026-11-27"
 // catalogue is NVIDIA's Xid catalogue, 1 to 172
 // (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), by class and
 // effect; class and immediate action are NVIDIA's, caps are our judgement. Codes
-// that NVIDIA calls unused are left out: nobody knows what they would mean.
+// that NVIDIA calls unused are left out: their meaning is unknown.
 var catalogue = []struct {
 	codes []span
 	xid   Xid
@@ -105,88 +105,46 @@ var catalogue = []struct {
 		[]span{{8, 8}, {11, 11}, {13, 13}, {25, 25}, {31, 32}, {39, 41}, {60, 60}, {68, 72}, {75, 77}, {80, 80}, {82, 86}, {88, 89}, {96, 105}, {126, 135}, {139, 139}},
 		Xid{Class: XidApplication, Immediate: "RESTART_APP", Action: ActionRestartApp, Cap: NoCap, Clears: quiet},
 	},
-	// NVIDIA says of both that they are an application's fault, as of 31.
-	{
-		[]span{{43, 43}, {137, 137}},
-		Xid{Class: XidApplication, Immediate: "IGNORE", Action: ActionNone, Cap: NoCap, Clears: quiet},
-	},
-	// Of 92, a high rate of corrected errors, ecc_corrected_rate tells.
+	// By NVIDIA both are an application's fault, as 31 is.
+	{[]span{{43, 43}, {137, 137}}, Xid{Class: XidApplication, Immediate: "IGNORE", Action: ActionNone, Cap: NoCap, Clears: quiet}},
+	// Rule ecc_corrected_rate covers 92, a high rate of corrected errors.
 	{
 		[]span{{14, 14}, {37, 38}, {44, 44}, {63, 63}, {66, 67}, {92, 93}, {106, 108}, {121, 121}, {141, 141}, {152, 153}, {157, 157}, {160, 161}},
 		Xid{Class: XidInformational, Immediate: "IGNORE", Action: ActionNone, Cap: NoCap, Clears: quiet},
 	},
 	// A vGPU that does not fit its guest.
-	{
-		[]span{{78, 78}},
-		Xid{Class: XidInformational, Immediate: "UPDATE_SWFW", Action: ActionNone, Cap: NoCap, Clears: quiet},
-	},
-	// Power smoothing is engaged again; 163 says that it no longer is.
-	{
-		[]span{{162, 162}},
-		Xid{Class: XidInformational, Action: ActionNone, Cap: NoCap, Clears: quiet, Ends: 163},
-	},
+	{[]span{{78, 78}}, Xid{Class: XidInformational, Immediate: "UPDATE_SWFW", Action: ActionNone, Cap: NoCap, Clears: quiet}},
+	// Power smoothing is engaged again; 163 reports that it no longer is.
+	{[]span{{162, 162}}, Xid{Class: XidInformational, Action: ActionNone, Cap: NoCap, Clears: quiet, Ends: 163}},
 	// These explain another Xid or point to the driver's recovery action.
-	{
-		[]span{{45, 45}},
-		Xid{Class: XidSecondary, Immediate: "WORKFLOW_XID_45", Action: ActionNone, Cap: NoCap, Clears: quiet},
-	},
-	{
-		[]span{{154, 154}},
-		Xid{Class: XidSecondary, Immediate: "XID_154", Action: ActionNone, Cap: NoCap, Clears: quiet},
-	},
-	{
-		[]span{{171, 172}},
-		Xid{Class: XidSecondary, Action: ActionNone, Cap: NoCap, Clears: quiet},
-	},
+	{[]span{{45, 45}}, Xid{Class: XidSecondary, Immediate: "WORKFLOW_XID_45", Action: ActionNone, Cap: NoCap, Clears: quiet}},
+	{[]span{{154, 154}}, Xid{Class: XidSecondary, Immediate: "XID_154", Action: ActionNone, Cap: NoCap, Clears: quiet}},
+	{[]span{{171, 172}}, Xid{Class: XidSecondary, Action: ActionNone, Cap: NoCap, Clears: quiet}},
 	{
 		[]span{{xidContained, xidContained}},
 		Xid{Class: XidContainedMemory, Immediate: "RESTART_APP", Action: ActionRestartApp, Cap: 50, Clears: Clears{By: ClearsRemap, After: xidQuiet}},
 	},
 	{
 		[]span{{46, 46}, {62, 62}, {xidRowRemapFailure, xidRowRemapFailure}, {95, 95}, {109, 110}, {119, 120}, {136, 136}, {140, 140}, {143, 143}, {155, 156}, {158, 158}},
-		Xid{Class: XidReset, Immediate: "RESET_GPU", Action: ActionResetGPU, Cap: 20, Clears: Clears{By: ClearsGeneration}},
+		Xid{Class: XidReset, Immediate: "RESET_GPU", Action: ActionResetGPU, Cap: 20, Clears: reload},
 	},
-	{
-		[]span{{48, 48}},
-		Xid{Class: XidUncorrectableECC, Immediate: "WORKFLOW_XID_48", Action: ActionResetGPU, Cap: 20, Clears: Clears{By: ClearsGeneration}},
-	},
-	{
-		[]span{{74, 74}},
-		Xid{Class: XidNVLink, Immediate: "WORKFLOW_NVLINK_ERR", Action: ActionResetGPU, Cap: 20, Clears: Clears{By: ClearsGeneration}},
-	},
-	// NVLink 5: whether they are fatal is in a sub-code that NVML's event lacks.
-	{
-		[]span{{144, 150}},
-		Xid{Class: XidNVLink, Immediate: "WORKFLOW_NVLINK5_ERR", Action: ActionRestartApp, Cap: 50, Clears: quiet},
-	},
+	{[]span{{48, 48}}, Xid{Class: XidUncorrectableECC, Immediate: "WORKFLOW_XID_48", Action: ActionResetGPU, Cap: 20, Clears: reload}},
+	{[]span{{74, 74}}, Xid{Class: XidNVLink, Immediate: "WORKFLOW_NVLINK_ERR", Action: ActionResetGPU, Cap: 20, Clears: reload}},
+	// NVLink 5: whether they are fatal is in a sub-code that is not in NVML's event.
+	{[]span{{144, 150}}, Xid{Class: XidNVLink, Immediate: "WORKFLOW_NVLINK5_ERR", Action: ActionRestartApp, Cap: 50, Clears: quiet}},
 	{
 		[]span{{xidOffBus, xidOffBus}},
 		Xid{Class: XidNode, Immediate: "RESTART_BM", Action: ActionReboot, Cap: 0, Clears: Clears{By: ClearsAnswer}},
 	},
-	{
-		[]span{{151, 151}},
-		Xid{Class: XidNode, Immediate: "RESTART_VM", Action: ActionReboot, Cap: 20, Clears: Clears{By: ClearsGeneration}},
-	},
-	{
-		[]span{{54, 54}},
-		Xid{Class: XidHardware, Immediate: "CHECK_MECHANICALS", Action: ActionService, Cap: 20, Clears: Clears{By: ClearsGeneration}},
-	},
-	{
-		[]span{{142, 142}},
-		Xid{Class: XidHardware, Immediate: "CONTACT_SUPPORT", Action: ActionNone, Cap: 50, Clears: quiet},
-	},
+	{[]span{{151, 151}}, Xid{Class: XidNode, Immediate: "RESTART_VM", Action: ActionReboot, Cap: 20, Clears: reload}},
+	{[]span{{54, 54}}, Xid{Class: XidHardware, Immediate: "CHECK_MECHANICALS", Action: ActionService, Cap: 20, Clears: reload}},
+	{[]span{{142, 142}}, Xid{Class: XidHardware, Immediate: "CONTACT_SUPPORT", Action: ActionNone, Cap: 50, Clears: quiet}},
 	// A reset where unified memory is in use, as with CUDA.
-	{
-		[]span{{159, 159}},
-		Xid{Class: XidHardware, Immediate: "CHECK_UVM", Action: ActionResetGPU, Cap: 50, Clears: quiet},
-	},
-	{
-		[]span{{163, 170}},
-		Xid{Class: XidHardware, Action: ActionNone, Cap: 50, Clears: quiet},
-	},
+	{[]span{{159, 159}}, Xid{Class: XidHardware, Immediate: "CHECK_UVM", Action: ActionResetGPU, Cap: 50, Clears: quiet}},
+	{[]span{{163, 170}}, Xid{Class: XidHardware, Action: ActionNone, Cap: 50, Clears: quiet}},
 }
 
-// quiet ends what nobody asks for a reset for.
+// quiet is for Xids that need no reset.
 var quiet = Clears{By: ClearsQuiet, After: xidQuiet}
 
 // defaultXids is the catalogue by code.

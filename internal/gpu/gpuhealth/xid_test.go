@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestXidEffects holds what each code does to what the rubric has of it, and a code that nobody knows.
+// TestXidEffects holds what each code does to what the rubric has of it, and an unknown code.
 func TestXidEffects(t *testing.T) {
 	for _, x := range append(DefaultRubric().Xids(), DefaultRubric().Xid(1<<20)) {
 		p := newPatient(t)
@@ -116,11 +116,11 @@ func TestXidOfAnOlderGenerationHasNoEffect(t *testing.T) {
 	p.m.Opened(DriverLoad{}, true, start)
 	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 62, Time: start.Add(-time.Millisecond)})
 	p.poll(1)
-	assert.NotNil(t, p.reason("xid_48"), "it came after the driver was opened, before that was told")
+	assert.NotNil(t, p.reason("xid_48"), "it came after the driver was opened, before Opened was called")
 	assert.Nil(t, p.reason("xid_62"), "it came late from the driver before")
 	p.m.Opened(DriverLoad{}, false, p.now)
 	p.poll(1)
-	assert.NotNil(t, p.reason("xid_48"), "the same load is no news")
+	assert.NotNil(t, p.reason("xid_48"), "the same load is not a new one")
 }
 
 func TestXid64AsksForServiceOnceARemappingFailed(t *testing.T) {
@@ -144,5 +144,5 @@ func TestXidsAreBounded(t *testing.T) {
 	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 48, Time: p.now})
 	p.poll(1)
 	assert.Len(t, p.verdict.Reasons, maxEvents)
-	assert.Equal(t, Some(20), p.verdict.Score, "the grave takes the place of the slight")
+	assert.Equal(t, Some(20), p.verdict.Score, "the grave one replaces the slight one")
 }

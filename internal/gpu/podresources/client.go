@@ -32,7 +32,7 @@ type Config struct {
 	Socket string
 	// Resources are the prefixes of the resource names that are GPUs.
 	Resources []string
-	// TTL is how long an answer, or the lack of one, is good.
+	// TTL is how long an answer, or its absence, is good.
 	TTL time.Duration
 	// Deadline bounds a call.
 	Deadline time.Duration
@@ -47,7 +47,7 @@ type Container struct {
 	Pod, Namespace, Name string
 }
 
-// Allocation says that the container holds the device.
+// Allocation is a container and a device that it holds.
 type Allocation struct {
 	Device Device
 	Container
@@ -79,7 +79,7 @@ func New(cfg Config) *Client {
 // Allocations returns which containers hold which GPU, of the last answer that
 // is not older than the TTL, asking for a new one otherwise. It returns within
 // the deadline. With an error come the allocations of the last answer, for KeepFor.
-// fresh tells that the kubelet was asked by this call.
+// fresh: this call asked the kubelet.
 func (c *Client) Allocations(ctx context.Context) (answer []Allocation, fresh bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +148,7 @@ func allocations(response *podresourcesapi.ListPodResourcesResponse, resources [
 			}
 			for _, dynamic := range container.GetDynamicResources() {
 				for _, claim := range dynamic.GetClaimResources() {
-					// The CDI name tells best, as a driver may name its devices as it likes.
+					// The CDI name is the most reliable: a driver may name its devices as it likes.
 					before := len(ids)
 					for _, cdi := range claim.GetCdiDevices() {
 						if name := cdi.GetName(); isNVIDIA(name) {
@@ -182,7 +182,7 @@ type Device struct {
 	Minor int
 	// GPUInstance is the id of the MIG GPU instance on that GPU, else -1.
 	GPUInstance int
-	// Shared tells that the id is one of several for the same device.
+	// Shared: the id is one of several for the same device.
 	Shared bool
 }
 
@@ -193,7 +193,7 @@ type Device struct {
 //   - CDI names such as k8s.gpu.nvidia.com/device=gpu-0, nvidia.com/gpu=GPU-UUID,
 //     and the device names of NVIDIA's DRA driver, gpu-0 and gpu-0-mig-9-4-4,
 //
-// and says false to everything else.
+// and returns false for everything else.
 func ParseDevice(id string) (Device, bool) {
 	if _, name, ok := strings.Cut(id, "="); ok {
 		if !isNVIDIA(id) {

@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestAbsentKubeletIsNotInTheLog: who asks says so once, and gRPC not at all.
+// TestAbsentKubeletIsNotInTheLog: the caller logs it once, and gRPC not at all.
 func TestAbsentKubeletIsNotInTheLog(t *testing.T) {
 	socket := socketPath(t)
 	c, at := client(t, socket, time.Minute)
@@ -216,8 +216,8 @@ func TestHangingKubelet(t *testing.T) {
 	assert.Empty(t, got)
 }
 
-// TestSocketThatSaysNothing has a server that accepts and never speaks.
-func TestSocketThatSaysNothing(t *testing.T) {
+// TestSocketWithoutAnswers has a server that accepts and never answers.
+func TestSocketWithoutAnswers(t *testing.T) {
 	socket := socketPath(t)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
 	require.NoError(t, err)

@@ -24,7 +24,7 @@ type Name struct {
 	Default bool
 	// Counter: dcgm-exporter has it as a counter.
 	Counter bool
-	// Metric is ours, empty where there is none: then Note says why.
+	// Metric is ours, empty where there is none: then Note has the reason.
 	Metric     string
 	Attributes []Attribute
 	Less       []string

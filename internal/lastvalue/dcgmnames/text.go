@@ -47,7 +47,7 @@ type gpu struct {
 	has             bool
 }
 
-// holder is who holds a GPU, as labels. One that several hold has labels of none.
+// holder is the job or pod that holds a GPU, as labels. One that several hold has labels of none.
 type holder struct {
 	labels  string
 	several bool
@@ -64,7 +64,7 @@ func (h *holder) add(labels string) {
 }
 
 // Write writes the GPUs of a table under dcgm-exporter's names, each joined with what its
-// node says of it.
+// node reports of it.
 func Write(s *lastvalue.Scrape) {
 	t := &text{Scrape: s, gpus: map[gpuKey]*gpu{}, byLabels: map[string]*gpu{}, room: maxGPUBytes}
 	for _, sliced := range [...]bool{false, true} { // A slice may come before its GPU.
@@ -92,14 +92,14 @@ func (t *text) takes(cluster string, bytes int) bool {
 	return true
 }
 
-// add takes a GPU or slice that a node tells of. Of two with the same labels the one counts
+// add takes a GPU or slice that a node reports. Of two with the same labels the one counts
 // whose node reported last. A slice is joined with a GPU that was added before.
 func (t *text) add(key gpuKey, p *lastvalue.Sample) {
 	g := &gpu{cluster: p.Cluster, reported: p.Reported, address: p.Attr("gpu.pci.bus_id")}
 	index, id, model, instance, profile := p.Attr(semconv.AttrGPUIndex), p.Attr(semconv.AttrHWID), p.Attr(semconv.AttrHWModel), "", ""
 	if parent := p.Attr(semconv.AttrHWParent); parent != "" {
 		if instance = p.Attr(semconv.AttrGPUInstance); instance == "" {
-			return // slices of a GPU cannot be told apart
+			return // slices of a GPU cannot be distinguished
 		}
 		id = parent
 		model, profile, _ = strings.Cut(model, " MIG ")
@@ -126,7 +126,7 @@ func (t *text) add(key gpuKey, p *lastvalue.Sample) {
 	t.byLabels[g.labels] = g
 }
 
-// allocate takes who holds a GPU.
+// allocate takes the holder of a GPU.
 func (t *text) allocate(key gpuKey, p *lastvalue.Sample) {
 	g := t.gpus[key]
 	if g == nil || g.hidden || p.Value <= 0 {
@@ -184,7 +184,7 @@ func (t *text) name(n *Name) {
 	}
 }
 
-// points yields what the nodes say of their GPUs by a metric of the catalogue.
+// points yields what the nodes report of their GPUs by a metric of the catalogue.
 func (t *text) points(metric string, yield func(gpuKey, *lastvalue.Sample)) {
 	m := reading.ByName(metric)
 	name := promtext.MetricName(m.Name, m.Unit, [...]promtext.Kind{

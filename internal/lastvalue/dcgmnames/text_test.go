@@ -42,7 +42,7 @@ func newFleet() *fleet {
 	return &fleet{Table: lastvalue.New(lastvalue.Settings{MaxNodes: 2000, MaxSeries: 1e6})}
 }
 
-// report has a node of cluster c report the points. An id tells resources of a name apart.
+// report has a node of cluster c report the points. An id distinguishes resources of a name.
 func (f *fleet) report(name, id string, points ...point) {
 	r := f.Begin(f.now)
 	r.Open(lastvalue.KeyOf([]byte(name+id)), func() ([]lastvalue.Attr, bool) {
@@ -111,9 +111,9 @@ func TestGPUsUnderDCGMsNames(t *testing.T) {
 		holder("GPU-1", "gpu.job.id", "42"), holder("GPU-2", "gpu.job.id", "42"), holder("GPU-2", "gpu.job.id", "43"), holder("GPU-2", "gpu.job.id", "44"),
 		holder("MIG-0", pod...), holder("MIG-0", "gpu.job.id", "7"),
 		pointOf("hw.gpu.utilization", "GPU-0", 0.29, "hw.gpu.task", "general"), pointOf("hw.gpu.utilization", "GPU-0", 0.5, "hw.gpu.task", "encoder"),
-		pointOf("hw.gpu.utilization", "GPU-9", 0.5, "hw.gpu.task", "general"), // nobody says what it is
+		pointOf("hw.gpu.utilization", "GPU-9", 0.5, "hw.gpu.task", "general"), // of no known kind
 		pointOf("hw.gpu.memory.limit", "GPU-1", 80<<30), pointOf("hw.gpu.memory.usage", "GPU-1", 60<<30), pointOf("hw.gpu.memory.reserved", "GPU-1", 512<<20),
-		pointOf("hw.gpu.memory.usage", "GPU-0", 11<<20), // its slices say it
+		pointOf("hw.gpu.memory.usage", "GPU-0", 11<<20), // its slices report it
 		pointOf("hw.gpu.memory.usage", "MIG-0", 5<<20), pointOf("hw.gpu.memory.usage", "MIG-1", 6<<20),
 		pointOf("hw.gpu.io.rate", "GPU-2", 3e6, "gpu.link", "nvlink", "network.io.direction", "transmit"),
 		pointOf("hw.gpu.io.rate", "GPU-2", 4e6, "gpu.link", "nvlink", "network.io.direction", "receive"),

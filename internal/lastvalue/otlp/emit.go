@@ -42,8 +42,8 @@ func emit(r *lastvalue.Report, rm pmetric.ResourceMetrics, from, maxBytes int) (
 	return w.bytes, next
 }
 
-// appendHeartbeat adds when the node last reported, so that silence differs from
-// lack of change.
+// appendHeartbeat adds when the node last reported, so that a missing node differs
+// from one without a change.
 func appendHeartbeat(rm pmetric.ResourceMetrics, at pcommon.Timestamp) {
 	w := writer{rm: rm}
 	w.point(&lastvalue.Series{Time: uint64(at), Value: uint64(at.AsTime().Unix()), Metric: lastvalue.Metric{

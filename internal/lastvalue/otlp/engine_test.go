@@ -214,7 +214,7 @@ func TestWhatIsMadeOfTheTable(t *testing.T) {
 	assert.JSONEq(t, want, json(s.got[0].Metrics))
 }
 
-// TestTimesToComeBecomeTheTimeOfReceipt: whoever keeps the newest point of a
+// TestTimesToComeBecomeTheTimeOfReceipt: a reader that keeps the newest point of a
 // series would otherwise show it until its time has come.
 func TestTimesToComeBecomeTheTimeOfReceipt(t *testing.T) {
 	for ahead, want := range map[time.Duration]time.Duration{
@@ -239,7 +239,7 @@ func TestTimesToComeBecomeTheTimeOfReceipt(t *testing.T) {
 }
 
 // TestTimesOfAClockThatWasSetBackBecomeTheTimeOfReceipt, for as long as the
-// sender's clock is behind what it said before, by all that a retry may be late.
+// sender's clock is behind its former time, by all that a retry may be late.
 func TestTimesOfAClockThatWasSetBackBecomeTheTimeOfReceipt(t *testing.T) {
 	s := newTier()
 	s.push(t, report("", "n", s.Now().Add(50*time.Second), 9))
@@ -265,7 +265,7 @@ func TestALateHeartbeatIsNotOfAWrongClock(t *testing.T) {
 	const late = 5 * time.Minute
 	for name, tt := range map[string]struct{ behind, want []time.Duration }{
 		"it waited":             {[]time.Duration{0, late, 0}, []time.Duration{0, late, 0}},
-		"the clock is off":      {[]time.Duration{late, late, late}, []time.Duration{late, 0, 0}}, // nobody knows of the first
+		"the clock is off":      {[]time.Duration{late, late, late}, []time.Duration{late, 0, 0}}, // the first is not comparable
 		"the clock is ahead":    {[]time.Duration{-late, -late}, []time.Duration{0, 0}},
 		"the clock was set off": {[]time.Duration{0, late, late}, []time.Duration{0, late, 0}},
 	} {
@@ -281,8 +281,8 @@ func TestALateHeartbeatIsNotOfAWrongClock(t *testing.T) {
 }
 
 // A tier whose message is refused sends the same heartbeat again and again, which does not keep
-// its state of the node fresh: what the node lacks when it is back after half a TTL is not repeated.
-func TestAnOldHeartbeatIsNoNews(t *testing.T) {
+// its state of the node fresh: what is missing when the node is back after half a TTL is not repeated.
+func TestAnOldHeartbeatKeepsNothingFresh(t *testing.T) {
 	for again, want := range map[bool]int{true: 1, false: 2} {
 		s := newTier()
 		first := s.Now()
@@ -303,7 +303,7 @@ func TestAnOldHeartbeatIsNoNews(t *testing.T) {
 
 // Nodes and shards with clocks that are off, drift, or are set: the heartbeat that leaves
 // the gateway is by the gateway's clock, and stops when the node does, also where the
-// shard repeats what it holds of a silent node.
+// shard repeats what it holds of a missing node.
 func TestAHeartbeatIsOfTheTimeOfReceipt(t *testing.T) {
 	offsets := rapid.SampledFrom([]time.Duration{
 		0, -20 * time.Second, -70 * time.Second, -150 * time.Second, -time.Hour, -87_600 * time.Hour,
@@ -350,7 +350,7 @@ func TestAHeartbeatIsOfTheTimeOfReceipt(t *testing.T) {
 			md := shard.again(t)
 			require.False(t, heartbeatOf(t, md).IsZero())
 			md, _ = gateway.push(t, md)
-			assert.False(t, heartbeatOf(t, md).After(last), "the node is silent since")
+			assert.False(t, heartbeatOf(t, md).After(last), "the node has not reported since")
 		}
 	})
 }
@@ -363,22 +363,6 @@ func (s *tier) again(t require.TestingT) pmetric.Metrics {
 	require.NoError(t, f.nodes(context.Background(), []lastvalue.NodeKey{nodeKey(report("", "n", epoch).ResourceMetrics().At(0).Resource().Attributes())}))
 	require.Len(t, s.got, 1)
 	return s.got[0].Metrics
-}
-
-func TestAWrongClockIsHeard(t *testing.T) {
-	for off, want := range map[time.Duration]int{-150 * time.Second: 1, 0: 0} {
-		var told []lastvalue.Clock
-		s := newTier(func(s *lastvalue.Settings) { s.OnClock = func(c *lastvalue.Clock) { told = append(told, *c) } })
-		for range 5 {
-			s.at += 10 * time.Second
-			at := time.Unix(0, 0) // none says nothing
-			if want > 0 {
-				at = s.Now().Add(off)
-			}
-			s.push(t, report("", "n", at, 1))
-		}
-		require.Len(t, told, want)
-	}
 }
 
 // Whatever the type: nothing of a node without room goes on, and of a node with room all
@@ -425,7 +409,7 @@ func TestNothingOverALimitGoesOn(t *testing.T) {
 	assert.Equal(t, points, s.got[0].Points, "it has the other tier's")
 }
 
-// The next hop that lost its state says so in an answer, and has all of the report's node in
+// The next hop that lost its state shows it in an answer, and has all of the report's node in
 // another message at once. What it refuses of that comes with the next report.
 func TestTheNextHopIsWholeAtOnce(t *testing.T) {
 	s := newTier()
@@ -480,11 +464,11 @@ func concurrentNodes(t *testing.T, edit func(*lastvalue.Settings)) {
 	for n := range 8 {
 		node := strconv.Itoa(n)
 		push := func(at int, value func(gpu int) int) error {
-			says := map[seriesName]stated{}
+			sent := map[seriesName]stated{}
 			for gpu := range gpus {
-				says[seriesName{node, "integer", gpu}] = stated{value: float64(value(gpu))}
+				sent[seriesName{node, "integer", gpu}] = stated{value: float64(value(gpu))}
 			}
-			_, err := s.Consume(context.Background(), encodeReport(node, time.Duration(at)*time.Second, namesOf(says, node), says), send)
+			_, err := s.Consume(context.Background(), encodeReport(node, time.Duration(at)*time.Second, namesOf(sent, node), sent), send)
 			return err
 		}
 		// Two senders for each node; the last report comes after both.

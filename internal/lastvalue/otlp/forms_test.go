@@ -4,15 +4,14 @@ package otlp
 
 import (
 	"encoding/json"
+	"maps"
 	"math"
 	"os"
-	"path/filepath"
-	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/pdata/pmetric"
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
@@ -129,7 +128,7 @@ var nested = map[string]part{
 
 // regular has the forms that are compared by bytes.
 func regular(t testing.TB) map[string][]byte {
-	// These have one place among the known attributes, and are told apart all the same.
+	// These share a slot of the known attributes, and are distinguished all the same.
 	alike := func(key, value string) part {
 		return part(nil).bytes(7, attr(key, str(value+"-same-end"))).fixed(3, at).fixed(4, 1)
 	}
@@ -194,16 +193,12 @@ func regular(t testing.TB) map[string][]byte {
 	}
 	out["unknown field in resource"] = requestOn(node.text(9, "x"))
 	out["entity"] = requestOn(node.bytes(3, part(nil).text(1, "x")))
-	for name, md := range goldens(t) {
-		if !forPdata(name) && !regexp.MustCompile("unknown_type|nothing|attribute_types").MatchString(name) {
-			out[name] = encode(t, md)
-		}
-	}
+	maps.Copy(out, goldens(t))
 	return out
 }
 
 // irregular has forms that are left to pdata: legal, or malformed.
-func irregular(t testing.TB) map[string][]byte {
+func irregular() map[string][]byte {
 	group := func(p part) part { return p.raw(0x7b, 0x08, 0x01, 0x7c) }
 	histogram := part(nil).text(1, "h").bytes(9, part(nil).bytes(1, part(nil).fixed(3, at).fixed(4, 3)).varint(2, 2))
 	out := map[string][]byte{
@@ -256,45 +251,23 @@ func irregular(t testing.TB) map[string][]byte {
 	for name, value := range flat {
 		out["scope attribute "+name] = scopeRequest(value)
 	}
-	for name, md := range goldens(t) {
-		if forPdata(name) {
-			out[name] = encode(t, md)
-		}
-	}
 	return out
 }
 
-// forPdata tells goldens with histograms, or with an attribute that is true or false.
-func forPdata(name string) bool {
-	return regexp.MustCompile("distributions|delta_passes|attribute_order/(input|next)").MatchString(name)
-}
-
-// goldens are the reports of recorded machines and the diff processor's cases.
-func goldens(t testing.TB) map[string]pmetric.Metrics {
+// goldens are the reports of recorded machines.
+func goldens(t testing.TB) map[string][]byte {
 	t.Helper()
-	out := map[string]pmetric.Metrics{}
-	for _, pattern := range []string{"../../../receiver/nvmlreceiver/testdata/*.yaml", "../../../processor/diffprocessor/testdata/*/*.yaml"} {
-		files, err := filepath.Glob(pattern)
+	out := map[string][]byte{}
+	for _, name := range []string{"a100_mig", "b200", "eight_gpus", "h100", "t4"} {
+		text, err := os.ReadFile("../../../receiver/nvmlreceiver/testdata/" + name + ".yaml")
 		require.NoError(t, err)
-		require.NotEmpty(t, files)
-		for _, file := range files {
-			if filepath.Base(file) == "config.yaml" {
-				continue
-			}
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
-			retrieved, err := confmap.NewRetrievedFromYAML(text)
-			require.NoError(t, err)
-			raw, err := retrieved.AsConf()
-			require.NoError(t, err)
-			body, err := json.Marshal(raw.ToStringMap())
-			require.NoError(t, err)
-			md, err := new(pmetric.JSONUnmarshaler).UnmarshalMetrics(body)
-			require.NoError(t, err)
-			if md.ResourceMetrics().Len() > 0 {
-				out[filepath.Join(filepath.Base(filepath.Dir(file)), filepath.Base(file))] = md
-			}
-		}
+		var raw map[string]any
+		require.NoError(t, yaml.Unmarshal(text, &raw))
+		body, err := json.Marshal(raw)
+		require.NoError(t, err)
+		md, err := new(pmetric.JSONUnmarshaler).UnmarshalMetrics(body)
+		require.NoError(t, err)
+		out[name] = encode(t, md)
 	}
 	return out
 }

@@ -146,7 +146,7 @@ func aggregation(m pmetric.Metric) (temporality pmetric.AggregationTemporality, 
 	}
 }
 
-// content hashes what a histogram says. A change goes unnoticed with a chance
+// content hashes a histogram's content. A change goes unnoticed with a chance
 // of 2^-64, and then until the next change or resync.
 type content uint64
 
@@ -158,7 +158,7 @@ func (c *content) add(numbers ...uint64) {
 	}
 }
 
-// optional tells an absent value, which reads as 0, from one that is there.
+// optional distinguishes an absent value, which reads as 0, from one that is there.
 func (c *content) optional(has bool, x float64) { c.add(boolBit(has), math.Float64bits(x)) }
 
 func (c *content) counts(s pcommon.UInt64Slice) {

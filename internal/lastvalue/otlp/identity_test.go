@@ -75,8 +75,8 @@ func TestIdentityIsEquality(t *testing.T) {
 	})
 }
 
-// The table says of a resource what the readers say.
-func TestAResourceIsWhoTheReadersSay(t *testing.T) {
+// The table names a resource as the readers do.
+func TestAResourceHasTheReadersNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		attrs := pcommon.NewMap()
 		for _, key := range []string{"k8s.node.name", "host.name", "host.id", "k8s.cluster.name", "ingero.node.id"} {
@@ -97,7 +97,7 @@ func TestAResourceIsWhoTheReadersSay(t *testing.T) {
 	})
 }
 
-// A sender who can compute a hash can make up two series with the same key: the hash of a
+// A sender that can compute a hash can make up two series with the same key: the hash of a
 // list does not begin with its length alone.
 func TestListsHaveNoKnownHash(t *testing.T) {
 	assert.NotEqual(t, typedHash(pcommon.ValueTypeSlice, 0), valueHash(pcommon.NewValueSlice()))

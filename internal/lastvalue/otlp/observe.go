@@ -25,8 +25,8 @@ const OpaqueInterval = 2 * time.Minute
 
 // MaxAhead is how far in the future a point's time may be, and how far a heartbeat's from
 // ours: far more than clocks in step differ by. A receiver keeps the newest point, so a
-// point from further ahead would hide all later ones, and a silent node would not look
-// silent.
+// point from further ahead would hide all later ones, and a missing node would not look
+// missing.
 const MaxAhead = time.Minute
 
 // Counts are of a push.
@@ -186,7 +186,7 @@ func (o *observer) points(m pmetric.Metric, scope uint64) bool {
 
 // relayedHeartbeat takes a heartbeat from an upstream tier, and gives it the time that it gets here.
 // Where that tier's clock is off, it is that of receipt if the node has reported there
-// since, and else the last one: what a tier repeats of a silent node is no sign of life. A
+// since, and else the last one: what a tier repeats of a missing node is no sign of life. A
 // clock that was right with the last heartbeat is right now: this one is late.
 func (o *observer) relayedHeartbeat(dp pmetric.NumberDataPoint) {
 	seconds := metricreading.Number(dp)

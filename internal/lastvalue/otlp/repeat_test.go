@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -34,18 +33,18 @@ type served struct {
 }
 
 // exporter keeps the newest point of each series, as prometheusexporter and
-// Prometheus do, and takes an equal time for no news of another value.
+// Prometheus do, and takes an equal time for no change of the value.
 type exporter map[seriesName]served
 
 func (e exporter) apply(md pmetric.Metrics, points int) {
-	eachPoint(md, func(name seriesName, says stated, at time.Duration, end bool) bool {
+	eachPoint(md, func(name seriesName, sent stated, at time.Duration, end bool) bool {
 		if points--; points < 0 {
 			return false
 		}
 		if has, ok := e[name]; ok && at < has.at {
 			return true
 		}
-		if e[name] = (served{says, at}); end {
+		if e[name] = (served{sent, at}); end {
 			delete(e, name)
 		}
 		return true
@@ -56,13 +55,13 @@ func (e exporter) apply(md pmetric.Metrics, points int) {
 type chain struct {
 	now            time.Duration
 	truth          map[seriesName]stated
-	silent         map[string]time.Duration // nodes that died, and their last report
+	missing        map[string]time.Duration // nodes that died, and their last report
 	known          map[seriesName]bool      // to the shard of now
 	shard, gateway *Engine
 	exporter       exporter
 	link, hop      string                    // what becomes of a message to the gateway, to the exporter
 	refused        map[string]bool           // nodes whose messages the gateway refuses
-	newLife        bool                      // of the gateway, which the shard has not heard of
+	newLife        bool                      // of the gateway, which the shard does not know
 	collect        bool                      // the shard
 	bound          func(*lastvalue.Settings) // the gateway
 	bounded        bool                      // it has no room for all
@@ -76,7 +75,7 @@ const aboutANode = 1500
 func newChain(collect bool, batch int, seed uint64, bound func(*lastvalue.Settings)) *chain {
 	c := &chain{
 		batch: batch, phases: rand.New(rand.NewPCG(seed, 0)),
-		truth: map[seriesName]stated{}, silent: map[string]time.Duration{}, known: map[seriesName]bool{},
+		truth: map[seriesName]stated{}, missing: map[string]time.Duration{}, known: map[seriesName]bool{},
 		exporter: exporter{}, refused: map[string]bool{}, collect: collect, bound: bound,
 	}
 	for _, node := range chainNodes {
@@ -164,7 +163,7 @@ var chainNodes = []string{"a", "b", "c"}
 func (c *chain) poll() {
 	c.now += repeatPoll
 	for _, node := range chainNodes {
-		if _, dead := c.silent[node]; dead {
+		if _, dead := c.missing[node]; dead {
 			continue
 		}
 		names := namesOf(c.truth, node)
@@ -193,7 +192,7 @@ func (c *chain) poll() {
 // interval of its own, and so does one that the gateway has no room for.
 func (c *chain) check(t require.TestingT) {
 	for name, truth := range c.truth {
-		if _, dead := c.silent[name.node]; dead {
+		if _, dead := c.missing[name.node]; dead {
 			continue
 		}
 		has, ok := c.exporter[name]
@@ -218,14 +217,8 @@ func (c *chain) check(t require.TestingT) {
 // node that died is newer than its last word, and what vanished is gone.
 func TestGatewayRepeatsForItsExporters(t *testing.T) {
 	property.Checks(t, 15)
-	eachShard(t, func(t *testing.T, collect bool) {
-		rapid.Check(t, func(t *rapid.T) { repeats(t, collect) })
-	})
-}
-
-func eachShard(t *testing.T, test func(t *testing.T, collect bool)) {
-	t.Run("inline shard", func(t *testing.T) { test(t, false) })
-	t.Run("conflating shard", func(t *testing.T) { test(t, true) })
+	t.Run("inline shard", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { repeats(t, false) }) })
+	t.Run("conflating shard", func(t *testing.T) { rapid.Check(t, func(t *rapid.T) { repeats(t, true) }) })
 }
 
 func repeats(t *rapid.T, collect bool) {
@@ -247,13 +240,13 @@ func repeats(t *rapid.T, collect bool) {
 	anyName := func(t *rapid.T) seriesName {
 		return seriesName{anyNode(t), rapid.SampledFrom(kinds).Draw(t, "metric"), rapid.IntRange(0, 3).Draw(t, "gpu")}
 	}
-	unheard := map[seriesName]bool{} // vanished while nobody knew them
-	// untold is for a node that is silent while the gateway is out of its reach: the
-	// shard may forget what ended before it can tell of it.
-	untold := func(node string) {
+	unseen := map[seriesName]bool{} // vanished unknown to both
+	// unreported is for a node that is missing while the gateway is out of its reach: the
+	// shard may forget what ended before it can report it.
+	unreported := func(node string) {
 		for name := range c.known {
 			if name.node == node && (c.link == "refused" || c.refused[node]) {
-				unheard[name] = true
+				unseen[name] = true
 			}
 		}
 	}
@@ -271,11 +264,11 @@ func repeats(t *rapid.T, collect bool) {
 			}
 		}
 		for name, has := range c.exporter {
-			if last, dead := c.silent[name.node]; dead {
+			if last, dead := c.missing[name.node]; dead {
 				require.LessOrEqual(t, has.at, last, "%v of a dead node", name)
 			} else if _, is := c.truth[name]; !is {
 				expired := has.at < c.now-5*time.Minute
-				require.True(t, expired || unheard[name], "%v vanished but is served", name)
+				require.True(t, expired || unseen[name], "%v vanished but is served", name)
 			}
 		}
 	}
@@ -288,14 +281,14 @@ func repeats(t *rapid.T, collect bool) {
 					r.start = pcommon.Timestamp(rapid.IntRange(0, 3).Draw(t, "start"))
 				}
 				c.truth[name] = r
-				delete(unheard, name)
+				delete(unseen, name)
 			}
 		},
 		"vanish": func(t *rapid.T) {
 			name := anyName(t)
 			if _, ok := c.truth[name]; ok && len(c.truth) > 1 && (name.gpu > 0 || name.metric != "integer") {
 				delete(c.truth, name)
-				unheard[name] = unheard[name] || !c.known[name]
+				unseen[name] = unseen[name] || !c.known[name]
 			}
 		},
 		"churn": func(t *rapid.T) {
@@ -305,7 +298,7 @@ func repeats(t *rapid.T, collect bool) {
 				c.truth[name] = stated{value: 1}
 				c.poll()
 				delete(c.truth, name)
-				unheard[name] = unheard[name] || !c.known[name]
+				unseen[name] = unseen[name] || !c.known[name]
 			}
 		},
 		"refuse some": func(t *rapid.T) { c.refused[anyNode(t)] = true },
@@ -314,25 +307,25 @@ func repeats(t *rapid.T, collect bool) {
 			c.link, c.hop = "", ""
 			node := anyNode(t)
 			for range rapid.IntRange(1, 4).Draw(t, "pauses") {
-				c.silent[node] = c.now
-				for range rapid.IntRange(10, 50).Draw(t, "silent") {
+				c.missing[node] = c.now
+				for range rapid.IntRange(10, 50).Draw(t, "missing") {
 					c.poll()
 				}
-				untold(node)
+				unreported(node)
 				for name := range c.known {
 					// Pauses count for no series; it may expire before it is declared gone.
 					if _, is := c.truth[name]; !is && name.node == node {
-						unheard[name] = true
+						unseen[name] = true
 					}
 				}
-				delete(c.silent, node)
+				delete(c.missing, node)
 				for range rapid.IntRange(1, 15).Draw(t, "polls") {
 					c.poll()
 				}
 			}
 		},
-		"die":    func(t *rapid.T) { c.silent[anyNode(t)] = c.now },
-		"revive": func(t *rapid.T) { delete(c.silent, anyNode(t)) },
+		"die":    func(t *rapid.T) { c.missing[anyNode(t)] = c.now },
+		"revive": func(t *rapid.T) { delete(c.missing, anyNode(t)) },
 		"polls": func(t *rapid.T) {
 			for range rapid.IntRange(1, 15).Draw(t, "polls") {
 				c.link = rapid.SampledFrom([]string{"", "", "", "refused", "answer lost"}).Draw(t, "link")
@@ -340,25 +333,25 @@ func repeats(t *rapid.T, collect bool) {
 				c.poll()
 			}
 		},
-		"long silence": func(t *rapid.T) {
+		"long gap": func(t *rapid.T) {
 			c.hop = ""
 			c.link = rapid.SampledFrom([]string{"", "refused"}).Draw(t, "link")
 			for range rapid.IntRange(20, 100).Draw(t, "polls") {
 				c.poll()
 			}
-			for node := range c.silent {
-				untold(node)
+			for node := range c.missing {
+				unreported(node)
 			}
 		},
 		"shard restarts": func(*rapid.T) {
 			for name := range c.exporter {
 				if _, is := c.truth[name]; !is {
-					unheard[name] = true // its marker may never come
+					unseen[name] = true // its marker may never come
 				}
 			}
 			for name := range c.known {
 				if _, is := c.truth[name]; !is {
-					unheard[name] = true
+					unseen[name] = true
 				}
 			}
 			c.startShard()
@@ -368,47 +361,4 @@ func repeats(t *rapid.T, collect bool) {
 		"settle":            settle,
 	})
 	settle(t)
-}
-
-func (c *chain) polls(n int) {
-	for range n {
-		c.poll()
-	}
-}
-
-// A gateway that drops what is over its limits has it with the first resync of the shard
-// that finds room.
-func TestWhatWasDroppedComesWhenItFits(t *testing.T) {
-	eachShard(t, func(t *testing.T, collect bool) {
-		c := newChain(collect, aboutANode, 0, func(s *lastvalue.Settings) { s.MaxSeries, s.ClusterShare = 25, 1 })
-		c.polls(100)
-		assert.Less(t, len(c.exporter), len(c.truth))
-		for name := range c.truth {
-			if name.node == "a" && name.metric != "integer" {
-				delete(c.truth, name)
-			}
-		}
-		c.polls(80 + int(shardResync/repeatPoll)) // what ended keeps its room for a while
-		c.check(t)
-		c.polls(100)
-		c.check(t)
-	})
-}
-
-// Series that come and go for good take no more room at the gateway than at the
-// shard, so that what the one has room for the other has, too.
-func TestEndedSeriesLeaveTheGatewayAsTheyLeaveTheShard(t *testing.T) {
-	eachShard(t, func(t *testing.T, collect bool) {
-		c := newChain(collect, aboutANode, 0, func(*lastvalue.Settings) {})
-		for i := range 500 {
-			name := seriesName{"a", "integer", 10 + i}
-			c.truth[name] = stated{value: 1}
-			c.poll()
-			delete(c.truth, name)
-			shard, gateway := c.shard.Table.Stats(), c.gateway.Table.Stats()
-			// The straggler's own, of each node, and what the sweep counts in ticks.
-			require.LessOrEqual(t, gateway.Series, shard.Series+6, "at poll %d", i)
-		}
-		assert.LessOrEqual(t, c.shard.Table.Stats().Series, int64(140))
-	})
 }

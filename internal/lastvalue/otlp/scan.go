@@ -39,10 +39,10 @@ func (e *Engine) Reduce(owns func(pcommon.Map) bool, msg []byte) (regular bool) 
 
 // scanner finds the points in the bytes of a report. It is reused.
 type scanner struct {
-	msg    []byte
-	owns   func(pcommon.Map) bool
-	latest uint64 // time that is believed
-	odd    bool   // the request is not regular
+	msg       []byte
+	owns      func(pcommon.Map) bool
+	latest    uint64 // time that is believed
+	irregular bool   // the request is not regular
 
 	resources []scannedResource
 	elements  []element
@@ -104,20 +104,20 @@ func (s *scanner) skim(t *lastvalue.Table, now time.Duration) (points int64) {
 func (s *scanner) read(msg []byte, owns func(pcommon.Map) bool, now time.Time) bool {
 	s.msg, s.owns = msg, owns
 	s.latest = uint64(pcommon.NewTimestampFromTime(now.Add(MaxAhead)))
-	s.elements, s.resources, s.odd = s.elements[:0], s.resources[:0], len(msg) > math.MaxInt32
+	s.elements, s.resources, s.irregular = s.elements[:0], s.resources[:0], len(msg) > math.MaxInt32
 	f := fields{b: msg}
-	for !s.odd && f.next() {
+	for !s.irregular && f.next() {
 		if f.tag == tagResourceMetrics {
 			s.resource(&f)
 		} else {
 			f.refuse()
 		}
 	}
-	return !s.odd && f.ok()
+	return !s.irregular && f.ok()
 }
 
-// resource and its siblings read the message that is the current field, and set odd where it
-// is not regular.
+// resource and its siblings read the message that is the current field, and set irregular
+// where it is not regular.
 func (s *scanner) resource(at *fields) {
 	r := scannedResource{from: len(s.elements)}
 	s.newest = -1
@@ -138,7 +138,7 @@ func (s *scanner) resource(at *fields) {
 		s.elements[s.newest].compared = false
 	}
 	r.to = len(s.elements)
-	s.odd = s.odd || !f.ok() || !s.identify(resource, &r.node)
+	s.irregular = s.irregular || !f.ok() || !s.identify(resource, &r.node)
 	s.resources = append(s.resources, r)
 }
 
@@ -174,14 +174,14 @@ func (s *scanner) scope(at *fields) {
 			f.refuse()
 		}
 	}
-	s.odd = s.odd || scopes > 1 || !ok || !f.ok()
+	s.irregular = s.irregular || scopes > 1 || !ok || !f.ok()
 	s.group(at, first)
 }
 
 // group ends a metric or scope that has the elements from first on. One without any is not
 // regular: hidden with others it would not be seen.
 func (s *scanner) group(at *fields, first int) {
-	s.odd = s.odd || first == len(s.elements)
+	s.irregular = s.irregular || first == len(s.elements)
 	s.elements = append(s.elements, element{tag: int32(at.from), first: int32(first)})
 }
 
@@ -215,7 +215,7 @@ func (s *scanner) metric(at *fields, scope uint64) {
 			f.refuse()
 		}
 	}
-	s.odd = s.odd || !f.ok()
+	s.irregular = s.irregular || !f.ok()
 	s.compare(&m, first, scope)
 	s.group(at, first)
 }
@@ -234,7 +234,7 @@ func (s *scanner) data(at *fields, m *scannedMetric, first int) {
 			f.refuse()
 		}
 	}
-	s.odd = s.odd || !f.ok()
+	s.irregular = s.irregular || !f.ok()
 }
 
 // compare marks the points of a metric that may be hidden. None of a gateway's may: they are no
@@ -283,7 +283,7 @@ func (s *scanner) point(at *fields, nth int) {
 			f.refuse()
 		}
 	}
-	s.odd = s.odd || !f.ok()
+	s.irregular = s.irregular || !f.ok()
 	p.End = !valued || pmetric.DataPointFlags(p.Flags).NoRecordedValue()
 }
 
@@ -318,7 +318,7 @@ func (s *scanner) attribute(f *fields) uint64 {
 	if known.of != of {
 		hash, ok := keyValueHash(f.inner())
 		if !ok {
-			s.odd = true
+			s.irregular = true
 			return 0
 		}
 		known.of, known.hash = of, hash

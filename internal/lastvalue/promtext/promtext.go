@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/otlptranslator"
 )
 
-// Type is what a family's TYPE line says.
+// Type is the type in a family's TYPE line.
 type Type uint8
 
 // The types.
@@ -83,7 +83,7 @@ func CounterBase(name string) (string, bool) {
 	return base, ok && base != ""
 }
 
-// AppendFamily appends the lines before a family's series. In OpenMetrics, base says
+// AppendFamily appends the lines before a family's series. In OpenMetrics, base reports
 // whether the name without its suffix is free, which a counter needs.
 func AppendFamily(to []byte, name, help string, t Type, openMetrics, free bool) []byte {
 	kind := [...]string{"gauge", "counter"}[t]

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 )
 
-// Request says whose state the next hop does not have.
+// Request is for the nodes whose state the next hop does not have.
 type Request struct {
 	Cluster string // of the node; empty means any
 	Node    string // as the gpu-node header carries it; empty means all nodes
@@ -62,11 +62,11 @@ const MaxEpochLength = 64
 
 // ValidEpoch reports whether s can be an epoch: 1 to MaxEpochLength printable
 // ASCII characters without meaning.
-func ValidEpoch(s string) bool { return len(s) <= MaxEpochLength && wire.ValidName(s) }
+func ValidEpoch(s string) bool { return len(s) <= MaxEpochLength && pushheaders.ValidName(s) }
 
 const (
-	// maxKeys bounds the nodes whose last epoch is kept, in some 10 MB. Whoever names more
-	// pays with full state that it need not send.
+	// maxKeys bounds the nodes whose last epoch is kept, in some 10 MB. A client that
+	// names more sends full state that it need not send.
 	maxKeys = 1 << 18
 	// maxShared is how many processes are distinguished in answers to pushes without a node.
 	maxShared = 8
@@ -78,8 +78,9 @@ const (
 //   - A push of one node is compared with that node's own last epoch. Any change asks for
 //     the node, also back to an epoch of before: that process missed what the others got.
 //   - Pushes without a node may be spread over several processes, whose epochs alternate.
-//     Only an epoch not seen before asks, for all nodes. Of a process that was out of reach
-//     for a while nobody hears, nor to whom which nodes went: that is for periodic resyncs.
+//     Only an epoch not seen before asks, for all nodes. Neither a
+//     process that was out of reach for a while is noticed, nor which nodes it got: that is
+//     for periodic resyncs.
 //   - A node that pushes for the first time asks when several epochs have answered: its
 //     state may have gone to another process, while it had no name or was forgotten here.
 type Epochs struct {
@@ -127,7 +128,7 @@ func (e *Epochs) observeNode(of Request, epoch string) (lost bool) {
 	key, now := maphash.Comparable(e.seed, of), maphash.String(e.seed, epoch)
 	last, known := e.nodes[key]
 	if !known && len(e.nodes) >= cmp.Or(e.most, maxKeys) {
-		// Any other goes. Were it the one silent for longest, then nodes that
+		// Any other goes. Were it the one missing for longest, then nodes that
 		// take turns would each go just before theirs.
 		for other := range e.nodes {
 			delete(e.nodes, other)

@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package check says what is wrong with a node, and with its way to a gateway, for the
-// command `check`. It judges what others gather.
+// Package check judges a node, and its way to a gateway, for the command `check`. Package
+// gather has the input.
 package check // import "github.com/gpu-collector/gpu-collector/internal/node/check"
 
 import (
 	"cmp"
-	"crypto/tls"
-	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
-	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
@@ -81,8 +74,8 @@ type GPUs struct {
 	Driver          string
 	Expected, Found int
 	List            []*GPU
-	// Said is what the receiver says in its log.
-	Said string
+	// Log is the text of the receiver's log.
+	Log string
 	// Looks of All were taken.
 	Looks, All int
 	// Failures are the functions of NVML that failed.
@@ -94,32 +87,28 @@ type GPU struct {
 	UUID, PCIBusID, Index string
 	// Health is a state of the rubric. Reasons hold it down, and ask for Actions.
 	Health string
-	// Joining tells that the GPU has not joined its fabric yet.
+	// Joining: the GPU has not joined its fabric yet.
 	Joining          bool
 	Reasons, Actions []string
-	// Throttle are the reasons that hold its clock down.
-	Throttle           []string
-	LinksUp, LinksDown int
-	Width, WidthMax    int // PCIe lanes
 }
 
 const noDriver = "Look at the kernel's log (dmesg). Without persistence mode the first contact takes long: try --timeout 60s."
 
-// Unread is the finding where nobody could read the GPUs.
+// Unread is the finding where the GPUs could not be read.
 func Unread(why string) []Finding { return []Finding{{"driver", Fail, why, noDriver}} }
 
 // Findings judges the GPUs.
 func (g *GPUs) Findings() []Finding {
-	broken := strings.Contains(g.Said, "NVML is in trouble")
+	broken := strings.Contains(g.Log, "NVML is in trouble")
 	if g.Expected == 0 && g.Found == 0 && !broken {
-		return []Finding{{"driver", Unknown, "No NVIDIA GPU is seen. " + g.Said, "Run it on a GPU node; a container needs the driver's library and the host's /sys."}}
+		return []Finding{{"driver", Unknown, "No NVIDIA GPU is seen. " + g.Log, "Run it on a GPU node; a container needs the driver's library and the host's /sys."}}
 	}
 	count := Finding{"gpus", OK, fmt.Sprintf("%d of %d GPUs answer.", g.Found, g.Expected), ""}
 	if g.Found == 0 {
-		return Unread(count.Text + " " + g.Said)
+		return Unread(count.Text + " " + g.Log)
 	}
 	if g.Found < g.Expected {
-		count.Status, count.Text, count.Next = Fail, count.Text+" "+g.Said, gpuhealth.ActionReboot.Advice()
+		count.Status, count.Text, count.Next = Fail, count.Text+" "+g.Log, gpuhealth.ActionReboot.Advice()
 	}
 	all := []Finding{{"driver", OK, "NVIDIA's driver " + g.Driver + " answers.", ""}, count}
 	const named = 5
@@ -133,21 +122,14 @@ func (g *GPUs) Findings() []Finding {
 	if g.Looks < g.All {
 		all = append(all, Finding{"readings", Unknown, fmt.Sprintf("The time was enough for %d of %d looks, and some rules take all.", g.Looks, g.All), "Give more --timeout."})
 	}
-	all = append(all, g.each("health", "Every GPU that answers is healthy.", (*GPU).health)...)
-	all = append(all, g.each("links", "No NVLink is down, and no PCIe link is narrow.", (*GPU).links)...)
-	return append(all, g.each("throttling", "Neither heat nor power supply holds a clock down.", (*GPU).throttling)...)
-}
-
-// each has a finding for each GPU that ails, or else that all is well.
-func (g *GPUs) each(check, well string, ails func(*GPU) (Status, string, string)) []Finding {
-	var all []Finding
+	judged := len(all)
 	for _, d := range g.List {
-		if status, text, next := ails(d); text != "" {
-			all = append(all, Finding{check, status, fmt.Sprintf("GPU %s (%s) %s.", d.Index, cmp.Or(d.PCIBusID, d.UUID), text), next})
+		if status, text, next := d.health(); text != "" {
+			all = append(all, Finding{"health", status, fmt.Sprintf("GPU %s (%s) %s.", d.Index, cmp.Or(d.PCIBusID, d.UUID), text), next})
 		}
 	}
-	if all == nil {
-		all = []Finding{{check, OK, well, ""}}
+	if len(all) == judged {
+		all = append(all, Finding{"health", OK, "Every GPU that answers is healthy.", ""})
 	}
 	return all
 }
@@ -172,42 +154,6 @@ func (d *GPU) health() (status Status, text, next string) {
 		}
 	}
 	return status, "is " + d.Health + ": " + cmp.Or(strings.Join(d.Reasons, ", "), "no reason is told"), worst.Advice()
-}
-
-// links only warns: the rubric judges them.
-func (d *GPU) links() (status Status, text, next string) {
-	var bad []string
-	if d.Width < d.WidthMax {
-		bad = append(bad, fmt.Sprintf("PCIe x%d of x%d", d.Width, d.WidthMax))
-	}
-	if d.LinksDown > 0 {
-		bad = append(bad, fmt.Sprintf("%d of %d NVLinks", d.LinksUp, d.LinksUp+d.LinksDown))
-	}
-	if bad == nil {
-		return OK, "", ""
-	}
-	return Warn, "has " + strings.Join(bad, ", "), "`health` says whether it counts; nvidia-smi topo -m and nvlink -s show the links."
-}
-
-func (d *GPU) throttling() (status Status, text, next string) {
-	held := slices.DeleteFunc(slices.Clone(d.Throttle), func(r string) bool { // as set, or the load's own
-		return r == "power_cap" || r == "sync_boost" || r == "app_clocks" || r == "display_clocks"
-	})
-	if len(held) == 0 {
-		return OK, "", ""
-	}
-	return Warn, "is held down: " + strings.Join(held, ", "), "Look at cooling (thermal), or at the power supply (power_brake, hw_slowdown)."
-}
-
-// Clock is the finding about the node's, where the kernel tells it.
-func Clock(known, synchronised bool) Finding {
-	switch {
-	case !known:
-		return Finding{"clock", Unknown, "The kernel does not tell whether the clock is synchronised.", ""}
-	case !synchronised:
-		return Finding{"clock", Warn, "Nobody synchronises the clock: the times of verdicts are wrong.", "Run chronyd, ntpd or systemd-timesyncd."}
-	}
-	return Finding{"clock", OK, "The clock is synchronised.", ""}
 }
 
 // Port is an address that the configuration listens on, and why it could not be listened on.
@@ -248,69 +194,11 @@ func Ports(all []Port) (found []Finding) {
 type Gateway struct {
 	// Exporter is empty where none of the configuration asks for thresholds.
 	Exporter, Endpoint, Cluster, Node string
-	// Err is why the push failed, and Unreached why a connection with the exporter's settings
-	// does, if it does.
-	Err, Unreached error
-	// Standing is nil where the next hop does not tell it.
+	Err                               error // why the push failed
+	// Standing is nil where the next hop does not report it.
 	Standing *threshold.Standing
-	// Threshold is of the node's group, else of its cluster; nil where none came. Its At is
-	// by the node's clock, its version by the gateway's.
+	// Threshold is of the node's group, else of its cluster; nil where none came.
 	Threshold *threshold.Received
-}
-
-// maxAhead is a fifth of the shipped push interval: a verdict's times are off by no more.
-const maxAhead = 2 * time.Second
-
-// clock is a finding where the gateway computed a threshold in the future of this node, or
-// longer ago than a threshold lives.
-func (g *Gateway) clock() []Finding {
-	if g.Threshold == nil {
-		return nil
-	}
-	const synchronise = "Synchronise both: the times of verdicts are wrong."
-	switch age := g.Threshold.At.Sub(time.UnixMilli(g.Threshold.Version)); {
-	case age < -maxAhead:
-		return []Finding{{"clock", Warn, fmt.Sprintf("The gateway's clock is %v ahead of this node's.", -age.Round(time.Second)), synchronise}}
-	case age > g.Threshold.TTL:
-		return []Finding{{"clock", Warn, fmt.Sprintf("This node's clock is about %v ahead of the gateway's.", age.Round(time.Second)), synchronise}}
-	}
-	return nil
-}
-
-// byStatus is what to do about a refusal. Those of HTTP have a status of gRPC too.
-var byStatus = map[codes.Code]string{
-	codes.Unauthenticated:   "Check the exporter's `auth` or `headers`: password or token.",
-	codes.PermissionDenied:  "Cluster and node have to be those of the credentials.",
-	codes.Unimplemented:     otherPort,
-	codes.NotFound:          otherPort,
-	codes.ResourceExhausted: "Its log and `/api/v1/health` say why: memory, permits, or a start.",
-}
-
-const otherPort = "Point GPU_COLLECTOR_GATEWAY at the gateway's OTLP port: 4317 for gRPC, 4318 for HTTP."
-
-// failure is what to do about what failed, and that.
-func (g *Gateway) failure() (next string, why error) {
-	if next, refused := byStatus[status.Code(g.Err)]; refused {
-		return next, g.Err
-	}
-	var name *net.DNSError
-	var plain tls.RecordHeaderError
-	var unverified *tls.CertificateVerificationError
-	var op *net.OpError
-	next = "Compare `tls` of the exporter (GPU_COLLECTOR_INSECURE) with the gateway's, and its protocol with that of the port. A gateway that refuses pushes says why in its log and `/api/v1/health`."
-	switch {
-	case errors.As(g.Unreached, &name):
-		next = "Correct GPU_COLLECTOR_GATEWAY (`endpoint` of the exporter), or this node's DNS."
-	case errors.As(g.Unreached, &plain):
-		next = "Set GPU_COLLECTOR_INSECURE=true (`tls::insecure`) for the agent, or give the gateway's receiver `tls`."
-	case errors.As(g.Unreached, &unverified):
-		next = "Compare `tls` of the exporter (ca_file, server_name_override) with the gateway's certificate."
-	case errors.As(g.Unreached, &op) && op.Op == "dial":
-		next = "See whether the gateway runs, and whether a firewall or network policy lets this node reach it."
-	case op != nil && op.Op == "remote error":
-		next = "Set `tls::cert_file` and `tls::key_file` as configs/overlays/mtls-agent.yaml does. The gateway's `client_ca_file` has to know their issuer."
-	}
-	return next, cmp.Or(g.Unreached, g.Err)
 }
 
 // Findings judges the gateway's answer.
@@ -319,19 +207,16 @@ func (g *Gateway) Findings() []Finding {
 		return []Finding{{"gateway", Warn, "No exporter of the configuration has the middleware `straggler_threshold`.", "Add it, as in configs/agent.yaml: thresholds come with the answers."}}
 	}
 	if g.Err != nil {
-		next, why := g.failure()
-		return []Finding{{"gateway", Fail, fmt.Sprintf("The gateway %s (`%s`) does not take a push: %v.", g.Endpoint, g.Exporter, why), next}}
+		text := fmt.Sprintf("The gateway %s (`%s`) does not take a push: %v.", g.Endpoint, g.Exporter, g.Err)
+		return []Finding{{"gateway", Fail, text, "docs/troubleshooting.md#pushes-fail has a row for it. A gateway that refuses also says why in its log and `/api/v1/health`."}}
 	}
-	all := append([]Finding{{"gateway", OK, "The gateway " + g.Endpoint + " takes pushes.", ""}}, g.clock()...)
+	all := []Finding{{"gateway", OK, "The gateway " + g.Endpoint + " takes pushes.", ""}}
 	s := g.Standing
-	switch {
-	case g.Threshold != nil && g.Threshold.QuorumMet:
-		all = append(all, Finding{"threshold", OK, fmt.Sprintf("A threshold comes back: %.3g for %s.", g.Threshold.Threshold, cmp.Or(g.Threshold.Group, "the whole cluster")), ""})
-	case s != nil && s.Node != "" && s.Why == unjudged.Judged:
-		all = append(all, Finding{"threshold", OK, "No threshold is published: that takes `quorum` active nodes. Verdicts do without.", ""})
-	default:
-		all = append(all, Finding{"threshold", Warn, "The answer has no threshold with a quorum.", "It comes once `quorum` nodes are active, five by default; verdicts do without: see `peers`."})
+	published := "No threshold is published: that takes `quorum` active nodes, five by default. Verdicts do without."
+	if g.Threshold != nil && g.Threshold.QuorumMet {
+		published = fmt.Sprintf("A threshold comes back: %.3g for %s.", g.Threshold.Threshold, cmp.Or(g.Threshold.Group, "the whole cluster"))
 	}
+	all = append(all, Finding{"threshold", OK, published, ""})
 	switch {
 	case s == nil:
 		return append(all, Finding{"peers", Unknown, "Who answers does not tell them: a shard, a gateway that has just started, or one whose receiver names no `threshold_extension`.", "Ask the gateway: /api/v1/nodes/" + g.Node + "."})

@@ -4,49 +4,41 @@ package check
 
 import (
 	"errors"
-	"fmt"
-	"net"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 )
 
-// facts are a node's with nothing to say about, before a test breaks something.
+// facts are a healthy node's, before a test breaks something.
 type facts struct {
 	GPUs
-	gpu                 *GPU
-	known, synchronised bool
-	ports               []Port
+	gpu   *GPU
+	ports []Port
 	Gateway
 }
 
-var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-
 func well() *facts {
-	gpu := GPU{Index: "0", PCIBusID: "0000:1b:00.0", Health: "healthy", LinksUp: 18, Width: 16, WidthMax: 16}
+	gpu := GPU{Index: "0", PCIBusID: "0000:1b:00.0", Health: "healthy"}
 	other := gpu
 	other.Index = "1"
 	return &facts{
-		gpu: &other, GPUs: GPUs{Driver: "570.1", Expected: 2, Found: 2, List: []*GPU{&gpu, &other}}, known: true, synchronised: true,
+		gpu: &other, GPUs: GPUs{Driver: "570.1", Expected: 2, Found: 2, List: []*GPU{&gpu, &other}},
 		ports: []Port{{Key: "k", Address: "127.0.0.1:4317"}, {Key: "k", Address: "127.0.0.1:4318"}, {Key: "k", Address: "127.0.0.1:9464"}},
 		Gateway: Gateway{
 			Endpoint: "gw:4317", Exporter: "exporters::otlp_grpc", Cluster: "c", Node: "n1",
 			Standing:  &threshold.Standing{Node: "n1", Group: "g", Active: 4, Needed: 3},
-			Threshold: &threshold.Received{Value: threshold.Value{Group: "g", Version: noon.UnixMilli(), Threshold: 0.9, QuorumMet: true, All: true, TTL: 50 * time.Second}, At: noon},
+			Threshold: &threshold.Received{Value: threshold.Value{Group: "g", Threshold: 0.9, QuorumMet: true, All: true}},
 		},
 	}
 }
 
 func (f *facts) findings() []Finding {
-	return slices.Concat(f.GPUs.Findings(), []Finding{Clock(f.known, f.synchronised)}, Ports(f.ports), f.Gateway.Findings())
+	return slices.Concat(f.GPUs.Findings(), Ports(f.ports), f.Gateway.Findings())
 }
 
 func TestAllIsWell(t *testing.T) {
@@ -55,9 +47,6 @@ func TestAllIsWell(t *testing.T) {
 	assert.Equal(t, `ok       driver      NVIDIA's driver 570.1 answers.
 ok       gpus        2 of 2 GPUs answer.
 ok       health      Every GPU that answers is healthy.
-ok       links       No NVLink is down, and no PCIe link is narrow.
-ok       throttling  Neither heat nor power supply holds a clock down.
-ok       clock       The clock is synchronised.
 ok       ports       Free: 127.0.0.1:4317, 127.0.0.1:4318, 127.0.0.1:9464.
 ok       gateway     The gateway gw:4317 takes pushes.
 ok       threshold   A threshold comes back: 0.9 for g.
@@ -77,46 +66,30 @@ func TestWhatIsWrong(t *testing.T) {
 		text   string
 		next   string
 	}{
-		{"no GPU", func(f *facts) { f.GPUs = GPUs{Said: "no library."} }, 3, "driver", Unknown, "No NVIDIA GPU is seen. no library.", "GPU node"},
-		{"GPUs without a library", func(f *facts) { f.GPUs = GPUs{Said: "no library.", Expected: 8} }, 1, "driver", Fail, "0 of 8 GPUs answer. no library.", "dmesg"},
-		{"no driver", func(f *facts) { f.GPUs = GPUs{Said: "NVML is in trouble: driver_not_loaded"} }, 1, "driver", Fail, "driver_not_loaded", "dmesg"},
-		{"a lost GPU", func(f *facts) { f.Found, f.Said = 1, "it is index 1" }, 1, "gpus", Fail, "1 of 2 GPUs answer. it is index 1", "Drain the node and reboot"},
+		{"no GPU", func(f *facts) { f.GPUs = GPUs{Log: "no library."} }, 3, "driver", Unknown, "No NVIDIA GPU is seen. no library.", "GPU node"},
+		{"GPUs without a library", func(f *facts) { f.GPUs = GPUs{Log: "no library.", Expected: 8} }, 1, "driver", Fail, "0 of 8 GPUs answer. no library.", "dmesg"},
+		{"no driver", func(f *facts) { f.GPUs = GPUs{Log: "NVML is in trouble: driver_not_loaded"} }, 1, "driver", Fail, "driver_not_loaded", "dmesg"},
+		{"a lost GPU", func(f *facts) { f.Found, f.Log = 1, "it is index 1" }, 1, "gpus", Fail, "1 of 2 GPUs answer. it is index 1", "Drain the node and reboot"},
 		{"a sick GPU", func(f *facts) {
 			f.gpu.Health, f.gpu.Reasons, f.gpu.Actions = "unhealthy", []string{"remap_failed", "xid_48"}, []string{"service", "reset_gpu"}
 		}, 1, "health", Fail, "GPU 1 (0000:1b:00.0) is unhealthy: remap_failed, xid_48.", "serviced"},
 		{"a GPU that ails", func(f *facts) { f.gpu.Health = "degraded" }, 0, "health", Warn, "is degraded: ", "Watch"},
-		{"a GPU that tells nothing", func(f *facts) { f.gpu.Health, f.gpu.Reasons = "unknown", []string{"no_reading"} }, 3, "health", Unknown, "cannot be judged: no_reading.", "dmesg"},
+		{"a GPU without readings", func(f *facts) { f.gpu.Health, f.gpu.Reasons = "unknown", []string{"no_reading"} }, 3, "health", Unknown, "cannot be judged: no_reading.", "dmesg"},
 		{"calls that fail", func(f *facts) { f.Failures = []string{"a", "b", "c", "d", "e", "f"} }, 3, "readings", Unknown, "since they fail: a, b, c, d, e, others.", "dmesg"},
 		{"too little time", func(f *facts) { f.Looks, f.All = 2, 7 }, 3, "readings", Unknown, "2 of 7 looks", "--timeout"},
 		{"a GPU without its fabric", func(f *facts) { f.gpu.Joining = true }, 3, "health", Unknown, "has not joined its fabric yet.", "fabric manager"},
-		{"links", func(f *facts) { f.gpu.Width, f.gpu.LinksDown = 8, 1 }, 0, "links", Warn, "PCIe x8 of x16, 18 of 19 NVLinks.", "nvlink"},
-		{"hot", func(f *facts) { f.gpu.Throttle = []string{"power_cap", "hw_thermal"} }, 0, "throttling", Warn, "held down: hw_thermal.", "cooling"},
-		{"full load", func(f *facts) { f.gpu.Throttle = []string{"power_cap"} }, 0, "throttling", OK, "", ""},
-		{"a clock of its own", func(f *facts) { f.synchronised = false }, 0, "clock", Warn, "Nobody synchronises", "chronyd"},
-		{"no word of the clock", func(f *facts) { f.known = false }, 3, "clock", Unknown, "does not tell", ""},
-		{"somebody's port", func(f *facts) { f.ports[1].Taken = true }, 1, "ports", Fail, "127.0.0.1:4318 is taken, and not by this agent: 127.0.0.1:4317 is free.", "`k`"},
+		{"a foreign port", func(f *facts) { f.ports[1].Taken = true }, 1, "ports", Fail, "127.0.0.1:4318 is taken, and not by this agent: 127.0.0.1:4317 is free.", "`k`"},
 		{"an agent that runs", func(f *facts) { f.ports[0].Taken, f.ports[1].Taken = true, true }, 0, "ports", OK, "agent that runs: 127.0.0.1:4317, 127.0.0.1:4318", ""},
 		{"no such address", func(f *facts) { f.ports[1].Error = "cannot assign" }, 1, "ports", Fail, "cannot listen on 127.0.0.1:4318: cannot assign.", "`k`"},
-		{"a clock behind", func(f *facts) { f.Threshold.Version = noon.Add(3 * time.Second).UnixMilli() }, 0, "clock", Warn, "The gateway's clock is 3s ahead", "Synchronise"},
-		{"a clock ahead", func(f *facts) { f.Threshold.Version = noon.Add(-51 * time.Second).UnixMilli() }, 0, "clock", Warn, "This node's clock is about 51s ahead", "Synchronise"},
-		{"a threshold that is about to end", func(f *facts) { f.Threshold.Version = noon.Add(-50 * time.Second).UnixMilli() }, 0, "clock", OK, "", ""},
 		{"no exporter", func(f *facts) { f.Gateway = Gateway{} }, 0, "gateway", Warn, "middleware", "agent.yaml"},
-		{"no memory", func(f *facts) { f.Err = status.Error(codes.ResourceExhausted, "data refused") }, 1, "gateway", Fail, "does not take a push: rpc error: code = ResourceExhausted desc = data refused.", "api/v1/health"},
-		{"a wrong password", func(f *facts) {
-			f.Err = fmt.Errorf("permanent: %w", status.Error(codes.Unauthenticated, "who"))
-		}, 1, "gateway", Fail, "Unauthenticated", "password"},
-		{"no error that we know", func(f *facts) { f.Err = errors.New("why ever") }, 1, "gateway", Fail, "(`exporters::otlp_grpc`) does not take a push: why ever.", "log"},
-		{"a gateway that is not reached", func(f *facts) {
-			f.Err, f.Unreached = errors.New("why ever"), &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("no route")}
-		}, 1, "gateway", Fail, "push: dial tcp: no route.", "firewall"},
+		{"a push that fails", func(f *facts) { f.Err = errors.New("why ever") }, 1, "gateway", Fail, "(`exporters::otlp_grpc`) does not take a push: why ever.", "#pushes-fail"},
 		{"no quorum", func(f *facts) { f.Threshold.QuorumMet = false }, 0, "threshold", OK, "Verdicts do without", ""},
-		{"no quorum yet", func(f *facts) { f.Threshold.QuorumMet, f.Standing.Why = false, unjudged.Calibrating }, 0, "threshold", Warn, "no threshold with a quorum", "`peers`"},
 		{"warming up", func(f *facts) { f.Standing.Active, f.Standing.Why = 0, unjudged.Calibrating }, 0, "peers", Warn, "0 of 3 peers", "Wait"},
 		{"behind a shard", func(f *facts) { f.Standing = nil }, 3, "peers", Unknown, "a shard", "/api/v1/nodes/n1"},
 		{"not known", func(f *facts) { f.Standing = &threshold.Standing{} }, 0, "peers", Warn, "does not know a node n1 of cluster c", "Start the agent"},
 		{"two of three", func(f *facts) { f.Standing.Active = 2 }, 0, "peers", Warn, "2 of 3 peers", "group_by"},
-		{"silent for a reason", func(f *facts) { f.Standing.Why = unjudged.Lockstep }, 0, "verdict", Warn, "There is no verdict: lockstep. All ranks wait", "`lockstep`"},
-		{"silent for now", func(f *facts) { f.Standing.Why = unjudged.Idle }, 0, "verdict", OK, "There is no verdict: idle.", ""},
+		{"no verdict for a reason", func(f *facts) { f.Standing.Why = unjudged.Lockstep }, 0, "verdict", Warn, "There is no verdict: lockstep. All ranks wait", "`lockstep`"},
+		{"no verdict for now", func(f *facts) { f.Standing.Why = unjudged.Idle }, 0, "verdict", OK, "There is no verdict: idle.", ""},
 		{"a straggler", func(f *facts) {
 			f.Threshold.Verdicts = threshold.NewVerdicts("g", 1, []threshold.Verdict{{Node: "n1", Loss: 0.123, Signal: nodesignal.Throughput}})
 		}, 0, "verdict", Warn, "12.3 % behind its peers in throughput", "page"},

@@ -18,7 +18,7 @@ import (
 type Config struct {
 	Weights Weights `mapstructure:"-"`
 	Floors  Floors  `mapstructure:"-"`
-	// Measures say how the signals are measured, Signals how they compare.
+	// Measures are how the signals are measured, Signals how they compare.
 	Measures [nodesignal.Count]Measure         `mapstructure:"-"`
 	Signals  [nodesignal.Count]nodesignal.Spec `mapstructure:"-"`
 	// Interval is the pace of evaluation; readings between two are averaged.
@@ -116,21 +116,17 @@ func (m Mode) String() string {
 
 // Result of an evaluation.
 type Result struct {
-	State nodesignal.State
-	// Score is in [0,1], known only when HasScore.
-	Score    float64
+	State    nodesignal.State
+	Score    float64 // in [0,1], known only when HasScore
 	HasScore bool
-	// Signals are the raw ones: throughput and power in their own units.
-	Signals Signals
-	Mode    Mode
+	Signals  Signals // raw: throughput and power in their own units
+	Mode     Mode
 	// Threshold is the published one, or that of the node's own past; 0 in ModeNone.
 	Threshold float64
 	Straggler bool
-	// Changed is true when this evaluation changed Straggler.
-	Changed bool
-	// Since is when it began, zero where the gateway does not know.
-	Since time.Time
-	// Verdict is the gateway's, where its node is a straggler by the gateway's word.
+	Changed   bool      // Straggler, by this evaluation
+	Since     time.Time // when it began, zero where the gateway does not know
+	// Verdict is the gateway's, where the gateway reports a straggler.
 	Verdict threshold.Verdict
 }
 
@@ -143,14 +139,13 @@ type Node struct {
 	evaluated time.Time
 	scored    time.Time // when it was last active
 	idleSince time.Time
-	// used is the source behind each signal, plus one.
-	used [nodesignal.Count]int
+	used      [nodesignal.Count]int // the source behind each signal, plus one
 
 	rate  baseline // throughput
 	score baseline // of the score
 	mode  Mode
-	// peers is what the gateway said last. Without a baseline of its own, what
-	// its peers could do stays the measure of a node.
+	// peers is the last threshold with a quorum. A node without a baseline of its own keeps
+	// that measure.
 	peers threshold.Value
 
 	verdict   rule.Verdict // the gateway's last, carried on by the plain rule
@@ -180,8 +175,8 @@ func (n *Node) Observe(r *Reading, now time.Time) (dropped int) {
 	return dropped
 }
 
-// Nameless reports whether several ranks have told of the node that nobody can name.
-func (n *Node) Nameless() bool { return n.table.nameless() }
+// HasUnnamedRanks reports whether more than one rank without a name has reported.
+func (n *Node) HasUnnamedRanks() bool { return n.table.hasUnnamedRanks() }
 
 // Due reports whether an evaluation is due: at most one per interval, with
 // half an interval of slack for jitter.
@@ -193,17 +188,17 @@ func (n *Node) Due(now time.Time) bool {
 func (n *Node) Restart() { *n = Node{cfg: n.cfg, plan: n.plan, mode: ModeNone} }
 
 // Evaluate scores the readings since the last evaluation and judges the node of that
-// name by what its gateway said last, if anything.
+// name by the last answer of its gateway, where one is known.
 func (n *Node) Evaluate(now time.Time, name string, peers threshold.Received, known bool) Result {
 	n.table.take(now, n.cfg.ReadingTTL, n.plan)
 	first := n.evaluated.IsZero()
 	n.evaluated = now
-	told, spoke := n.table.application(n.plan)
+	reported, fresh := n.table.application(n.plan)
 	n.table.doubt(n.plan, n.cfg.IdleBelow)
 	util, metered := n.table.mean(n.plan.utilization)
 
 	before := n.used[nodesignal.Throughput]
-	l := load{node: metered == 0 || util >= n.cfg.IdleBelow, gpu: n.cfg.LoadAbove, metered: metered, unmetered: spoke}
+	l := load{node: metered == 0 || util >= n.cfg.IdleBelow, gpu: n.cfg.LoadAbove, metered: metered, unmetered: fresh}
 	res := Result{Signals: n.table.signals(n.plan, l, &n.used)}
 	if before != n.used[nodesignal.Throughput] {
 		n.rate = baseline{} // another unit
@@ -218,10 +213,10 @@ func (n *Node) Evaluate(now time.Time, name string, peers threshold.Received, kn
 	if known && peers.QuorumMet {
 		n.peers = peers.Value
 	}
-	said, slow, judged := peers.Of(name)
+	verdict, slow, judged := peers.Of(name)
 	n.mode = n.selectMode(now, peers, known, judged)
 
-	if n.idle(!told && metered > 0 && util < n.cfg.IdleBelow, now) {
+	if n.idle(!reported && metered > 0 && util < n.cfg.IdleBelow, now) {
 		res.State = nodesignal.StateIdle
 		// Another job may come with another rate.
 		n.rate, n.score, n.peers = baseline{}, baseline{}, threshold.Value{}
@@ -248,7 +243,7 @@ func (n *Node) Evaluate(now time.Time, name string, peers threshold.Received, kn
 	res.Mode = n.mode
 	res.Threshold = n.threshold(peers)
 	if judged && n.mode == ModeFleet {
-		n.hear(&res, said, slow)
+		n.applyVerdict(&res, verdict, slow)
 	} else {
 		n.judge(&res, now)
 	}
@@ -273,8 +268,7 @@ func (n *Node) selectMode(now time.Time, peers threshold.Received, known, judged
 	return ModeNone
 }
 
-// idle is true once the GPUs have done nothing for IdleAfter. An application
-// that reports its steps is not idle, whatever the GPUs say.
+// idle is true once the GPUs have done nothing for IdleAfter.
 func (n *Node) idle(resting bool, now time.Time) bool {
 	if !resting {
 		n.idleSince = time.Time{}
@@ -286,10 +280,9 @@ func (n *Node) idle(resting bool, now time.Time) bool {
 	return now.Sub(n.idleSince) >= n.cfg.IdleAfter
 }
 
-// normalise makes fractions, and more is better. Throughput is divided by its
-// reference: the peers' median where the gateway gave one, else the node's own
-// baseline. By the median a node is found that was slow from its first step. Without
-// either it says false.
+// normalise makes fractions, and more is better. Throughput is divided by its reference: the
+// peers' median, by which a node is found that was slow from its first step, else the node's
+// own baseline. It returns false without either.
 func (n *Node) normalise(raw nodesignal.Values, ref float64) (nodesignal.Values, bool) {
 	for s := range nodesignal.Score {
 		if raw.Known[s] && s != nodesignal.Throughput && n.cfg.Signals[s].Direction == nodesignal.High {
@@ -317,18 +310,17 @@ func (n *Node) normalise(raw nodesignal.Values, ref float64) (nodesignal.Values,
 	return raw, true
 }
 
-// hear takes over the gateway's verdict. An idle node has nothing to be slow at, whatever
-// the gateway said before it knew.
-func (n *Node) hear(res *Result, said threshold.Verdict, slow bool) {
+// applyVerdict takes over the gateway's verdict. An idle node has nothing to be slow at: the
+// gateway may not know yet.
+func (n *Node) applyVerdict(res *Result, verdict threshold.Verdict, slow bool) {
 	n.verdict = rule.Verdict{}
 	if slow && res.State != nodesignal.StateIdle {
-		n.verdict.Straggler, n.verdict.Since = true, said.Since
-		res.Verdict = said
+		n.verdict.Straggler, n.verdict.Since = true, verdict.Since
+		res.Verdict = verdict
 	}
 }
 
-// judge moves the verdict by the plain rule: while the gateway gives none, or nobody hears
-// it.
+// judge moves the verdict by the plain rule, while the gateway gives none.
 func (n *Node) judge(res *Result, now time.Time) {
 	work := res.State == nodesignal.StateActive && res.HasScore
 	switch {
@@ -348,9 +340,8 @@ func (n *Node) threshold(peers threshold.Received) float64 {
 			return n.cfg.LocalFraction * n.peers.Median
 		}
 		return n.cfg.LocalFraction * n.score.value
-	default:
-		return 0
 	}
+	return 0
 }
 
 // learn updates the baselines unless the node is suspect.

@@ -3,6 +3,7 @@
 package nodescore
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -14,8 +15,8 @@ import (
 // Attribute selects points.
 type Attribute struct{ Key, Value string }
 
-// Input is one kind of reading. Its points say a field of the catalogue, or they are
-// of a metric and have the attributes or lack them.
+// Input is one kind of reading. Its points are of a field of the catalogue, or of a metric
+// with these attributes or without them.
 type Input struct {
 	// Field is None where the catalogue has none for the metric's attributes.
 	Field      reading.Field
@@ -35,14 +36,14 @@ type Plan struct {
 	// known are the same, by the index of the catalogue's metric.
 	known [][]Input
 	count int
-	// counters are, by input, the place of its count, -1 for what is none.
+	// counters are, by input, the index of its count, -1 for what is none.
 	counters []int
 	counts   int
 	rates    []float64 // by count, the most per second that counts
 	measures [nodesignal.Count]measure
-	// utilization tells idle GPUs and those under load; power, of its limit, says the same.
+	// By utilization a GPU is idle or under load, and by its power as a share of the limit.
 	utilization, power, powerLimit int
-	// application are the inputs that only a running job tells.
+	// application are the inputs that only a running job reports.
 	application []int
 }
 
@@ -68,7 +69,7 @@ type factor struct {
 // NewPlan compiles measures, which must be valid.
 func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
 	p := &Plan{inputs: make(map[string][]Input), known: make([][]Input, len(reading.All()))}
-	// First: a rank has no cells for the inputs behind those that it tells.
+	// First: a rank has no cells for the inputs behind those that it reports.
 	p.application = []int{p.field(reading.StepDuration), p.field(reading.StepRate)}
 	p.utilization, p.power, p.powerLimit = p.field(reading.Utilization), p.field(reading.Power), p.field(reading.PowerLimit)
 	for s := range measures {
@@ -78,7 +79,7 @@ func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
 			p.measures[s].sources = append(p.measures[s].sources, p.source(&m.Sources[i]))
 		}
 	}
-	// An application's own measure of throughput speaks for it as its steps do.
+	// An application's own measure of throughput counts as its steps do.
 	for _, src := range p.measures[nodesignal.Throughput].sources {
 		if in := src.factors[0].input; src.when == WhenAlways && !slices.Contains(p.application, in) {
 			p.application = append(p.application, in)
@@ -101,12 +102,8 @@ func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
 }
 
 func (p *Plan) source(s *Source) source {
-	out := source{across: s.Across, when: s.When, factors: []factor{p.factor(&s.Ratio)}}
-	if out.across == "" {
-		out.across = folding(&s.Ratio)
-	}
-	if out.when == "" {
-		out.when = WhenAlways
+	out := source{
+		across: cmp.Or(s.Across, folding(&s.Ratio)), when: cmp.Or(s.When, WhenAlways), factors: []factor{p.factor(&s.Ratio)},
 	}
 	for i := range s.Times {
 		out.factors = append(out.factors, p.factor(&s.Times[i]))
@@ -189,7 +186,7 @@ func (p *Plan) Inputs(metric string) []Input { return p.inputs[metric] }
 func (p *Plan) Known(m *reading.Metric) []Input { return p.known[m.Index()] }
 
 // standsIn reports whether a source of throughput, plus one as in Node.used, is of the GPUs,
-// in place of the application's word.
+// not of the application.
 func (p *Plan) standsIn(used int) bool {
 	return used > 0 && p.measures[nodesignal.Throughput].sources[used-1].when != WhenAlways
 }

@@ -40,42 +40,17 @@ func slow(n, which int, by float64) []input {
 	return steps(all...)
 }
 
-func TestTheWorstRankIsTheNodes(t *testing.T) {
-	for _, tt := range []struct {
-		ranks int
-		by    float64
-	}{{3, 0.10}, {4, 0.20}, {8, 0.10}, {2, 0.10}, {16, 0.08}} {
-		for _, in := range []kind{StepDuration, StepRate} {
-			t.Run(fmt.Sprintf("one of %d by %v, %s", tt.ranks, tt.by, in.metric), func(t *testing.T) {
-				r := newRig(t)
-				var res Result
-				for range 10 {
-					all := slow(tt.ranks, 1, tt.by)
-					for i := range all {
-						if all[i].in = in; in == StepRate {
-							all[i].v = 1 / all[i].v
-						}
-					}
-					res = r.step(nil, all...)
-				}
-				assert.InDelta(t, 1/(1+tt.by), res.Signals.V[nodesignal.Throughput], 1e-12)
-				assert.Equal(t, rank(1), res.Signals.Worst[nodesignal.Throughput])
-			})
-		}
-	}
-}
-
-// Ranks that nobody names are told apart by the instances that push, and in one push of
+// Ranks without a name differ by the instances that push, and in one push of
 // an instance the worst counts. Without an instance pushes between two evaluations average.
 func TestTheWorstOfRanksWithoutAName(t *testing.T) {
 	cfg := DefaultConfig()
 	plan := NewPlan(&cfg.Measures)
 	type push map[string][]float64 // by instance
 	for name, tt := range map[string]struct {
-		in       kind
-		pushes   []push
-		want     float64
-		nameless bool
+		in              kind
+		pushes          []push
+		want            float64
+		hasUnnamedRanks bool
 	}{
 		"one":                    {StepDuration, []push{{"": {2}}}, 1. / 2, false},
 		"several times":          {StepDuration, []push{{"": {1, 4, 2}}}, 1. / 4, true},
@@ -109,12 +84,12 @@ func TestTheWorstOfRanksWithoutAName(t *testing.T) {
 			}
 			got := node.Evaluate(now, me, threshold.Received{}, false)
 			assert.InDelta(t, tt.want, got.Signals.V[nodesignal.Throughput], 1e-12)
-			assert.Equal(t, tt.nameless, node.Nameless())
+			assert.Equal(t, tt.hasUnnamedRanks, node.HasUnnamedRanks())
 		})
 	}
 }
 
-// TestFoldingIsTheCatalogues: how the parts of a node become one is said once,
+// TestFoldingIsTheCatalogues: how the parts of a node become one is defined once,
 // with its reason.
 func TestFoldingIsTheCatalogues(t *testing.T) {
 	for _, tt := range []struct {
@@ -157,7 +132,7 @@ func TestRanksAreBoundedAndForgotten(t *testing.T) {
 	for _, i := range gpus(busy(), nil) {
 		reading.Reset()
 		add(r.plan, &reading, i)
-		assert.Zero(t, r.n.Observe(&reading, r.now), "ranks take no GPU's place")
+		assert.Zero(t, r.n.Observe(&reading, r.now), "ranks take no GPU's row")
 	}
 	r.n.Evaluate(r.now, me, threshold.Received{}, false)
 	r.now = r.now.Add(51 * time.Second)
@@ -169,8 +144,8 @@ func TestRanksAreBoundedAndForgotten(t *testing.T) {
 	assert.InDelta(t, 1/1.2, res.Signals.V[nodesignal.Throughput], 1e-12)
 }
 
-// TestASilentRank holds its last word for the TTL, whoever else speaks.
-func TestASilentRank(t *testing.T) {
+// TestAMissingRank: its last reading holds for the TTL, while others report.
+func TestAMissingRank(t *testing.T) {
 	r := newRig(t)
 	for range 5 {
 		r.step(nil, slow(4, 2, 0.3)...)
@@ -180,7 +155,7 @@ func TestASilentRank(t *testing.T) {
 		require.InDelta(t, 1/1.3, res.Signals.V[nodesignal.Throughput], 1e-12)
 	}
 	res := r.step(nil, steps(1, 1)...)
-	assert.InDelta(t, 1, res.Signals.V[nodesignal.Throughput], 1e-12, "after the TTL only those count that speak")
+	assert.InDelta(t, 1, res.Signals.V[nodesignal.Throughput], 1e-12, "after the TTL only those count that report")
 }
 
 func TestARankReadsWhatItsGPUTells(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 )
@@ -41,36 +42,32 @@ func (r *Reading) Reset() {
 	r.points = r.points[:0]
 }
 
-// MaxGPUs bounds the GPUs of a node; an NVL72 rack has 72. MaxRanks bounds the
-// ranks: several may share a GPU.
+// Bounds of a node.
 const (
-	MaxGPUs  = 128
-	MaxRanks = 256
+	MaxGPUs  = 128 // an NVL72 rack has 72
+	MaxRanks = 256 // several may share a GPU
 )
 
 // rateWindow is the time constant over which the rate of a counter is
 // averaged: the thresholds are per minute.
 const rateWindow = time.Minute
 
-// maxRate is how many times as much as is allowed a counter's rate counts. Errors
-// may come a thousand times as fast as is allowed. Then the average would stay above
-// that for seven minutes after the last of them. So it does for 2.3, ln(10) windows.
+// maxRate bounds a counter's rate, in multiples of what is allowed. Without a bound the average
+// of a burst stays above that for many windows after it, so for 2.3, ln(10), at most.
 const maxRate = 10
 
-// table holds what a node's readings are worth: one row per GPU, one per rank,
-// and one for the node itself. Its times count from its first reading, and its
-// rows hold few pointers: who plays the agents of a fleet has a million of them.
+// table has one row per GPU, one per rank, and one for the node itself. Its times count from
+// its first reading. Its rows hold few pointers: a simulated fleet has a million of them.
 type table struct {
 	epoch time.Time
 	rows  []row
-	ranks int // rows of ranks
-	room  int // bytes that new rows may take
-	short int // readings of rows that would have taken more
-	// best is the most that a GPU has shown of an input.
-	best []float64
-	// unnamed is what counts of the newest push of a rank without a name.
+	ranks int       // rows of ranks
+	room  int       // bytes that new rows may take
+	short int       // readings of rows that would have taken more
+	best  []float64 // by input, the most that a GPU has shown
+	// unnamed is what counts of the newest push of a rank without a name. It is crowded once
+	// a push had several values of one.
 	unnamed map[unnamed]float64
-	// crowded is set once a push had several values of one.
 	crowded bool
 }
 
@@ -80,8 +77,8 @@ type unnamed struct {
 	input int
 }
 
-// row holds what was told of one subject. A rank tells few of the inputs, which
-// come first in the plan: its cells end behind the last that it told.
+// row holds what was reported of one subject. A rank reports few of the inputs, which
+// come first in the plan: its cells end behind the last of them.
 type row struct {
 	of     nodesignal.Subject
 	cells  []cell
@@ -91,13 +88,13 @@ type row struct {
 // cell is one input of one GPU. Values between two evaluations become one as the
 // catalogue says: their mean or the last.
 type cell struct {
-	sum   float64
-	value float64 // of the last evaluation with data; a rate for a counter
-	at    time.Duration
-	n     int32
-	told  bool // at is when
-	known bool
-	fresh bool // told since the last evaluation
+	sum      float64
+	value    float64 // of the last evaluation with data; a rate for a counter
+	at       time.Duration
+	n        int32
+	reported bool // at is when
+	known    bool
+	fresh    bool // reported since the last evaluation
 }
 
 // count is where a counter was at its last evaluation with data.
@@ -107,7 +104,7 @@ type count struct {
 	known bool
 }
 
-// since is a time as the table has it.
+// since is a time as the table has it, which begins with the first.
 func (t *table) since(now time.Time) time.Duration {
 	if t.epoch.IsZero() {
 		t.epoch = now
@@ -120,7 +117,7 @@ func (t *table) observe(r *Reading, plan *Plan, now time.Time) (dropped int) {
 	at, when := -1, t.since(now)
 	for i := range r.points {
 		p := &r.points[i]
-		// A report tells GPU after GPU, or metric after metric.
+		// A report goes GPU by GPU, or metric by metric.
 		if at < 0 || t.rows[at].of != p.of {
 			if at = t.row(p.of, at+1, plan); at < 0 {
 				dropped++
@@ -137,7 +134,7 @@ func (t *table) observe(r *Reading, plan *Plan, now time.Time) (dropped int) {
 			c.sum += p.value
 			c.n++
 		}
-		c.at, c.told = when, true
+		c.at, c.reported = when, true
 	}
 	return dropped
 }
@@ -160,8 +157,8 @@ func (t *table) unname(c *cell, p *point, now time.Duration) {
 	t.unnamed[at] = value
 }
 
-// nameless reports whether ranks without a name have told of the node, and not one alone.
-func (t *table) nameless() bool {
+// hasUnnamedRanks reports whether more than one rank without a name has reported.
+func (t *table) hasUnnamedRanks() bool {
 	n := 0
 	for i := range t.rows {
 		if of := t.rows[i].of; of.IsRank() && !of.Named() {
@@ -221,8 +218,8 @@ func (r *row) at(input int) *cell {
 
 var unknown cell
 
-// take ends the window between two evaluations. A value that was not told in it
-// holds for ttl. A GPU that told nothing for so long is forgotten.
+// take ends the window between two evaluations. A value that was not reported in it
+// holds for ttl. A GPU that reported nothing for so long is forgotten.
 func (t *table) take(now time.Time, ttl time.Duration, plan *Plan) {
 	if t.best == nil {
 		t.best = make([]float64, plan.count)
@@ -249,7 +246,7 @@ func (t *table) take(now time.Time, ttl time.Duration, plan *Plan) {
 func (r *row) take(now, ttl time.Duration, plan *Plan, best []float64) (alive bool) {
 	for i := range r.cells {
 		c := &r.cells[i]
-		if !c.told {
+		if !c.reported {
 			continue
 		}
 		c.fresh = c.n > 0
@@ -270,9 +267,8 @@ func (r *row) take(now, ttl time.Duration, plan *Plan, best []float64) (alive bo
 	return alive
 }
 
-// count turns a counter into a rate per second, at most as much as most. Its first
-// value only begins the count. So does a value lower than the last, which is a new
-// start.
+// count turns a counter into a rate per second, bounded by most. Its first value only begins
+// the count, and so does one lower than the last, which is a new start.
 func (c *cell) count(last *count, most float64) {
 	raw, dt := c.sum, (c.at - last.at).Seconds()
 	if last.known && raw >= last.value && dt > 0 {
@@ -286,8 +282,8 @@ func (c *cell) count(last *count, most float64) {
 // its highest clocks draws a sixth on an H100, and two fifths on the smallest boards.
 const workPower = 0.6
 
-// doubt leaves out the utilisation of GPUs that say that they do nothing, and draw the power
-// of work: nobody measures it then.
+// doubt leaves out a utilisation below idleBelow of GPUs that draw the power of work: it is
+// not measured then.
 func (t *table) doubt(p *Plan, idleBelow float64) {
 	for i := range t.rows {
 		power, limit := t.rows[i].at(p.power), t.rows[i].at(p.powerLimit)
@@ -297,7 +293,7 @@ func (t *table) doubt(p *Plan, idleBelow float64) {
 	}
 }
 
-// mean of an input over the GPUs that told it, and how many they are.
+// mean of an input over the GPUs that reported it, and how many they are.
 func (t *table) mean(input int) (mean float64, n int) {
 	sum := 0.0
 	for i := range t.rows {
@@ -309,23 +305,23 @@ func (t *table) mean(input int) (mean float64, n int) {
 	return sum / float64(max(n, 1)), n
 }
 
-// application reports whether the job has told of itself: known at all, and
-// since the last evaluation.
-func (t *table) application(p *Plan) (told, fresh bool) {
+// application reports whether the job has reported: known at all, and since the last
+// evaluation.
+func (t *table) application(p *Plan) (reported, fresh bool) {
 	for i := range t.rows {
 		for _, in := range p.application {
 			c := t.rows[i].at(in)
-			told, fresh = told || c.known, fresh || c.fresh
+			reported, fresh = reported || c.known, fresh || c.fresh
 		}
 	}
-	return told, fresh
+	return reported, fresh
 }
 
 // load is what decides which readings count.
 type load struct {
 	node      bool    // the node is busy
 	gpu       float64 // the utilisation from which a GPU is under load
-	metered   int     // GPUs that told their utilisation
+	metered   int     // GPUs that reported their utilisation
 	unmetered bool    // GPUs without utilisation are under load
 }
 
@@ -360,11 +356,10 @@ func (t *table) signals(p *Plan, l load, used *[nodesignal.Count]int) (out Signa
 	return out
 }
 
-// measure returns what a source says of the node, and the part that it is about.
+// measure returns the value of a source for the node, and the part that it is about.
 func (t *table) measure(p *Plan, src *source, l load) (x float64, of nodesignal.Subject, ok bool) {
-	var node nodesignal.Subject
 	if src.when == WhenBusy && !l.node {
-		return 0, node, false
+		return 0, of, false
 	}
 	sum, n := 0.0, 0
 	worst := math.Inf(1)
@@ -380,21 +375,17 @@ func (t *table) measure(p *Plan, src *source, l load) (x float64, of nodesignal.
 			worst, of = v, r.of
 		}
 	}
-	switch {
-	case n == 0:
-		return 0, node, false
-	case src.across == AcrossMin:
-		return worst, of, true
-	case src.across == AcrossSum:
-		return sum, node, n >= l.metered
-	default:
-		return sum / float64(n), node, true
+	switch src.across {
+	case AcrossMin:
+		return worst, of, n > 0
+	case AcrossSum:
+		return sum, nodesignal.Subject{}, n >= max(l.metered, 1)
 	}
+	return sum / float64(max(n, 1)), nodesignal.Subject{}, n > 0
 }
 
-// counted returns what a source says of a row, false where it says nothing. A
-// rank has its GPU's readings in place of those that it lacks, but the first: the
-// GPU has a row of its own.
+// counted returns the value of a source for a row, false without one. A rank has its GPU's
+// readings for those that it does not report, but the first: the GPU has its own row.
 func (t *table) counted(p *Plan, src *source, l load, r *row) (float64, bool) {
 	if !r.at(src.factors[0].input).known {
 		return 0, false
@@ -423,7 +414,7 @@ func (t *table) counted(p *Plan, src *source, l load, r *row) (float64, bool) {
 	return x, x-x == 0
 }
 
-// or returns the cell of an input, that of another row where this one lacks it.
+// or is at, of another row where this one has no value.
 func (r *row) or(other *row, input int) *cell {
 	if c := r.at(input); c.known {
 		return c
@@ -439,13 +430,10 @@ func (t *table) value(r, board *row, f *factor) (float64, bool) {
 	x := c.value
 	if f.limit >= 0 || f.best {
 		limit := 0.0
-		if f.best {
+		if f.limit >= 0 && r.or(board, f.limit).known {
+			limit = r.or(board, f.limit).value
+		} else if f.best {
 			limit = t.best[f.input]
-		}
-		if f.limit >= 0 {
-			if c := r.or(board, f.limit); c.known {
-				limit = c.value
-			}
 		}
 		if limit <= 0 {
 			return 0, false
@@ -462,4 +450,35 @@ func (t *table) value(r, board *row, f *factor) (float64, bool) {
 	default:
 		return x, true
 	}
+}
+
+// unbounded is room for all that a node may report.
+const unbounded = math.MaxInt
+
+// unnamedBytes are those of one entry of a map of the size of table.unnamed, and of what
+// the map leaves empty.
+const unnamedBytes = 64
+
+// Bytes is what the node takes of memory.
+func (n *Node) Bytes() int {
+	t := &n.table
+	sum := int(unsafe.Sizeof(*n)) + cap(t.rows)*int(unsafe.Sizeof(row{})) + cap(t.best)*8 + len(t.unnamed)*unnamedBytes
+	for i := range t.rows {
+		r := &t.rows[i]
+		sum += len(r.of.GPU) + cap(r.cells)*int(unsafe.Sizeof(cell{})) + cap(r.counts)*int(unsafe.Sizeof(count{}))
+	}
+	return sum
+}
+
+// ObserveWithin is Observe of a node that may take no more than room bytes more. Short
+// is how many readings it left out for that.
+func (n *Node) ObserveWithin(room int, r *Reading, now time.Time) (dropped, short int) {
+	n.table.room, n.table.short = room, 0
+	dropped = n.table.observe(r, n.plan, now)
+	return dropped - n.table.short, n.table.short
+}
+
+// rowBytes are those of a row with all inputs.
+func (p *Plan) rowBytes() int {
+	return int(unsafe.Sizeof(row{})) + p.count*int(unsafe.Sizeof(cell{})) + p.counts*int(unsafe.Sizeof(count{}))
 }

@@ -32,8 +32,7 @@ func DefaultFloors() Floors {
 // Score combines normalised signals in [0,1]. It is the weighted mean of the known
 // ones, times a penalty in [0.5,1]. The penalty is for the signal furthest below its
 // floor, so that the mean cannot hide one dead signal. It is unknown (false) unless
-// throughput or compute is known and weighted: the others say nothing about speed,
-// and a node that pauses has nothing else to show.
+// throughput or compute is known and weighted: the others are not about speed.
 func Score(w *Weights, floors *Floors, v *nodesignal.Values) (float64, bool) {
 	var sum, weight float64
 	penalty := 1.0
@@ -54,7 +53,7 @@ func Score(w *Weights, floors *Floors, v *nodesignal.Values) (float64, bool) {
 	return clamp01(sum / weight * penalty), true
 }
 
-// speed reports whether a weighted signal tells how fast the node is.
+// speed reports whether a weighted signal is about the speed of the node.
 func speed(w *Weights, v *nodesignal.Values) bool {
 	return v.Known[nodesignal.Throughput] && w[nodesignal.Throughput] > 0 || v.Known[nodesignal.Compute] && w[nodesignal.Compute] > 0
 }

@@ -76,7 +76,7 @@ func TestOneBadGPUIsTheNodes(t *testing.T) {
 		})
 	}
 	res := newRig(t).step(nil, append(gpus(busy(), nil), gpus(map[kind]float64{GenMax: 10}, nil)...)...)
-	assert.InDelta(t, 0.5, res.Signals.V[nodesignal.Interconnect], 1e-12, "told, the maximum is better than the best that was seen")
+	assert.InDelta(t, 0.5, res.Signals.V[nodesignal.Interconnect], 1e-12, "reported, the maximum is better than the best that was seen")
 }
 
 func TestAGPUThatRestsIsNotSlow(t *testing.T) {
@@ -148,6 +148,17 @@ func TestErrorRatesLowerTheLinks(t *testing.T) {
 	assert.InDelta(t, 1, res.Signals.V[nodesignal.Interconnect], 0)
 }
 
+// A counter that two sources read is bounded by the one that allows more.
+func TestOneCounterOfTwoSources(t *testing.T) {
+	cfg := DefaultConfig()
+	links := &cfg.Measures[nodesignal.Interconnect].Sources
+	for _, allowed := range []float64{10, 1} {
+		*links = append(*links, Source{Ratio: Ratio{Metric: "errors", Use: UseRate, Allowed: allowed}})
+	}
+	plan := NewPlan(&cfg.Measures)
+	assert.InDelta(t, 10*maxRate, plan.rates[len(plan.rates)-1], 0)
+}
+
 func TestUnitsDoNotMix(t *testing.T) {
 	tensor := busy()
 	tensor[Tensor] = 0.4
@@ -163,9 +174,9 @@ func TestUnitsDoNotMix(t *testing.T) {
 	assert.InDelta(t, 0.2, throughput(r.step(nil, gpus(tensor, nil)...)), 1e-12)
 	assert.InDelta(t, 2, throughput(r.step(nil, append(gpus(tensor, nil), of(StepRate, 2))...)), 1e-12)
 	for range 5 {
-		assert.InDelta(t, 2, throughput(r.step(nil, gpus(tensor, nil)...)), 1e-12, "what was told holds for a while")
+		assert.InDelta(t, 2, throughput(r.step(nil, gpus(tensor, nil)...)), 1e-12, "a reading holds for a while")
 	}
-	assert.InDelta(t, -1, throughput(r.step(nil, gpus(tensor, nil)...)), 0, "an application that fell silent is not replaced")
+	assert.InDelta(t, -1, throughput(r.step(nil, gpus(tensor, nil)...)), 0, "an application that stopped reporting is not replaced")
 
 	r = newRig(t)
 	r.step(nil, gpus(tensor, nil)...)
@@ -182,8 +193,8 @@ func TestReadingRefusesNonsense(t *testing.T) {
 		assert.False(t, add(plan, &r, of(StepDuration, bad)))
 	}
 	assert.True(t, r.Empty())
-	for _, odd := range []float64{0, math.SmallestNonzeroFloat64} {
-		res := newRig(t).step(nil, of(StepDuration, odd))
+	for _, x := range []float64{0, math.SmallestNonzeroFloat64} {
+		res := newRig(t).step(nil, of(StepDuration, x))
 		assert.False(t, res.Signals.Known[nodesignal.Throughput], "no step takes no time")
 	}
 }
@@ -196,7 +207,7 @@ func TestGPUsAreBoundedAndForgotten(t *testing.T) {
 	}
 	assert.Equal(t, MaxGPUs, r.n.Observe(&reading, r.now))
 	r.observe(of(StepRate, 1))
-	assert.Len(t, r.n.table.rows, MaxGPUs+1, "the node's own readings have a place")
+	assert.Len(t, r.n.table.rows, MaxGPUs+1, "the node's own readings have a row")
 	r.n.Evaluate(r.now, me, threshold.Received{}, false)
 	r.now = r.now.Add(51 * time.Second)
 	r.step(nil, of(StepRate, 1))
@@ -219,7 +230,7 @@ func TestSourcesOfOnesOwn(t *testing.T) {
 	for range 10 {
 		res = r.step(nil, of(Utilization, 0), on("a", tokens, 4000))
 	}
-	assert.NotEqual(t, "idle", res.State.String(), "tokens are an application's own word")
+	assert.NotEqual(t, "idle", res.State.String(), "tokens are an application's own report")
 
 	cfg.Signals[nodesignal.CPU].Direction = nodesignal.High
 	cfg.Measures[nodesignal.CPU].Sources[0].Use = UseValue

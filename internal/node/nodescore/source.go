@@ -28,7 +28,7 @@ const (
 	// eight holds the whole node. A mean would show an eighth of the loss.
 	AcrossMin  = "min"
 	AcrossMean = "mean"
-	AcrossSum  = "sum" // unknown while one of the GPUs lacks it
+	AcrossSum  = "sum" // unknown while one of the GPUs does not report it
 )
 
 // When a reading counts, Source.When.
@@ -43,8 +43,8 @@ const (
 
 // How the sources of a signal are put together, Measure.Combine.
 const (
-	// CombineFirst takes the first source that has data. Sources may differ in
-	// unit, so that one which fell silent is not replaced by one behind it.
+	// CombineFirst takes the first source that has data. Sources may differ in unit: one
+	// that stops reporting is not replaced by one behind it.
 	CombineFirst = "first"
 	CombineMin   = "min" // the worst of all that have data
 )
@@ -124,8 +124,8 @@ func linkErrors(f reading.Field, allowed float64) Source {
 	return Source{Ratio: r}
 }
 
-// DefaultMeasures returns how the signals are measured from what the nvml
-// receiver tells and from what an application pushes.
+// DefaultMeasures returns how the signals are measured from what the nvml receiver and
+// applications report.
 func DefaultMeasures() [nodesignal.Count]Measure {
 	// The rates are those from which NVIDIA's DCGM warns (dcgm_fields.h and its
 	// health checks): 8 PCIe replays a minute, any NVLink replay or recovery,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownnode says which node an agent runs on, so that all of its components
-// name it alike.
+// Package ownnode names the node that an agent runs on, the same for all of its components.
 package ownnode // import "github.com/gpu-collector/gpu-collector/internal/node/ownnode"
 
 import (
@@ -56,16 +55,16 @@ func Name(nodeName string) string {
 // where it does not.
 type Namer interface{ OwnNode() (cluster, node string) }
 
-// Warning tells where components name their node differently. They are by that name.
+// Warning returns a sentence where components, by their node's name, name it differently.
 func Warning(components map[string][]string) string {
 	delete(components, "")
 	if len(components) < 2 {
 		return ""
 	}
-	var said []string
+	var names []string
 	for _, name := range slices.Sorted(maps.Keys(components)) {
-		said = append(said, fmt.Sprintf("%s is of `%s`", name, strings.Join(components[name], "`, `")))
+		names = append(names, fmt.Sprintf("%s is of `%s`", name, strings.Join(components[name], "`, `")))
 	}
 	return "this node has several names, so that its GPUs and the ranks of its jobs are different nodes: " +
-		strings.Join(said, ", ") + "; name it by GPU_COLLECTOR_NODE (`node_name` of each) alone"
+		strings.Join(names, ", ") + "; name it by GPU_COLLECTOR_NODE (`node_name` of each) alone"
 }

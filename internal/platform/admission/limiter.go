@@ -2,7 +2,7 @@
 
 // Package admission decides which of many concurrent pushes may run: a fixed number of
 // permits and of bytes, and of both no more than a share for a cluster while another one
-// pushes. It never queues: a push without a permit is told when to come back. It also says
+// pushes. It never queues: a push without a permit gets the time of its next try. It also estimates
 // how many bytes a push takes, before it is decoded.
 package admission // import "github.com/gpu-collector/gpu-collector/internal/platform/admission"
 
@@ -23,7 +23,7 @@ func (e *RefusedError) Error() string { return "too many concurrent requests: " 
 // ErrTooLarge refuses a push that may never hold so many bytes: to try again is of no use.
 var ErrTooLarge = errors.New("the message is too large")
 
-// Limiter hands out permits and bytes. fairshare says who gets how many.
+// Limiter hands out permits and bytes. fairshare decides how many each owner gets.
 type Limiter struct {
 	permits, bytes *fairshare.Ledger[string]
 }

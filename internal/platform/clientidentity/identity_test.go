@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 )
 
 type auth map[string]any
@@ -52,18 +52,18 @@ func TestOf(t *testing.T) {
 
 func TestClaimsCountForTiersOnly(t *testing.T) {
 	caller, invalid := Identity{"lab", "n7"}.Caller("victim")
-	assert.Equal(t, wire.Caller{Cluster: "lab", Authenticated: true}, caller)
+	assert.Equal(t, pushheaders.Caller{Cluster: "lab", Authenticated: true}, caller)
 	assert.False(t, invalid)
 	tier, err := (&Rule{}).Of(t.Context())
 	require.NoError(t, err)
 	caller, _ = tier.Caller("claimed")
-	assert.Equal(t, wire.Caller{Cluster: "claimed"}, caller)
+	assert.Equal(t, pushheaders.Caller{Cluster: "claimed"}, caller)
 	caller, invalid = tier.Caller("a\nb")
-	assert.Equal(t, wire.Caller{}, caller)
+	assert.Equal(t, pushheaders.Caller{}, caller)
 	assert.True(t, invalid)
 }
 
-// TestSettle has each resource as it comes and as it goes on. Owns says beforehand whether
+// TestSettle has each resource as it comes and as it goes on. Owns reports beforehand whether
 // it stays as it is.
 func TestSettle(t *testing.T) {
 	type kv = map[string]any

@@ -44,7 +44,7 @@ func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 	}
 	used, names := usedComponents(conf, factories)
 	warn(used, c.to)
-	errs := append(wrongNames(conf, names, factories), wrongTables(used, names)...)
+	errs := append(wrongTables(used, names), unlistedOTLP(conf, names))
 	for _, l := range listens(conf, used, factories) {
 		if err := listenaddress.Check(l.Address); err != nil {
 			errs = append(errs, fmt.Errorf("`%s` %w", l.Key, err))
@@ -73,7 +73,7 @@ func byName[F component.Factory](factories map[component.Type]F) map[string]comp
 func usedComponents(conf *confmap.Conf, factories otelcol.Factories) (used []Setup, names service) {
 	kinds := kindsOf(factories)
 	if part, err := conf.Sub("service"); err != nil || part.Unmarshal(&names, confmap.WithIgnoreUnused()) != nil {
-		names = service{} // The Collector says why.
+		names = service{} // The Collector reports the reason.
 	}
 	add := func(section string, ids []component.ID) {
 		for _, id := range ids {
@@ -158,7 +158,7 @@ func listens(conf *confmap.Conf, used []Setup, factories otelcol.Factories) (all
 	return all
 }
 
-// warn tells what is valid and seldom meant.
+// warn logs what is valid and seldom meant.
 func warn(used []Setup, to io.Writer) {
 	memory, nodes := map[string]int64{}, map[string][]string{}
 	var texts []string

@@ -94,13 +94,13 @@ func Main(name, description string, factories func() (otelcol.Factories, error),
 	}
 }
 
-// ExitStatus is the error of a command that ends with a status of its own, and has said why.
+// ExitStatus is the error of a command that ends with a status of its own, and has logged the reason.
 type ExitStatus int
 
 func (s ExitStatus) Error() string { return fmt.Sprintf("status %d", int(s)) }
 
 // versionText is what --version prints: one line for scripts, and one for
-// whoever asks what it was built from.
+// a request for what it was built from.
 func versionText(name string) string {
 	return fmt.Sprintf("%s version %s\ncommit %s of %s, %s %s/%s\n",
 		name, Version, Commit, Date, runtime.Version(), runtime.GOOS, runtime.GOARCH)

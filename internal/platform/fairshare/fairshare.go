@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fairshare divides a bounded number of places among an unknown number of
-// owners. An owner may hold no more than a share of the places that the others do
-// not hold. It needs no configuration per owner and no history. An owner without a place
-// is refused only when no place is left.
+// Package fairshare divides a bounded number of slots among an unknown number of
+// owners. An owner may hold no more than a share of the slots that the others do
+// not hold. It needs no configuration per owner and no history. An owner without a slot
+// is refused only when no slot is left.
 //
 // With a share of a half an owner holds no more than is still free. That is the
 // dynamic threshold of Choudhury and Hahne (Dynamic queue length thresholds for
@@ -11,12 +11,16 @@
 // with their alpha of 1: a lone owner gets half, k that all want more get
 // 1/(k+1) each, and however greedy k of them are, 2^-k is free for the next.
 //
+// A ledger of slots (NewSlots) gives three quarters of them to any owner, and holds
+// owners to their share of the rest.
+//
 // A ledger that lends gives an owner all that is free, and holds it to its share only
-// while somebody else wants a place. An owner wants from when it was refused below its
+// while another owner wants a slot. An owner wants from when it was refused below its
 // share, or Want was called, until a minute after its last try.
 package fairshare // import "github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
 
 import (
+	"errors"
 	"maps"
 	"math"
 	"sync"
@@ -26,26 +30,30 @@ import (
 // Half is the share that is the rule.
 const Half = 0.5
 
+// ErrFull is for a Take where no slot is left for an owner, or that it holds its share.
+var ErrFull = errors.New("no slot is left, or the owner holds its share")
+
 const (
 	// wantFor is how long an owner wants after its last try. Nodes push every 10 s by
 	// default, and come back from a refusal within a minute.
 	wantFor = time.Minute
-	// maxWanting bounds the owners that are known to want. So many bind everybody.
+	// maxWanting bounds the owners that are known to want. So many bind all.
 	maxWanting = 1024
 )
 
-// Limit is how many of so many places an owner may hold while the others hold
+// Limit is how many of so many slots an owner may hold while the others hold
 // some; share is in (0,1].
-func Limit(share float64, places, others int) int {
-	return int(math.Ceil(share * float64(places-others)))
+func Limit(share float64, slots, others int) int {
+	return int(math.Ceil(share * float64(slots-others)))
 }
 
-// Ledger counts what each owner holds of a number of places. It is safe for
+// Ledger counts what each owner holds of a number of slots. It is safe for
 // concurrent use, and remembers only owners that hold or want something.
 type Ledger[K comparable] struct {
-	share  float64
-	places int
-	now    func() time.Time // nil where the share always binds
+	share float64
+	slots int
+	free  int              // slots that are given to anybody
+	now   func() time.Time // nil where the share always binds
 
 	mu    sync.Mutex
 	taken int
@@ -55,25 +63,33 @@ type Ledger[K comparable] struct {
 	swept time.Time
 }
 
-// New returns a ledger of so many places; a share of 0 stands for 1, which
-// bounds nobody but by what is left.
-func New[K comparable](places int, share float64) *Ledger[K] {
+// New returns a ledger of so many slots; a share of 0 stands for 1, which
+// bounds no owner but by what is left.
+func New[K comparable](slots int, share float64) *Ledger[K] {
 	if share <= 0 || share > 1 {
 		share = 1
 	}
-	return &Ledger[K]{share: share, places: places, held: map[K]int{}}
+	return &Ledger[K]{share: share, slots: slots, held: map[K]int{}}
 }
 
-// NewLending returns a ledger whose share binds only while somebody else wants a place.
-// It is for places that come back soon, or that a sweep takes back by Excess: who comes
+// NewSlots returns a ledger whose share binds only under pressure, once three quarters of the
+// slots are taken. No owner ever loses a slot to another.
+func NewSlots[K comparable](slots int, share float64) *Ledger[K] {
+	l := New[K](slots, share)
+	l.free = slots * 3 / 4
+	return l
+}
+
+// NewLending returns a ledger whose share binds only while another owner wants a slot.
+// It is for slots that come back soon, or that a sweep takes back by Excess: an owner that comes
 // late gets nothing before that.
-func NewLending[K comparable](places int, share float64, now func() time.Time) *Ledger[K] {
-	l := New[K](places, share)
+func NewLending[K comparable](slots int, share float64, now func() time.Time) *Ledger[K] {
+	l := New[K](slots, share)
 	l.now, l.wants = now, map[K]time.Time{}
 	return l
 }
 
-// Take gives an owner up to so many more places and returns how many.
+// Take gives an owner up to so many more slots and returns how many.
 func (l *Ledger[K]) Take(owner K, want int) int {
 	if want <= 0 {
 		return 0
@@ -81,13 +97,13 @@ func (l *Ledger[K]) Take(owner K, want int) int {
 	return l.take(owner, want, 1)
 }
 
-// TakeAll gives an owner all of so many more places, or none.
+// TakeAll gives an owner all of so many more slots, or none.
 func (l *Ledger[K]) TakeAll(owner K, want int) bool {
 	// Nothing fits, also for one that holds too many.
 	return want == 0 || l.take(owner, want, want) == want
 }
 
-// take gives up to want places, and none where there are fewer than least.
+// take gives up to want slots, and none where there are fewer than least.
 func (l *Ledger[K]) take(owner K, want, least int) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +119,7 @@ func (l *Ledger[K]) take(owner K, want, least int) int {
 	return n
 }
 
-// Want says for an owner of a ledger that lends that it will want places, whether or not
+// Want notes for an owner of a ledger that lends that it will want slots, whether or not
 // it is refused.
 func (l *Ledger[K]) Want(owner K) {
 	l.mu.Lock()
@@ -119,7 +135,7 @@ func (l *Ledger[K]) want(owner K) {
 
 // low reports whether an owner holds less than each of two get that both want more.
 func (l *Ledger[K]) low(owner K) bool {
-	return float64(l.held[owner])*(1+l.share) < l.share*float64(l.places)
+	return float64(l.held[owner])*(1+l.share) < l.share*float64(l.slots)
 }
 
 // bound reports whether an owner is held to its share.
@@ -141,7 +157,7 @@ func (l *Ledger[K]) bound(owner K) bool {
 	return others > 0
 }
 
-// Room is how many more places an owner may hold now; at or below 0 there is none.
+// Room is how many more slots an owner may hold now; at or below 0 there is none.
 func (l *Ledger[K]) Room(owner K) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,18 +166,18 @@ func (l *Ledger[K]) Room(owner K) int {
 
 func (l *Ledger[K]) room(owner K) int {
 	if l.bound(owner) {
-		return -l.over(owner)
+		return max(-l.over(owner), l.free-l.taken)
 	}
-	return l.places - l.taken
+	return l.slots - l.taken
 }
 
-// over is how many places an owner holds beyond its share, negative below it.
+// over is how many slots an owner holds beyond its share, negative below it.
 func (l *Ledger[K]) over(owner K) int {
 	held := l.held[owner]
-	return held - Limit(l.share, l.places, l.taken-held)
+	return held - Limit(l.share, l.slots, l.taken-held)
 }
 
-// Excess is how many places that were lent an owner holds beyond its share while somebody
+// Excess is how many slots that were lent an owner holds beyond its share while another owner
 // else wants some, and 0 otherwise.
 func (l *Ledger[K]) Excess(owner K) int {
 	l.mu.Lock()
@@ -172,7 +188,7 @@ func (l *Ledger[K]) Excess(owner K) int {
 	return max(l.over(owner), 0)
 }
 
-// Hold gives an owner places that it had before the ledger was, whether or not
+// Hold gives an owner slots that it had before the ledger was, whether or not
 // they are within its share.
 func (l *Ledger[K]) Hold(owner K, n int) {
 	l.mu.Lock()
@@ -181,17 +197,7 @@ func (l *Ledger[K]) Hold(owner K, n int) {
 	l.taken += n
 }
 
-// Pass hands a place that one owner holds to another, whose share is not asked.
-func (l *Ledger[K]) Pass(from, to K) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.held[to]++
-	if l.held[from]--; l.held[from] <= 0 {
-		delete(l.held, from)
-	}
-}
-
-// Give takes back places that the owner holds.
+// Give takes back slots that the owner holds.
 func (l *Ledger[K]) Give(owner K, n int) {
 	if n == 0 {
 		return
@@ -204,20 +210,27 @@ func (l *Ledger[K]) Give(owner K, n int) {
 	}
 }
 
-// Most is the share of an owner beside whom nobody holds a place.
-func (l *Ledger[K]) Most() int { return Limit(l.share, l.places, 0) }
+// Due reports whether an owner that was missing for so long, after so long a life, gives its slots back:
+// after the expiry, and under pressure once it was missing for longer than it lived. So a
+// flood of made-up names keeps no owner out for long, and costs no established owner a slot.
+func (l *Ledger[K]) Due(lived, missing, expiry time.Duration) bool {
+	return missing > expiry || missing > lived && 4*l.Taken() > 3*l.slots
+}
 
-// Full reports whether no place is left for anybody.
-func (l *Ledger[K]) Full() bool { return l.Taken() >= l.places }
+// Most is the share of an owner that is alone.
+func (l *Ledger[K]) Most() int { return Limit(l.share, l.slots, 0) }
 
-// Taken is how many places are taken.
+// Full reports whether no slot is left for anybody.
+func (l *Ledger[K]) Full() bool { return l.Taken() >= l.slots }
+
+// Taken is how many slots are taken.
 func (l *Ledger[K]) Taken() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.taken
 }
 
-// Held is how many places an owner holds.
+// Held is how many slots an owner holds.
 func (l *Ledger[K]) Held(owner K) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -3,7 +3,6 @@
 package fairshare
 
 import (
-	"math"
 	"testing"
 	"time"
 
@@ -22,7 +21,7 @@ func TestLedgerForgetsWhoHoldsNothing(t *testing.T) {
 	assert.Len(t, l.held, 1)
 	assert.Equal(t, 2, l.Take("b", 7), "half of all")
 	assert.Equal(t, 5, l.Taken())
-	assert.Equal(t, 10, New[string](10, 0).Take("a", 99), "no share bounds nobody")
+	assert.Equal(t, 10, New[string](10, 0).Take("a", 99), "no share, no bound")
 }
 
 func TestLedgerHoldsWhatWasThereBefore(t *testing.T) {
@@ -37,6 +36,17 @@ func TestLedgerHoldsWhatWasThereBefore(t *testing.T) {
 	l.Give("a", 13)
 	assert.Equal(t, 4, l.Take("b", 7))
 	assert.Equal(t, 5, l.Taken())
+}
+
+func TestSlotsBindUnderPressure(t *testing.T) {
+	l := NewSlots[string](100, Half)
+	assert.Equal(t, 75, l.Take("a", 100))
+	assert.Zero(t, l.Take("a", 1))
+	assert.Equal(t, 13, l.Take("b", 100), "half of what a leaves")
+	assert.Equal(t, 6, l.Take("c", 100))
+	l.Give("a", 30)
+	assert.Equal(t, 11, l.Take("a", 100), "up to three quarters of all")
+	assert.Equal(t, 75, l.Taken())
 }
 
 func TestTakeAllOrNone(t *testing.T) {
@@ -54,113 +64,75 @@ func TestTakeAllOrNone(t *testing.T) {
 	assert.Equal(t, 9, l.Held("a"))
 	l.Give("a", 9)
 	assert.True(t, l.TakeAll("c", 0))
-	assert.Empty(t, l.held, "nobody who holds nothing is remembered")
-}
-
-// TestTheLastToComeFindsRoom: whatever some owners took, the places never
-// overflow. An owner that holds nothing finds the places that the theory leaves.
-func TestTheLastToComeFindsRoom(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		places := rapid.IntRange(1, 10_000).Draw(t, "places")
-		owners := rapid.IntRange(0, 6).Draw(t, "owners")
-		l := New[int](places, Half)
-		held := map[int]int{}
-		for range rapid.IntRange(0, 200).Draw(t, "steps") {
-			if owners == 0 {
-				break
-			}
-			who := rapid.IntRange(1, owners).Draw(t, "who")
-			if rapid.Bool().Draw(t, "give") {
-				n := rapid.IntRange(0, held[who]).Draw(t, "n")
-				l.Give(who, n)
-				held[who] -= n
-			} else {
-				held[who] += l.Take(who, rapid.IntRange(0, places).Draw(t, "want"))
-			}
-			sum := 0
-			for _, n := range held {
-				sum += n
-			}
-			if sum != l.Taken() || sum > places {
-				t.Fatalf("%v held, %d taken of %d", held, l.Taken(), places)
-			}
-		}
-		left := places - l.Taken()
-		if got := l.Take(0, places); got != (left+1)/2 {
-			t.Fatalf("got %d of %d left", got, left)
-		}
-		if least := int(float64(places) * math.Pow(2, -float64(owners))); left < least-owners {
-			t.Fatalf("%d owners left %d of %d", owners, left, places)
-		}
-	})
+	assert.Empty(t, l.held, "an owner without slots is not remembered")
 }
 
 // TestLendingProperties drives a ledger that lends beside a model: plain maps of what each
 // owner holds, and until when it wants.
 func TestLendingProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		places := rapid.IntRange(1, 100).Draw(t, "places")
+		slots := rapid.IntRange(1, 100).Draw(t, "slots")
 		share := rapid.SampledFrom([]float64{0.1, Half, 0.9, 1}).Draw(t, "share")
 		now := time.Unix(0, 0)
-		l := NewLending[int](places, share, func() time.Time { return now })
+		l := NewLending[int](slots, share, func() time.Time { return now })
 		held, wants, sum, forced := map[int]int{}, map[int]time.Time{}, 0, 0
-		bound := func(who int) bool {
+		bound := func(id int) bool {
 			for other, until := range wants {
-				if other != who && now.Before(until) {
+				if other != id && now.Before(until) {
 					return true
 				}
 			}
 			return false
 		}
-		limit := func(who int) int { return Limit(share, places, sum-held[who]) }
-		room := func(who int) int {
-			if bound(who) {
-				return limit(who) - held[who]
+		limit := func(id int) int { return Limit(share, slots, sum-held[id]) }
+		room := func(id int) int {
+			if bound(id) {
+				return limit(id) - held[id]
 			}
-			return places - sum
+			return slots - sum
 		}
-		move := func(who, n int) { held[who], sum = held[who]+n, sum+n }
-		tried := func(who int, refused bool) {
+		move := func(id, n int) { held[id], sum = held[id]+n, sum+n }
+		tried := func(id int, refused bool) {
 			// Two that want more hold s/(1+s) of all each.
-			if now.Before(wants[who]) || refused && float64(held[who])*(1+share) < share*float64(places) {
-				wants[who] = now.Add(wantFor)
+			if now.Before(wants[id]) || refused && float64(held[id])*(1+share) < share*float64(slots) {
+				wants[id] = now.Add(wantFor)
 			}
 		}
 		owner := rapid.IntRange(1, 4)
 		t.Repeat(map[string]func(*rapid.T){
 			"take": func(t *rapid.T) {
-				who, want := owner.Draw(t, "who"), rapid.IntRange(0, places).Draw(t, "want")
-				n := max(min(want, room(who)), 0)
+				id, want := owner.Draw(t, "who"), rapid.IntRange(0, slots).Draw(t, "want")
+				n := max(min(want, room(id)), 0)
 				if want > 0 {
-					tried(who, n == 0)
+					tried(id, n == 0)
 				}
-				assert.Equal(t, n, l.Take(who, want))
-				move(who, n)
+				assert.Equal(t, n, l.Take(id, want))
+				move(id, n)
 			},
 			"take all": func(t *rapid.T) {
-				who, want := owner.Draw(t, "who"), rapid.IntRange(1, places+1).Draw(t, "want")
-				fits := want <= room(who)
-				tried(who, !fits)
-				assert.Equal(t, fits, l.TakeAll(who, want))
+				id, want := owner.Draw(t, "who"), rapid.IntRange(1, slots+1).Draw(t, "want")
+				fits := want <= room(id)
+				tried(id, !fits)
+				assert.Equal(t, fits, l.TakeAll(id, want))
 				if fits {
-					move(who, want)
+					move(id, want)
 				}
 			},
 			"want": func(t *rapid.T) {
-				who := owner.Draw(t, "who")
-				l.Want(who)
-				wants[who] = now.Add(wantFor)
+				id := owner.Draw(t, "who")
+				l.Want(id)
+				wants[id] = now.Add(wantFor)
 			},
 			"give": func(t *rapid.T) {
-				who := owner.Draw(t, "who")
-				n := rapid.IntRange(0, held[who]).Draw(t, "n")
-				l.Give(who, n)
-				move(who, -n)
+				id := owner.Draw(t, "who")
+				n := rapid.IntRange(0, held[id]).Draw(t, "n")
+				l.Give(id, n)
+				move(id, -n)
 			},
 			"hold": func(t *rapid.T) {
-				who := owner.Draw(t, "who")
-				l.Hold(who, 1)
-				move(who, 1)
+				id := owner.Draw(t, "who")
+				l.Hold(id, 1)
+				move(id, 1)
 				forced++
 			},
 			"wait": func(t *rapid.T) {
@@ -168,21 +140,21 @@ func TestLendingProperties(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				assert.Equal(t, sum, l.Taken())
-				assert.LessOrEqual(t, sum, places+forced)
-				for who := range 5 {
-					assert.Equal(t, room(who), l.Room(who), "%d", who)
+				assert.LessOrEqual(t, sum, slots+forced)
+				for id := range 5 {
+					assert.Equal(t, room(id), l.Room(id), "%d", id)
 					excess := 0
-					if bound(who) {
-						excess = max(held[who]-limit(who), 0)
+					if bound(id) {
+						excess = max(held[id]-limit(id), 0)
 					}
-					assert.Equal(t, excess, l.Excess(who), "%d", who)
+					assert.Equal(t, excess, l.Excess(id), "%d", id)
 				}
 			},
 		})
 	})
 }
 
-// TestSoManyWantThatAllAreBound: the memory of who wants is bounded.
+// TestSoManyWantThatAllAreBound: the memory of wanting owners is bounded.
 func TestSoManyWantThatAllAreBound(t *testing.T) {
 	l := NewLending[int](10, Half, time.Now)
 	l.Hold(-1, 10)
@@ -200,4 +172,22 @@ func TestNobodyWants(t *testing.T) {
 	l.now = func() time.Time { panic("asked the clock") }
 	l.Take("a", 1)
 	assert.Zero(t, testing.AllocsPerRun(10, func() { l.Give("a", l.Take("a", 9)) }))
+}
+
+func TestDue(t *testing.T) {
+	const hour = time.Hour
+	for name, tt := range map[string]struct {
+		taken                 int
+		lived, missing, after time.Duration
+		want                  bool
+	}{
+		"room is left":                {75, time.Second, hour, hour, false},
+		"expired":                     {0, 9 * hour, hour + 1, hour, true},
+		"made up, under pressure":     {76, time.Second, time.Minute, hour, true},
+		"established, under pressure": {76, hour, hour, hour, false},
+	} {
+		l := New[string](100, Half)
+		l.Hold("a", tt.taken)
+		assert.Equal(t, tt.want, l.Due(tt.lived, tt.missing, tt.after), name)
+	}
 }

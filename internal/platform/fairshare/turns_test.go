@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Whatever one owner wants, the work of another is done. Work beyond the places waits its
+// Whatever one owner wants, the work of another is done. Work beyond the slots waits its
 // turn, as long as its context lasts.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

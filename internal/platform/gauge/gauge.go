@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gauge makes metrics of figures that are read when somebody reads the metrics.
+// Package gauge makes metrics of figures that are read when the metrics are.
 package gauge // import "github.com/gpu-collector/gpu-collector/internal/platform/gauge"
 
 import (

@@ -25,7 +25,7 @@ const Name = "zstd"
 // (RFC 8878, 3.1.1.1.2). The Collector's senders use 512 KiB.
 const maxWindow = 8 << 20
 
-// Register takes the place of the Collector's own zstd. A main calls it before anything is
+// Register replaces the Collector's own zstd. A main calls it before anything is
 // served.
 func Register() {
 	encoding.RegisterCompressor(&compressor{Compressor: encoding.GetCompressor(Name)})

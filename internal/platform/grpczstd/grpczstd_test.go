@@ -38,7 +38,7 @@ func compress(t *testing.T, msg []byte) []byte {
 	return out.Bytes()
 }
 
-// TestMessages of all sizes, of gRPC's own senders and of one who streams, and after bad
+// TestMessages of all sizes, of gRPC's own senders and of one that streams, and after bad
 // ones: a decoder serves one after another.
 func TestMessages(t *testing.T) {
 	require.IsType(t, &compressor{}, encoding.GetCompressor(Name))

@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/collector/component"
 )
 
-// Find returns the extension id, a kind of extension, as a T. Its errors say what to
+// Find returns the extension id, a kind of extension, as a T. Its errors name what to
 // configure. The key names the extension.
 func Find[T any](host component.Host, key, kind string, id component.ID) (found T, err error) {
 	extensions := host.GetExtensions()

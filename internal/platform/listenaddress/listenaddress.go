@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package listenaddress tells whether a server can listen on what a configuration says.
+// Package listenaddress checks whether a server can listen on a configured address.
 package listenaddress // import "github.com/gpu-collector/gpu-collector/internal/platform/listenaddress"
 
 import (

@@ -25,8 +25,8 @@ const (
 )
 
 // Sink hands log records to one pipeline, oldest first, from a goroutine of
-// its own: who makes them waits for no log store. Events, unlike state, are
-// news once, so that a newer one does not take an older one's place.
+// its own: their maker waits for no log store. Each event, unlike state, counts: a newer
+// one does not replace an older one.
 type Sink struct {
 	next    consumer.Logs
 	logger  *zap.Logger
@@ -68,36 +68,36 @@ func (s *Sink) run() {
 	defer close(s.done)
 	for {
 		select {
-		case <-s.stop:
-			s.flush()
-			return
 		case ld := <-s.queue:
-			if !s.deliver(ld) {
-				s.dropped()
+			s.deliver(ld)
+		case <-s.stop:
+			for len(s.queue) > 0 {
+				s.deliver(<-s.queue)
 			}
+			return
 		}
 	}
 }
 
-// deliver offers a record until it is taken, or cannot be; at a shutdown once more.
-func (s *Sink) deliver(ld plog.Logs) bool {
-	began := time.Now()
+// deliver offers a record until it is taken, or counts one that cannot be. A shutdown ends the
+// wait for the next offer.
+func (s *Sink) deliver(ld plog.Logs) {
+	began, ended := time.Now(), false
 	for wait := retryFirst; ; wait = min(2*wait, retryMax) {
 		err := s.attempt(ld)
 		switch {
 		case err == nil:
-			return true
-		case consumererror.IsPermanent(err) || time.Since(began)+wait > retryFor:
+			return
+		case ended || consumererror.IsPermanent(err) || time.Since(began)+wait > retryFor:
 			s.logger.Warn("a log pipeline did not take a record", zap.Error(err))
-			return false
+			s.dropped()
+			return
 		}
 		s.logger.Debug("a log pipeline did not take a record yet", zap.Error(err), zap.Duration("again_in", wait))
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-s.stop:
-			timer.Stop()
-			return s.attempt(ld) == nil
+			ended = true
 		}
 	}
 }
@@ -112,20 +112,6 @@ func (s *Sink) attempt(ld plog.Logs) error {
 	own := plog.NewLogs()
 	ld.CopyTo(own)
 	return s.next.ConsumeLogs(ctx, own)
-}
-
-// flush offers what is queued once.
-func (s *Sink) flush() {
-	for {
-		select {
-		case ld := <-s.queue:
-			if s.attempt(ld) != nil {
-				s.dropped()
-			}
-		default:
-			return
-		}
-	}
 }
 
 // Shutdown hands on what is queued, for as long as ctx lasts. It counts the rest.

@@ -36,7 +36,7 @@ func bodies(sink *consumertest.LogsSink) []string {
 	return got
 }
 
-// sinkRig is a sink before a log store that refuses what refuse says.
+// sinkRig is a sink before a log store that refuses by refuse.
 type sinkRig struct {
 	*Sink
 	refuse  func(attempt int) error

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// unlimited is what a cgroup of version 1 says without a limit, less its page size.
+// unlimited is what a cgroup of version 1 reports without a limit, less its page size.
 const unlimited = math.MaxInt64 - 1<<20
 
 // cgroupMemory is the least limit of the process' memory cgroup and of those above it,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memorybudget tells the components that keep what clients send how much memory
+// Package memorybudget gives the components that keep what clients send how much memory
 // each may take: so many percent of the process'.
 package memorybudget // import "github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
 
@@ -24,7 +24,7 @@ type Holder interface {
 const (
 	// least is enough for a component to work at all.
 	least = 1 << 20
-	// withoutLimit is for a process that nobody has told how much memory it may take.
+	// withoutLimit is for a process without a configured limit.
 	withoutLimit = 2 << 30
 )
 
@@ -49,7 +49,7 @@ func limit(goLimit int64, root fs.FS) (int64, bool) {
 	return goLimit, true
 }
 
-// Warning tells where components may fill more memory than there is.
+// Warning reports where components may fill more memory than there is.
 func Warning(bytes map[string]int64) string {
 	limit, sum, parts := Percent(100), int64(0), []string(nil)
 	for _, name := range slices.Sorted(maps.Keys(bytes)) {

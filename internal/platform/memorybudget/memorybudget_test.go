@@ -15,7 +15,7 @@ import (
 func TestLimit(t *testing.T) {
 	const none, gib = math.MaxInt64, 1 << 30
 	for name, tt := range map[string]struct{ goLimit, cgroup, want int64 }{
-		"nobody has set one": {none, 0, 2 * gib},
+		"without a limit":    {none, 0, 2 * gib},
 		"GOMEMLIMIT":         {800, 0, 800},
 		"the cgroup":         {none, gib, gib / 100 * 80},
 		"GOMEMLIMIT is less": {800, gib, 800},

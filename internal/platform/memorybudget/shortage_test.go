@@ -15,20 +15,20 @@ func TestALineInAnHour(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	note := func(cluster string) (string, bool) { return b.Note(cluster, now) }
 	for _, cluster := range []string{"east", "", "west"} {
-		name, tell := note(cluster)
+		name, first := note(cluster)
 		assert.Equal(t, cluster, name)
-		assert.True(t, tell)
-		_, tell = note(cluster)
-		assert.False(t, tell)
+		assert.True(t, first)
+		_, first = note(cluster)
+		assert.False(t, first)
 	}
-	now = now.Add(Silence - 1)
-	_, tell := note("east")
-	assert.False(t, tell)
+	now = now.Add(LogInterval - 1)
+	_, first := note("east")
+	assert.False(t, first)
 	now = now.Add(1)
-	_, tell = note("east")
-	assert.True(t, tell)
-	_, tell = note("east")
-	assert.False(t, tell)
+	_, first = note("east")
+	assert.True(t, first)
+	_, first = note("east")
+	assert.False(t, first)
 }
 
 // However many clusters a client makes up, few have a name, and a line.
@@ -36,9 +36,9 @@ func TestMadeUpClustersAreOne(t *testing.T) {
 	var b Shortages
 	names, lines := map[string]bool{}, 0
 	for i := range 10_000 {
-		name, tell := b.Note("c"+strconv.Itoa(i), time.Unix(1_800_000_000, 0))
+		name, first := b.Note("c"+strconv.Itoa(i), time.Unix(1_800_000_000, 0))
 		names[name] = true
-		if tell {
+		if first {
 			lines++
 		}
 	}

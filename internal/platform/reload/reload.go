@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package reload is the command `reload`. It has a running collector read its configuration
-// again, and says what came of it.
+// again, and reports the outcome.
 package reload // import "github.com/gpu-collector/gpu-collector/internal/platform/reload"
 
 import (
@@ -120,7 +120,7 @@ func (p *process) ports(ctx context.Context, set otelcol.CollectorSettings) (por
 	_ = flags.Parse(p.args[1:])
 	c, err := distro.Read(ctx, set, *uris)
 	if err != nil {
-		return nil // what only the other arguments say is missing: nothing is waited for but the process
+		return nil // what only the other arguments have is missing: nothing is waited for but the process
 	}
 	for _, l := range c.Listens {
 		_, text, _ := net.SplitHostPort(l.Address)

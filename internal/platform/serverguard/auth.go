@@ -21,13 +21,13 @@ const ReadersAuth = 16
 
 // Queue puts a bound before an authenticator: of so many clients that it is asked about at
 // once, an address may be half of what the others leave. The others get the error busy.
-func Queue(extensions map[component.ID]component.Component, id component.ID, places int, busy error) map[component.ID]component.Component {
+func Queue(extensions map[component.ID]component.Component, id component.ID, slots int, busy error) map[component.ID]component.Component {
 	authenticator, ok := extensions[id].(extensionauth.Server)
 	if !ok {
-		return extensions // the server says so
+		return extensions // the server reports it
 	}
 	bounded := maps.Clone(extensions)
-	bounded[id] = &boundedAuthenticator{Server: authenticator, busy: busy, places: fairshare.New[string](places, fairshare.Half)}
+	bounded[id] = &boundedAuthenticator{Server: authenticator, busy: busy, slots: fairshare.New[string](slots, fairshare.Half)}
 	return bounded
 }
 
@@ -35,8 +35,8 @@ type boundedAuthenticator struct {
 	component.StartFunc
 	component.ShutdownFunc
 	extensionauth.Server
-	busy   error
-	places *fairshare.Ledger[string] // by address
+	busy  error
+	slots *fairshare.Ledger[string] // by address
 }
 
 // Authenticate implements extensionauth.Server.
@@ -45,10 +45,10 @@ func (b *boundedAuthenticator) Authenticate(ctx context.Context, headers map[str
 	if at := client.FromContext(ctx).Addr; at != nil {
 		address = webguard.Network(at.String())
 	}
-	if b.places.Take(address, 1) == 0 {
+	if b.slots.Take(address, 1) == 0 {
 		return ctx, b.busy
 	}
-	defer b.places.Give(address, 1)
+	defer b.slots.Give(address, 1)
 	return b.Server.Authenticate(ctx, headers)
 }
 

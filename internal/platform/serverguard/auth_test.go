@@ -20,7 +20,7 @@ import (
 
 var doorman = component.MustNewID("doorman")
 
-// slowDoor is an authenticator that knows nobody, and takes its time.
+// slowDoor is an authenticator that refuses all, and takes its time.
 type slowDoor struct {
 	component.StartFunc
 	component.ShutdownFunc
@@ -43,7 +43,7 @@ func (h host) GetExtensions() map[component.ID]component.Component {
 	return map[component.ID]component.Component{doorman: h.a}
 }
 
-// TestReadersAreAuthenticatedSomeAtATime: one address has half of the places.
+// TestReadersAreAuthenticatedSomeAtATime: one address has half of the slots.
 func TestReadersAreAuthenticatedSomeAtATime(t *testing.T) {
 	a := &slowDoor{here: make(chan struct{}), answer: make(chan struct{})}
 	cfg := confighttp.NewDefaultServerConfig()
@@ -72,7 +72,7 @@ func TestReadersAreAuthenticatedSomeAtATime(t *testing.T) {
 	require.NoError(t, server.Shutdown(t.Context()))
 }
 
-// TestNamesOfReaders: where nobody is asked who they are, the server has some names only.
+// TestNamesOfReaders: without authentication the server has some names only.
 func TestNamesOfReaders(t *testing.T) {
 	cfg := confighttp.NewDefaultServerConfig()
 	cfg.NetAddr.Endpoint = "127.0.0.1:0"

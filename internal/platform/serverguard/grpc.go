@@ -7,15 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/component/componentstatus"
 	"go.opentelemetry.io/collector/config/configgrpc"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/stats"
 )
 
 // GRPCServer is a gRPC server of ours. Its services are registered before Start.
@@ -35,7 +34,7 @@ func ListenGRPC(
 		return nil, err
 	}
 	var with []configgrpc.ToServerOption
-	for _, o := range append(guard.ServerOptions(), options...) {
+	for _, o := range slices.Concat(headers, options) {
 		with = append(with, configgrpc.WithGrpcServerOption(o))
 	}
 	server, err := cfg.ToServer(ctx, extensions, set, with...)
@@ -73,38 +72,10 @@ func (s *GRPCServer) Shutdown(longest time.Duration) {
 	s.serving.Wait()
 }
 
-// ServerOptions bound the headers of calls and count connections that ended before any.
-// Keepalive pings bound the time of a header block, since a client
+// headers bound those of calls. Keepalive pings bound the time of a header block, since a client
 // cannot answer one within it: grpc-go reads a block as one frame.
-func (g *Guard) ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.ConnectionTimeout(headerTime), // for TLS and the preface
-		grpc.MaxHeaderListSize(headerBytes),
-		grpc.SharedWriteBuffer(true),
-		grpc.StatsHandler(calls{g}),
-	}
+var headers = []grpc.ServerOption{
+	grpc.ConnectionTimeout(headerTime), // for TLS and the preface
+	grpc.MaxHeaderListSize(headerBytes),
+	grpc.SharedWriteBuffer(true),
 }
-
-// calls notes on which connections there was one.
-type calls struct{ *Guard }
-
-// TagConn implements stats.Handler.
-func (calls) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return context.WithValue(ctx, progressKey{}, new(atomic.Int32))
-}
-
-// TagRPC implements stats.Handler.
-func (calls) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
-	ctx.Value(progressKey{}).(*atomic.Int32).Store(asked)
-	return ctx
-}
-
-// HandleConn implements stats.Handler.
-func (c calls) HandleConn(ctx context.Context, s stats.ConnStats) {
-	if _, ended := s.(*stats.ConnEnd); ended && ctx.Value(progressKey{}).(*atomic.Int32).Load() != asked {
-		c.count(noHeaders, 1)
-	}
-}
-
-// HandleRPC implements stats.Handler.
-func (calls) HandleRPC(context.Context, stats.RPCStats) {}

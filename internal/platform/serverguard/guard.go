@@ -29,7 +29,7 @@ const (
 const (
 	// minConnections lets a small process serve at all.
 	minConnections = 16
-	// readersPercent is of the memory.
+	// readersPercent of the memory is for a server that is there to be read.
 	readersPercent = 5
 )
 
@@ -39,21 +39,17 @@ func Connections(percent int64, each int) int {
 	return max(int(memorybudget.Percent(percent))/each, minConnections)
 }
 
-// Readers is how many connections a server has that is there to be read.
-func Readers() int { return Connections(readersPercent, HTTPBytes) }
-
 // Why a connection is refused.
 var (
-	noPlace   = reason("connections") // all are taken
-	noShare   = reason("address")     // its address has half of what the others leave
-	noHeaders = reason("headers")     // it ended before those of a request were whole
+	noSlot  = reason("connections") // all are taken
+	noShare = reason("address")     // its address has half of what the others leave
 )
 
 func reason(is string) attribute.KeyValue { return attribute.String("reason", is) }
 
 // Guard bounds the connections of one server.
 type Guard struct {
-	places   *fairshare.Ledger[string] // by address
+	slots    *fairshare.Ledger[string] // by address
 	refusals metric.Int64Counter
 	server   attribute.KeyValue
 }
@@ -61,12 +57,12 @@ type Guard struct {
 // New returns the guard of a server, by the name that its refusals are counted under.
 func New(set component.TelemetrySettings, server string, maxConnections int) (*Guard, error) {
 	refusals, err := set.MeterProvider.Meter("github.com/gpu-collector/gpu-collector/internal/platform/serverguard").Int64Counter("otelcol_server_refusals",
-		metric.WithUnit("{connections}"), metric.WithDescription("Connections that a server refused or ended: `connections` has no place left, `address` no share of them, `headers` ended before a request's headers were whole."))
+		metric.WithUnit("{connections}"), metric.WithDescription("Connections that a server refused: `connections` has no place left, `address` no share of them."))
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{places: fairshare.New[string](maxConnections, fairshare.Half), refusals: refusals, server: attribute.String("server", server)}
-	for _, r := range []attribute.KeyValue{noPlace, noShare, noHeaders} {
+	g := &Guard{slots: fairshare.New[string](maxConnections, fairshare.Half), refusals: refusals, server: attribute.String("server", server)}
+	for _, r := range []attribute.KeyValue{noSlot, noShare} {
 		g.count(r, 0) // or the first would be no increase
 	}
 	return g, nil
@@ -76,7 +72,7 @@ func (g *Guard) count(reason attribute.KeyValue, n int64) {
 	g.refusals.Add(context.Background(), n, metric.WithAttributes(g.server, reason))
 }
 
-// Listener closes a connection that finds all places taken. It goes below TLS, whose
+// Listener closes a connection that finds all slots taken. It goes below TLS, whose
 // connections net/http and gRPC want to see as they are.
 func (g *Guard) Listener(ln net.Listener) net.Listener { return &listener{ln, g} }
 
@@ -93,19 +89,19 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		address := webguard.Network(c.RemoteAddr().String())
-		if l.places.TakeAll(address, 1) {
+		if l.slots.TakeAll(address, 1) {
 			return &conn{Conn: c, guard: l.Guard, address: address}, nil
 		}
-		if l.places.Full() {
-			l.count(noPlace, 1)
+		if l.slots.Full() {
+			l.count(noSlot, 1)
 		} else {
 			l.count(noShare, 1)
 		}
-		_ = c.Close() // nobody is left to tell
+		_ = c.Close() // there is no reader of its error
 	}
 }
 
-// conn has a place until it is closed.
+// conn has a slot until it is closed.
 type conn struct {
 	net.Conn
 	guard   *Guard
@@ -116,12 +112,12 @@ type conn struct {
 // Close implements net.Conn.
 func (c *conn) Close() error {
 	if !c.closed.Swap(true) {
-		c.guard.places.Give(c.address, 1)
+		c.guard.slots.Give(c.address, 1)
 	}
 	return c.Conn.Close()
 }
 
-// CloseWrite has net/http say why it hangs up: a reset would take the words back.
+// CloseWrite lets net/http send an error before it closes: a reset would discard it.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

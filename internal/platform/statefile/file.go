@@ -23,7 +23,7 @@ const (
 	// line may promise more than there is memory.
 	maxSize = 1 << 30
 	// setAside is added to the name of a file that is not used, for a person to look at. The
-	// next one takes its place, so that they never fill a disk.
+	// next one replaces it, so that they never fill a disk.
 	setAside = ".set_aside"
 )
 

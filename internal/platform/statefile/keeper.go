@@ -45,7 +45,7 @@ type Keeper struct {
 
 // Start restores what the component with this id kept in the directory, and keeps it from
 // now on. The form names content and version, without spaces. Whatever is wrong with the
-// directory or file is told to the log, and no error. The keeper is nil where the directory
+// directory or file is logged, and no error. The keeper is nil where the directory
 // is empty, or the file cannot be read: it is not replaced either.
 func Start(directory, id, form string, state State, now time.Time, log *zap.Logger) *Keeper {
 	if directory == "" {
@@ -121,7 +121,7 @@ func (k *Keeper) restore(data []byte, err error, now time.Time) bool {
 	return true
 }
 
-// Changed tells that there may be something new to write. It never waits.
+// Changed notes that there may be something new to write. It never waits.
 func (k *Keeper) Changed() {
 	if k == nil {
 		return

@@ -121,7 +121,7 @@ func TestKeeper(t *testing.T) {
 }
 
 // TestKeeperOfWhatIsNoFile: whatever stands where the file should be is set aside or left,
-// told once, and the keeper begins anew.
+// logged once, and the keeper begins anew.
 func TestKeeperOfWhatIsNoFile(t *testing.T) {
 	for name, tt := range map[string]struct {
 		make   func(path string) error
@@ -134,6 +134,10 @@ func TestKeeperOfWhatIsNoFile(t *testing.T) {
 		"a file far longer than the memory": {make: func(path string) error {
 			return errors.Join(file{path, form}.write([]byte("x")), os.Truncate(path, 1<<38))
 		}, why: "which says 1"},
+		"a file larger than any state": {make: func(path string) error {
+			head := fmt.Sprintf("gpu-collector %s 00000000 %d\n", form, maxSize+1)
+			return errors.Join(os.WriteFile(path, []byte(head), 0o600), os.Truncate(path, int64(len(head))+maxSize+1))
+		}, why: "more than 1073741824"},
 		"not to be restored": {make: func(path string) error { return file{path, form}.write([]byte("x")) }, refuse: errors.New("of another node"), why: "of another node"},
 		"a file set aside before, and one half written": {make: func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o600), os.WriteFile(path+setAside, nil, 0o600), os.WriteFile(path+".new", nil, 0o600))
@@ -176,10 +180,10 @@ func TestKeeperOfWhatCannotBeRead(t *testing.T) {
 			_, after := os.ReadFile(path)
 			assert.Equal(t, before, after)
 			require.Equal(t, 1, logs.Len())
-			told := logs.All()[0]
-			assert.Contains(t, told.Message, "make the file readable")
-			assert.Equal(t, path, told.ContextMap()["file"])
-			assert.Contains(t, told.ContextMap()["error"], path)
+			entry := logs.All()[0]
+			assert.Contains(t, entry.Message, "make the file readable")
+			assert.Equal(t, path, entry.ContextMap()["file"])
+			assert.Contains(t, entry.ContextMap()["error"], path)
 		})
 	}
 }
@@ -258,7 +262,7 @@ func TestADiskThatIsLateIsWrittenLater(t *testing.T) {
 				state.set("new")
 				k.Changed()
 				synctest.Wait()
-				assert.Equal(t, "old", kept(t, directory), "nobody knows yet what the file is")
+				assert.Equal(t, "old", kept(t, directory), "the file has not been read yet")
 				close(answer)
 				synctest.Wait()
 				assert.Equal(t, tt.want, kept(t, directory))
@@ -276,16 +280,6 @@ func TestADiskThatIsLateIsWrittenLater(t *testing.T) {
 		assert.Zero(t, time.Since(began))
 		close(hang)
 	})
-}
-
-func TestAFileThatPromisesMoreThanThereIsMemory(t *testing.T) {
-	f := newFile(t.TempDir(), "x", form)
-	head := fmt.Sprintf("gpu-collector %s 00000000 %d\n", form, maxSize+1)
-	require.NoError(t, os.WriteFile(f.path, []byte(head), 0o600))
-	require.NoError(t, os.Truncate(f.path, int64(len(head))+maxSize+1))
-	_, err := f.read()
-	require.ErrorIs(t, err, errUnusable)
-	require.ErrorContains(t, err, "more than 1073741824")
 }
 
 // TestDamageProperty: a power cut or a disk may leave a page of zeros or noise, or a part of

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// Address is that of a reader nobody has authenticated, without its port. Of IPv6 it is
+// Address is that of a reader without authentication, without its port. Of IPv6 it is
 // the /64, in which one machine may have any number of addresses (RFC 4291, 2.5.4).
 func Address(r *http.Request) string { return Network(r.RemoteAddr) }
 

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// private are the ends of names that nobody can register, so that no page of
-// somebody's can have such a name.
+// private are the ends of names that cannot be registered, so that no page can have such
+// a name.
 var private = []string{".localhost", ".local", ".internal", ".svc"}
 
 // ErrBusy refuses a client that the authenticator was not asked about.
@@ -23,7 +23,7 @@ var ErrBusy = errors.New("too many clients are being authenticated; try again la
 
 // Hosts refuses requests whose Host is another name than the server's. A page of
 // the web may have its own name lead to this server (DNS rebinding), and then reads
-// it with the network access of whoever looks at the page. Addresses, names without
+// it with the network access of the page's reader. Addresses, names without
 // a dot, private names and the named ones pass; "*" lets all pass.
 func Hosts(next http.Handler, named ...string) http.Handler {
 	if slices.Contains(named, "*") {
@@ -59,7 +59,7 @@ func Problem(w http.ResponseWriter, code int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	// The client is gone when this fails; there is nobody left to tell.
+	// The client is gone when this fails.
 	_ = json.NewEncoder(w).Encode(problem{http.StatusText(code), code, detail})
 }
 

@@ -16,7 +16,7 @@ const (
 	AttrClusterName = "k8s.cluster.name"
 	AttrJobID       = "gpu.job.id"
 	AttrJobRole     = "gpu.job.role"
-	// AttrJobRank is a process's place in its job, AttrJobLocalRank its place on
+	// AttrJobRank is a process's rank in its job, AttrJobLocalRank its rank on
 	// the node; a point may have them too.
 	AttrJobRank      = "gpu.job.rank"
 	AttrJobLocalRank = "gpu.job.local_rank"
@@ -46,20 +46,16 @@ const (
 	AttrGPUIndex       = "gpu.index"
 	AttrXIDCode        = "gpu.xid.code"
 	AttrMemoryLocation = "gpu.memory.location"
-	AttrMemoryState    = "gpu.memory.state"
 	AttrActivityUnit   = "unit"
 	AttrKind           = "kind"
 	AttrCause          = "cause"
 	AttrLimit          = "limit"
 
 	AttrHWParent = "hw.parent"
-	AttrHWState  = "hw.state"
 	AttrState    = "state"
 	AttrAction   = "action"
 	AttrXIDClass = "gpu.xid.class"
 
-	// AttrProcessType is what a process uses the GPU for.
-	AttrProcessType        = "type"
 	AttrNetworkIODirection = "network.io.direction"
 
 	// AttrSignal names the input of the node score, see nodesignal.
@@ -84,7 +80,7 @@ var Descriptive = [...]string{
 	AttrJobID, AttrContainerName, AttrNamespaceName, AttrPodName, AttrPodUID,
 }
 
-// Attributes of what a rank tells of its communicators, see MetricCollectiveTimeShare.
+// Attributes of a rank's communicators, see MetricCollectiveTimeShare.
 const (
 	AttrCommunicatorID    = "gpu.communicator.id"
 	AttrCommunicatorName  = "gpu.communicator.name"
@@ -148,7 +144,6 @@ const (
 	MetricGPURetiredPages       = "hw.gpu.memory.retired_pages"
 	MetricGPURetirementPending  = "hw.gpu.memory.retirement.pending"
 	MetricGPURemappedRows       = "hw.gpu.memory.remapped_rows"
-	MetricGPURemapPending       = "hw.gpu.memory.remap.pending"
 	MetricGPURemapFailed        = "hw.gpu.memory.remap.failed"
 	MetricGPUNVLinkErrors       = "hw.gpu.nvlink.errors"
 	MetricGPUNVLinkLinks        = "hw.gpu.nvlink.links"
@@ -156,19 +151,8 @@ const (
 	MetricGPUProcesses          = "hw.gpu.processes"
 )
 
-// Metrics of the host that help to explain a slow node, by the conventions for
-// hardware and for systems.
-const (
-	// MetricHWNetworkBandwidth is the bandwidth of an adapter's link, By/s.
-	MetricHWNetworkBandwidth = "hw.network.bandwidth.limit"
-	MetricSystemLoadAverage  = "system.cpu.load_average.1m"
-	MetricSystemCPUUtil      = "system.cpu.utilization"
-	MetricSystemMemoryUtil   = "system.memory.utilization"
-)
-
 // Health of a GPU, and the GPUs of a node.
 const (
-	MetricHWStatus          = "hw.status"
 	MetricGPUHealthScore    = "hw.gpu.health.score"
 	MetricGPUHealthState    = "hw.gpu.health.state"
 	MetricGPUHealthReason   = "hw.gpu.health.reason"
@@ -211,7 +195,7 @@ const (
 	AttrEpisodeSubject = "gpu.straggler.subject"
 	// AttrEpisodeSeverity is minor, major or critical.
 	AttrEpisodeSeverity = "gpu.straggler.severity"
-	// AttrEpisodeSince is when what the episode tells of began, ISO 8601 in UTC.
+	// AttrEpisodeSince is when the fault of the episode began, ISO 8601 in UTC.
 	AttrEpisodeSince = "gpu.straggler.since"
 	// AttrEpisodeDuration is the time from since to the end, in seconds.
 	AttrEpisodeDuration = "gpu.straggler.duration"
@@ -266,9 +250,6 @@ const (
 	MetricNodeHealthScore = "gpu.node.health_score"
 	// MetricNodeSignal is an unnormalised input of the score, gauge, with AttrSignal.
 	MetricNodeSignal = "gpu.node.signal"
-	// MetricNodeCPUPressure is the share of time in which some task waited for
-	// a CPU (Linux PSI), gauge in [0,1].
-	MetricNodeCPUPressure = "gpu.node.cpu.pressure"
 	// MetricNodeHeartbeat is the time of the node's last report, gauge int, Unix seconds.
 	MetricNodeHeartbeat = "gpu.node.heartbeat"
 	// MetricNodeStraggler is the gateway's verdict, gauge int 0/1, with AttrPeerGroup.
@@ -308,7 +289,7 @@ const (
 	// MetricStragglerDetectable is the smallest loss that is found within an hour now, in
 	// percent.
 	MetricStragglerDetectable = "gpu.straggler.detectable"
-	// MetricStragglerRank is the place of a node among the most suspicious of
+	// MetricStragglerRank is the rank of a node among the most suspicious of
 	// its cluster, 1 for the worst, with AttrHostName and AttrPeerGroup.
 	MetricStragglerRank = "gpu.straggler.rank"
 	// MetricStragglerRankValue is a signal by AttrSignal of the rank of a node that is
@@ -316,7 +297,7 @@ const (
 	// Both are of a node's resource, with AttrPeerGroup.
 	MetricStragglerRankValue  = "gpu.straggler.rank.value"
 	MetricStragglerRankMedian = "gpu.straggler.rank.median"
-	// MetricStragglerMissing is when the gateway last heard of a node that is missing, with
+	// MetricStragglerMissing is the time of the last report of a node that is missing, with
 	// AttrHostName and AttrPeerGroup.
 	MetricStragglerMissing = "gpu.straggler.missing"
 	// MetricStragglerSignalMedian and MetricStragglerSignalScale are what nodes
@@ -358,7 +339,7 @@ const (
 	HeaderStanding = "gpu-standing"
 )
 
-// Reserved are the beginnings of the names under which a gateway says what it found.
+// Reserved are the beginnings of the names under which a gateway reports its findings.
 // No client may use them.
 var Reserved = [...]string{"gpu.straggler", MetricNodeStraggler, MetricNodeSuspicion, MetricNodeUnjudged}
 

@@ -18,7 +18,7 @@ const (
 	Host    = gpusemconv.AttrHostName
 )
 
-// Attributes are those that say who a resource is.
+// Attributes are those that identify a resource.
 var Attributes = [...]string{Cluster, Host, gpusemconv.AttrK8sNodeName, gpusemconv.AttrHostID}
 
 // Claim is the attribute that names the node of a resource with such attributes.
@@ -29,15 +29,15 @@ func Claim(has func(key string) bool) string {
 	return Host
 }
 
-// Names are what the attributes of a resource say of who it is. The strings are
+// Names are the names of a resource by its attributes. The strings are
 // those that Take was given. The zero value names no peers.
 type Names struct {
 	// Ingero is set where resources of Ingero's agents name nodes too.
 	Ingero bool
 	// Peers are the values of the attributes that make nodes peers, empty where
 	// the resource has none.
-	Peers   []string
-	groupBy []string
+	GroupLabels []string
+	groupBy     []string
 
 	// Of several names the first that is there counts.
 	node    [3]string
@@ -48,13 +48,13 @@ type Names struct {
 
 // New returns names with peers by the attributes groupBy.
 func New(groupBy []string, ingero bool) Names {
-	return Names{Ingero: ingero, groupBy: groupBy, Peers: make([]string, len(groupBy))}
+	return Names{Ingero: ingero, groupBy: groupBy, GroupLabels: make([]string, len(groupBy))}
 }
 
 // Reset forgets a resource.
 func (n *Names) Reset() {
-	clear(n.Peers)
-	*n = Names{Ingero: n.Ingero, Peers: n.Peers, groupBy: n.groupBy}
+	clear(n.GroupLabels)
+	*n = Names{Ingero: n.Ingero, GroupLabels: n.GroupLabels, groupBy: n.groupBy}
 }
 
 // Take takes one attribute, of any name.
@@ -63,7 +63,7 @@ func (n *Names) Take(key, value string) {
 		value = Job(value)
 	}
 	if i := slices.Index(n.groupBy, key); i >= 0 {
-		n.Peers[i] = value
+		n.GroupLabels[i] = value
 	}
 	switch key {
 	case gpusemconv.AttrK8sNodeName:
@@ -90,8 +90,8 @@ func (n *Names) Take(key, value string) {
 // Complete takes an attribute of a point, of any name: a peer that the resource
 // does not name, as Ingero's workload type.
 func (n *Names) Complete(key, value string) {
-	if i := slices.Index(n.groupBy, key); i >= 0 && n.Peers[i] == "" {
-		n.Peers[i] = value
+	if i := slices.Index(n.groupBy, key); i >= 0 && n.GroupLabels[i] == "" {
+		n.GroupLabels[i] = value
 	}
 }
 

@@ -23,7 +23,7 @@ func TestNames(t *testing.T) {
 		{"an empty cluster is a mistake", [][2]string{{"k8s.cluster.name", ""}, {"host.name", "h"}}, false, "x", "", "h"},
 		{"Ingero's", [][2]string{{"ingero.node.id", "n"}, {"ingero.cluster.id", "c"}}, true, "x", "c", "n"},
 		{"Ingero's, not wanted", [][2]string{{"ingero.node.id", "n"}, {"ingero.cluster.id", "c"}}, false, "x", "x", ""},
-		{"nobody", [][2]string{{"service.name", "s"}}, true, "", "fallback", ""},
+		{"no node", [][2]string{{"service.name", "s"}}, true, "", "fallback", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -46,10 +46,10 @@ func TestPeers(t *testing.T) {
 		names.Complete("ingero.workload.type", "training")
 		names.Complete("gpu.job.id", "of a point")
 		names.Complete("other", "x")
-		assert.Equal(t, []string{"j", "c", "training"}, names.Peers)
+		assert.Equal(t, []string{"j", "c", "training"}, names.GroupLabels)
 		assert.Equal(t, "c", names.Cluster("", ""))
 		names.Reset()
-		assert.Equal(t, []string{"", "", ""}, names.Peers)
+		assert.Equal(t, []string{"", "", ""}, names.GroupLabels)
 		assert.Empty(t, names.Cluster("", ""))
 	}
 	assert.Zero(t, testing.AllocsPerRun(10, func() { names.Reset(); names.Take("gpu.job.id", "j") }))
@@ -63,7 +63,7 @@ func TestPartsOfAHeterogeneousJobAreOneJob(t *testing.T) {
 		names := New([]string{"gpu.job.id", "other"}, false)
 		names.Take("gpu.job.id", id)
 		names.Take("other", id)
-		assert.Equal(t, []string{job, id}, names.Peers)
+		assert.Equal(t, []string{job, id}, names.GroupLabels)
 	}
 }
 

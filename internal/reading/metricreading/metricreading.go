@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package metricreading reads OTLP metrics by the catalogue of internal/reading:
-// it gives the points that count, with what they say of whom in the catalogue's
-// unit, and refuses the others.
+// it returns the points that count, with their field, subject and value in the
+// catalogue's unit, and refuses the others.
 package metricreading // import "github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 )
 
-// Reader reads for one component, and tells of the mistakes of senders: it counts
+// Reader reads for one component, and reports the mistakes of senders: it counts
 // each by reason, and logs each once. It may be used by several goroutines.
 type Reader struct {
 	log        *zap.Logger
@@ -34,7 +34,7 @@ type Reader struct {
 	complaints *reading.Complaints
 	room       *room // nil before Join
 
-	// Drops says in the log that points go no further whose values were refused.
+	// Drops: the log states that points with refused values go no further.
 	Drops bool
 }
 
@@ -146,7 +146,7 @@ type Point struct {
 	// the value was refused.
 	Value float64
 	Ended bool
-	// Vague points do not say of which sort of hardware they are: they are of a GPU
+	// Vague points have no hw.type: they are of a GPU
 	// only where another point has named it.
 	Vague bool
 
@@ -154,7 +154,7 @@ type Point struct {
 }
 
 // Read reads a point of the metric that is open, and reports whether it may be
-// used. A point whose value was refused still says whose series has none.
+// used. A point whose value was refused still has its subject.
 func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 	m := r.metric
 	attributes(m, dp, p)
@@ -166,7 +166,7 @@ func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 			p.Parent = ""
 		}
 	}
-	if why := m.Whom(p.Subject, p.ID, p.hwType, &p.Texts); why != reading.Accepted {
+	if why := m.JudgeSubject(p.Subject, p.ID, p.hwType, &p.Texts); why != reading.Accepted {
 		return r.refusePoint(why, p)
 	}
 	p.Vague = p.hwType == "" && m.Vague()
@@ -182,8 +182,8 @@ func (r *Resource) Read(dp pmetric.NumberDataPoint, p *Point) reading.Refusal {
 	return reading.Accepted
 }
 
-// IsSlice reports whether hw.id and hw.parent are those of a MIG slice: NVML's UUIDs say
-// so. The parent of a whole GPU may be the enclosure that it is in.
+// IsSlice reports whether hw.id and hw.parent are those of a MIG slice, by the form of NVML's
+// UUIDs. The parent of a whole GPU may be the enclosure that it is in.
 func IsSlice(id, parent string) bool {
 	return parent != "" && (strings.HasPrefix(id, "MIG-") || strings.HasPrefix(parent, "GPU-"))
 }
@@ -220,7 +220,7 @@ func (p *Point) Xid() (int, bool) {
 	return code, err == nil
 }
 
-// Holder returns who holds the GPU, of a point of hw.gpu.allocation.
+// Holder returns the holder of the GPU, of a point of hw.gpu.allocation.
 func (p *Point) Holder() (h reading.Holder) {
 	for key, v := range p.Attributes().All() {
 		if key == gpusemconv.AttrShared {
@@ -275,7 +275,7 @@ func (r *Resource) refuse(points int, what reading.Refused) {
 	}
 }
 
-// Check judges the values of a metric that is not read. It counts and tells as Read does.
+// Check judges the values of a metric that is not read. It counts and logs as Read does.
 func (r *Resource) Check(known *reading.Metric, m pmetric.Metric) {
 	judge(known, m, func(_ pmetric.NumberDataPoint, v float64, why reading.Refusal) bool {
 		r.refuse(1, reading.Refused{Metric: known, Why: why, Value: v})
@@ -283,8 +283,8 @@ func (r *Resource) Check(known *reading.Metric, m pmetric.Metric) {
 	})
 }
 
-// Drop takes the points out of a metric of the catalogue whose values are refused, whoever
-// they are of. Where ends is set they end their series instead.
+// Drop takes the points out of a metric of the catalogue whose values are refused, whatever
+// their subject. Where ends is set they end their series instead.
 func Drop(known *reading.Metric, m pmetric.Metric, ends bool) {
 	judge(known, m, func(dp pmetric.NumberDataPoint, _ float64, _ reading.Refusal) bool {
 		if ends {
@@ -295,7 +295,7 @@ func Drop(known *reading.Metric, m pmetric.Metric, ends bool) {
 	})
 }
 
-// judge removes the points whose values are refused and that remove says. It judges none of
+// judge removes the points whose values are refused and for which remove is true. It judges none of
 // a unit that is not certain, and no deltas.
 func judge(known *reading.Metric, m pmetric.Metric, remove func(dp pmetric.NumberDataPoint, v float64, why reading.Refusal) bool) {
 	points := Points(m)
@@ -320,7 +320,7 @@ func (r *Resource) names() (cluster, node string) {
 	return r.cluster, r.node
 }
 
-// Identify reads who a resource is.
+// Identify reads the names of a resource.
 func Identify(names *identity.Names, attrs pcommon.Map) {
 	names.Reset()
 	for key, v := range attrs.All() {
@@ -398,7 +398,7 @@ func value(p pmetric.NumberDataPoint) float64 {
 }
 
 // Text returns a string value as it is, without a copy, and numbers and flags as
-// text: whoever sends a name as a number means the same. Other values give "".
+// text: a name that is sent as a number is the same name. Other values give "".
 func Text(v pcommon.Value) string {
 	if s := v.Str(); s != "" { // of other types it is empty
 		return s

@@ -18,8 +18,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 )
 
-// A point of any metric of the catalogue can be read, whatever its attributes say:
-// also of those that nobody reads.
+// A point of any metric of the catalogue can be read, whatever its attributes:
+// also of those without a reader.
 func TestEveryMetricCanBeRead(t *testing.T) {
 	names := []string{"hw.id", "hw.parent", "hw.type", "site"}
 	for i := range reading.All() {
@@ -67,7 +67,7 @@ func TestNumbersNameWhatTheirTextNames(t *testing.T) {
 			attrs := pcommon.NewMap()
 			require.NoError(t, attrs.FromRaw(map[string]any{"gpu.job.id": value, "host.name": value}))
 			Identify(&names, attrs)
-			assert.Equal(t, []string{want, want}, append(names.Peers, names.Node()))
+			assert.Equal(t, []string{want, want}, append(names.GroupLabels, names.Node()))
 		}
 	}
 }

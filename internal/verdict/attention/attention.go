@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attention decides which parts of a fleet need a person, in which order, and in
-// which words: stragglers, sick and lost GPUs, missing nodes, faults of groups. Page,
+// Package attention lists the parts of a fleet that need attention, the worst first, with
+// reason and advice: stragglers, sick and lost GPUs, missing nodes, faults of groups. Page,
 // terminal and demo show its list. Pure: time is an argument.
 package attention // import "github.com/gpu-collector/gpu-collector/internal/verdict/attention"
 
@@ -40,13 +40,6 @@ type Device struct {
 	Index *int   `json:"index,omitempty"` // NVML's, nil where it is unknown
 }
 
-func (d Device) index() int {
-	if d.Index == nil {
-		return -1
-	}
-	return *d.Index
-}
-
 // Item is one thing that needs attention.
 type Item struct {
 	ID       string           `json:"id" doc:"Stays the same while the trouble lasts"`
@@ -71,14 +64,14 @@ type Item struct {
 	Since       time.Time `json:"since,omitzero" doc:"Absent while unknown"`
 	SinceBefore bool      `json:"since_before,omitempty" doc:"It began at that time or earlier"`
 	Duration    float64   `json:"duration_seconds,omitempty"`
-	// CostPerHour is in GPU-hours per hour, nil where nobody can say.
+	// CostPerHour is in GPU-hours per hour, nil where it is unknown.
 	CostPerHour *float64  `json:"gpu_hours_lost_per_hour,omitempty"`
 	AtMost      bool      `json:"gpu_hours_lost_at_most,omitempty" doc:"gpu_hours_lost_per_hour is a bound: a silent node may still work"`
 	Updated     time.Time `json:"updated,omitzero" doc:"When a verdict's figures were taken; absent where they are of now"`
 	Confidence  *float64  `json:"confidence,omitempty" doc:"Of a verdict, 0 to 1; absent of what was read"`
 	Episode     string    `json:"episode_id,omitempty" doc:"The open episode, where there is one"`
 
-	// Straggler says that the item is of a slow node too, whatever its kind: the GPU is the cause.
+	// Straggler is true of an item of any kind whose GPU is the cause of a slow node.
 	Straggler bool `json:"straggler,omitempty" doc:"The node is slow for it"`
 }
 
@@ -86,8 +79,8 @@ type Item struct {
 const (
 	// MaxNodes bounds the names of an item.
 	MaxNodes = 100
-	// foldMissing is from how many silent nodes of one group on they are one item: a
-	// switch or a rack takes its nodes with it.
+	// foldMissing missing nodes of one group are one item: a switch or a rack takes its nodes
+	// with it.
 	foldMissing = 4
 )
 
@@ -113,7 +106,7 @@ type Counts struct {
 type List struct {
 	Items  []Item
 	Counts Counts
-	// Waiting says what is not judged yet, and why, a sentence each.
+	// Waiting has a sentence for each group that is not judged yet, with the reason.
 	Waiting []string
 }
 
@@ -127,7 +120,7 @@ func Of(s *fleetstate.Store, f *Filter, now time.Time) *List {
 	}
 	c.views(f, now)
 	c.episodes(f, now)
-	c.silent()
+	c.missingNodes()
 	c.wait()
 	items := slices.DeleteFunc(c.list.Items, func(i Item) bool {
 		asked := len(f.Kinds) == 0 || slices.Contains(f.Kinds, i.Kind) || i.Straggler && slices.Contains(f.Kinds, Straggler)
@@ -152,7 +145,7 @@ func (i *Item) names(nodes []string) bool {
 // worse orders by severity, then by cost, then by age.
 func worse(a, b Item) int {
 	return cmp.Or(
-		cmp.Compare(b.Severity, a.Severity), cmp.Compare(of(b.CostPerHour), of(a.CostPerHour)), older(a.Since, b.Since),
+		cmp.Compare(b.Severity, a.Severity), cmp.Compare(or(b.CostPerHour, 0), or(a.CostPerHour, 0)), older(a.Since, b.Since),
 		cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID),
 	)
 }
@@ -165,9 +158,9 @@ func older(a, b time.Time) int {
 	return a.Compare(b)
 }
 
-func of(v *float64) float64 {
+func or[T any](v *T, otherwise T) T {
 	if v == nil {
-		return 0
+		return otherwise
 	}
 	return *v
 }
@@ -176,10 +169,10 @@ func of(v *float64) float64 {
 type collector struct {
 	store *fleetstate.Store
 	list  *List
-	// slow and missing are the nodes that no item tells of yet.
+	// slow and missing are the nodes that have no item yet.
 	slow, missing map[fleetstate.Key]fleetstate.View
 	hardware      map[fleetstate.Key][]int // the items of a node's lost and sick GPUs
-	silences      []*episode.Episode       // open, of missing nodes
+	gone          []*episode.Episode       // open, of missing nodes
 	unjudged      map[fleetstate.GroupKey]*[unjudged.Count]int
 }
 
@@ -188,7 +181,7 @@ func (c *collector) add(severity episode.Severity, i *Item) {
 	c.list.Items = append(c.list.Items, *i)
 }
 
-// views looks at each node's view.
+// views reads each node's view.
 func (c *collector) views(f *Filter, now time.Time) {
 	c.store.Each(&fleetstate.Filter{Clusters: f.Clusters, Groups: f.Groups}, now, func(v fleetstate.View) bool {
 		c.list.Counts.Nodes++
@@ -211,8 +204,8 @@ func (c *collector) views(f *Filter, now time.Time) {
 	})
 }
 
-// idOf is the same whether a record tells of it yet, and after a restart. No
-// slash in a name makes two alike: the last parts have none.
+// idOf is the same before and after the first record, and after a restart. The last parts are
+// escaped, so that no slash in a name makes two IDs alike.
 func idOf(k Kind, cluster, node, other string) string {
 	return string(k) + "/" + cluster + "/" + url.PathEscape(node) + "/" + url.PathEscape(other)
 }
@@ -227,7 +220,7 @@ func (c *collector) gpus(v fleetstate.View) {
 	lost := gpusOf(v.Node, (*fleetstate.GPU).Lost)
 	count := len(lost)
 	if n := v.Values.Get(reading.GPUsLost); n != nil {
-		count = max(count, int(*n)) // some may be gone without a trace
+		count = max(count, int(*n)) // some may have no view
 	}
 	c.list.Counts.LostGPUs += count
 	if count > 0 {
@@ -236,14 +229,14 @@ func (c *collector) gpus(v fleetstate.View) {
 		if len(lost) < count {
 			i.Part = words.Count(count, "GPU")
 		}
-		i.sayLost(v.Node, count)
+		i.describeLost(v.Node, count)
 		c.add(episode.SeverityCritical, i)
 	}
 	sick := gpusOf(v.Node, (*fleetstate.GPU).Sick)
 	c.list.Counts.SickGPUs += len(sick)
 	if len(sick) > 0 {
 		i, severity := c.hurt(&v, SickGPU, sick, (*fleetstate.GPU).Sick), episode.SeverityMajor
-		if i.saySick(v.Node) == fleetstate.Unhealthy {
+		if i.describeSick(v.Node) == fleetstate.Unhealthy {
 			severity = episode.SeverityCritical
 		} else if i.Action == string(gpuhealth.ActionNone) {
 			severity = episode.SeverityMinor
@@ -256,7 +249,12 @@ func (c *collector) gpus(v fleetstate.View) {
 func (c *collector) hurt(v *fleetstate.View, k Kind, gpus []Device, bad func(*fleetstate.GPU) bool) *Item {
 	i := about(v, k)
 	i.GPUs, i.Part = gpus, gpuNames(gpus)
-	i.Since, i.SinceBefore = began(v.Node, bad)
+	for j := range v.GPUs {
+		g := &v.GPUs[j]
+		if at := time.Unix(int64(g.BadSince), 0); bad(g) && (i.Since.IsZero() || at.Before(i.Since)) {
+			i.Since, i.SinceBefore = at, g.BadBefore
+		}
+	}
 	c.hardware[v.Key] = append(c.hardware[v.Key], len(c.list.Items))
 	return i
 }
@@ -273,18 +271,18 @@ func (c *collector) cause(e *episode.Episode) *Item {
 	return nil
 }
 
-// join adds what the node's slowness says to the item of the GPU that causes it: one cause is
-// one item, with one cost.
+// join adds a slow node's item to the item of the GPU that causes it: one cause is one item,
+// with one cost.
 func (i *Item) join(slow *Item) {
 	i.Straggler, i.Severity = true, max(i.Severity, slow.Severity)
 	if slow.Since.Before(i.Since) {
 		i.ID, i.Since, i.SinceBefore = slow.ID, slow.Since, slow.SinceBefore
 	}
-	if i.Action == string(gpuhealth.ActionNone) && slow.Reason != "" { // to be watched: the slowness says what to do
+	if i.Action == string(gpuhealth.ActionNone) && slow.Reason != "" { // the GPU is only to be watched: the slow node's advice counts
 		i.Reason, i.Action, i.Why, i.Next = slow.Reason, slow.Action, slow.Why, slow.Next
 	}
 	i.Episode, i.Confidence, i.Updated = slow.Episode, slow.Confidence, slow.Updated
-	if of(slow.CostPerHour) > of(i.CostPerHour) {
+	if or(slow.CostPerHour, 0) > or(i.CostPerHour, 0) {
 		i.CostPerHour = slow.CostPerHour
 	}
 	if strings.HasPrefix(slow.Part, "rank ") && len(i.GPUs) == 1 {
@@ -293,12 +291,23 @@ func (i *Item) join(slow *Item) {
 	i.What += " The node: " + strings.ToLower(slow.What[:1]) + slow.What[1:]
 }
 
-// silent makes the items of missing nodes, those of an episode of many first.
-func (c *collector) silent() {
-	told := map[fleetstate.Key]string{}
-	for _, e := range c.silences {
-		told[fleetstate.Key{Cluster: e.Cluster, Node: e.Node}] = e.ID
-		c.away(e)
+// missingNodes makes the items of missing nodes, those of an episode of many first.
+func (c *collector) missingNodes() {
+	recorded := map[fleetstate.Key]string{}
+	for _, e := range c.gone {
+		recorded[fleetstate.Key{Cluster: e.Cluster, Node: e.Node}] = e.ID
+		var absent []fleetstate.View
+		for _, name := range e.Nodes {
+			if v, away := c.missing[fleetstate.Key{Cluster: e.Cluster, Node: name}]; away {
+				absent = append(absent, v)
+			}
+		}
+		// Fewer nodes have an item each, with their own time.
+		if e.Node == "" && len(absent) >= foldMissing {
+			i := item(e, MissingNode)
+			i.Since, i.SinceBefore = time.Time{}, false
+			c.away(i, absent)
+		}
 	}
 	groups := map[fleetstate.GroupKey][]fleetstate.View{}
 	for _, v := range c.missing {
@@ -307,54 +316,36 @@ func (c *collector) silent() {
 	}
 	for k, list := range groups {
 		if len(list) >= foldMissing {
-			c.silentMany(&Item{ID: idOf(MissingNode, k.Cluster, "", k.Group), Cluster: k.Cluster, Group: k.Group}, list)
+			c.away(&Item{ID: idOf(MissingNode, k.Cluster, "", k.Group), Kind: MissingNode, Cluster: k.Cluster, Group: k.Group}, list)
 			continue
 		}
-		for i := range list {
-			item := about(&list[i], MissingNode)
-			item.Since, item.Episode = list[i].Seen, told[list[i].Key]
-			item.bound(list[i : i+1])
-			item.saySilent(len(list[i].GPUs))
-			c.add(episode.SeverityMajor, item)
+		for j := range list {
+			i := about(&list[j], MissingNode)
+			i.Episode = recorded[list[j].Key]
+			c.away(i, list[j:j+1])
 		}
 	}
 }
 
-func (c *collector) silentMany(i *Item, list []fleetstate.View) {
+// away is of one missing node, or of many. They cost at most their GPUs, if none of them works.
+func (c *collector) away(i *Item, list []fleetstate.View) {
 	slices.SortFunc(list, func(a, b fleetstate.View) int { return a.Compare(b.Key) })
-	i.Kind, i.NodeCount = MissingNode, int64(len(list))
+	gpus, severity := 0, episode.SeverityMajor
 	for _, v := range list {
 		delete(c.missing, v.Key)
+		gpus += len(gpusOf(v.Node, (*fleetstate.GPU).Board))
 		if i.Since.IsZero() || v.Seen.Before(i.Since) {
 			i.Since = v.Seen
 		}
-		i.Nodes = append(i.Nodes, v.Key.Node)
-	}
-	i.bound(list)
-	i.saySilent(0)
-	c.add(episode.SeverityCritical, i)
-}
-
-// bound says what silent nodes may cost at most: their GPUs, if none of them works.
-func (i *Item) bound(list []fleetstate.View) {
-	gpus := 0.0
-	for _, v := range list {
-		gpus += float64(len(gpusOf(v.Node, (*fleetstate.GPU).Board)))
-	}
-	if gpus > 0 {
-		i.CostPerHour, i.AtMost = &gpus, true
-	}
-}
-
-// began is when the first of the bad GPUs became so.
-func began(n *fleetstate.Node, bad func(*fleetstate.GPU) bool) (since time.Time, before bool) {
-	for j := range n.GPUs {
-		g := &n.GPUs[j]
-		if at := time.Unix(int64(g.BadSince), 0); bad(g) && (since.IsZero() || at.Before(since)) {
-			since, before = at, g.BadBefore
+		if i.Node == "" {
+			severity, i.Nodes, i.NodeCount = episode.SeverityCritical, append(i.Nodes, v.Key.Node), int64(len(list))
 		}
 	}
-	return since, before
+	if gpus > 0 {
+		i.CostPerHour, i.AtMost = new(float64(gpus)), true
+	}
+	i.describeMissing(gpus)
+	c.add(severity, i)
 }
 
 // gpusOf are a node's GPUs of a kind, by index: of a GPU and its slices it is the GPU.
@@ -370,6 +361,8 @@ func gpusOf(n *fleetstate.Node, is func(*fleetstate.GPU) bool) (list []Device) {
 		}
 		list = append(list, d)
 	}
-	slices.SortFunc(list, func(a, b Device) int { return cmp.Or(cmp.Compare(a.index(), b.index()), cmp.Compare(a.UUID, b.UUID)) })
+	slices.SortFunc(list, func(a, b Device) int {
+		return cmp.Or(cmp.Compare(or(a.Index, -1), or(b.Index, -1)), cmp.Compare(a.UUID, b.UUID))
+	})
 	return list
 }

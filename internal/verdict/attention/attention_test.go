@@ -125,7 +125,7 @@ func TestWhatNCCLNames(t *testing.T) {
 	ep("j", episode.SubjectJob, func(e *episode.Episode) {
 		e.Severity, e.Node, e.Culprit, e.GPU = episode.SeverityCritical, "n2", nodesignal.Subject{Rank: rank.Rank}, rank.GPU
 	})
-	// That the node is no straggler is no news of the job.
+	// The episode goes on though the node is no straggler.
 	cfg := fleetstate.DefaultConfig()
 	s.Expire(t0.Add(time.Second))
 	s.Expire(t0.Add(time.Second + cfg.EpisodeDoubt))
@@ -139,8 +139,8 @@ func TestWhatNCCLNames(t *testing.T) {
 	assert.Equal(t, []Device{{"GPU-5", new(5)}}, l.Items[1].GPUs)
 }
 
-// TestManyAreOneItem: the slow of a group but for who has a reason of its own, and the
-// silent of a group.
+// TestManyAreOneItem: the slow nodes of a group but for one with its own reason, and the missing
+// nodes of a group.
 func TestManyAreOneItem(t *testing.T) {
 	s := fleetstate.New(fleetstate.DefaultConfig())
 	for _, n := range []string{"a", "b", "d", "e"} {
@@ -257,7 +257,7 @@ func TestEachTroubleIsInOneItem(t *testing.T) {
 				ID: "rack", Subject: episode.SubjectGroup, Cluster: "c", Group: "g", Severity: episode.SeverityMajor, Since: t0, Updated: t0, Nodes: incident, NodeCount: int64(len(incident)),
 			})
 		}
-		if rapid.Bool().Draw(t, "silence") {
+		if rapid.Bool().Draw(t, "recorded") {
 			s.PutEpisode(&episode.Episode{ID: "away", Subject: episode.SubjectMissing, Cluster: "c", Since: t0, Updated: t0, Nodes: names, NodeCount: int64(len(names))})
 		}
 		l := Of(s, &Filter{}, t0)
@@ -323,7 +323,7 @@ func TestOneCauseIsOneItem(t *testing.T) {
 	l := Of(s, &Filter{Kinds: []Kind{Straggler, LostGPU}}, t0)
 	var got []string
 	for _, i := range l.Items {
-		got = append(got, fmt.Sprintf("%s %s %s|%s|%s %v %s", i.Severity, i.Kind, i.Node, i.Part, i.What, of(i.CostPerHour), i.Episode))
+		got = append(got, fmt.Sprintf("%s %s %s|%s|%s %v %s", i.Severity, i.Kind, i.Node, i.Part, i.What, or(i.CostPerHour, 0), i.Episode))
 	}
 	assert.Equal(t, []string{
 		"critical lost_gpu a|GPU 3|The GPU does not answer. The node: 37 % behind its peers in throughput. 23.9 a",

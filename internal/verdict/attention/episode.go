@@ -29,16 +29,16 @@ func (c *collector) episodes(f *Filter, now time.Time) {
 		switch e.Subject {
 		case episode.SubjectNode:
 			if _, away := c.missing[k]; away {
-				continue // its silence says more than what it was before
+				continue // that it is missing matters more
 			}
 			if _, slow := c.slow[k]; !slow {
-				stragglers++ // about to be well, or known from the record alone
+				stragglers++ // it recovers, or only its record is known
 			}
 			own[k] = e
 		case episode.SubjectGroup:
 			faults[fleetstate.GroupKey{Cluster: e.Cluster, Group: e.Group}] = e
 		case episode.SubjectMissing:
-			c.silences = append(c.silences, e)
+			c.gone = append(c.gone, e)
 		default:
 			c.job(e, now)
 		}
@@ -70,7 +70,7 @@ func (c *collector) episodes(f *Filter, now time.Time) {
 	}
 }
 
-// item is what all episodes say alike.
+// item has the fields that all episodes share.
 func item(e *episode.Episode, k Kind) *Item {
 	i := &Item{
 		ID: idOf(k, e.Cluster, e.Node, e.ID), Kind: k, Cluster: e.Cluster, Group: e.Group, Node: e.Node, Episode: e.ID,
@@ -100,7 +100,7 @@ func (c *collector) straggler(e *episode.Episode, now time.Time) {
 	c.add(severityOf(e), i)
 }
 
-// of says what an episode is about, by the GPUs of its node.
+// of sets the texts of an episode, with the GPUs of its node.
 func (c *collector) of(i *Item, e *episode.Episode, now time.Time) {
 	v, _ := c.store.Node(fleetstate.Key{Cluster: e.Cluster, Node: e.Node}, now)
 	names := v.GPUName
@@ -110,7 +110,7 @@ func (c *collector) of(i *Item, e *episode.Episode, now time.Time) {
 	i.Part, i.What, i.Why, i.Next = words.Part(e, names), words.What(e), words.Why(e, names), words.Next(e)
 }
 
-// fault tells of many nodes that are slow at once. A node that is worse, or slow for another
+// fault is of many nodes that are slow at once. A node that is worse, or slow for another
 // reason, keeps its own item.
 func (c *collector) fault(k fleetstate.GroupKey, e *episode.Episode, own map[fleetstate.Key]*episode.Episode) {
 	i := item(e, GroupFault)
@@ -118,7 +118,7 @@ func (c *collector) fault(k fleetstate.GroupKey, e *episode.Episode, own map[fle
 	for _, name := range e.Nodes {
 		key := fleetstate.Key{Cluster: e.Cluster, Node: name}
 		_, away := c.missing[key]
-		if mine := own[key]; away || mine != nil && tellsItself(mine, e) {
+		if mine := own[key]; away || mine != nil && hasOwnRecord(mine, e) {
 			i.NodeCount--
 			continue
 		}
@@ -144,7 +144,7 @@ func (c *collector) fault(k fleetstate.GroupKey, e *episode.Episode, own map[fle
 	c.add(severityOf(e), i)
 }
 
-func tellsItself(mine, all *episode.Episode) bool {
+func hasOwnRecord(mine, all *episode.Episode) bool {
 	explained := mine.Reason != "" && mine.Reason != string(reason.Unexplained)
 	return explained && mine.Reason != all.Reason || severityOf(mine) > severityOf(all)
 }
@@ -162,20 +162,4 @@ func (c *collector) job(e *episode.Episode, now time.Time) {
 	}
 	c.list.Counts.GroupFaults++
 	c.add(severityOf(e), i)
-}
-
-// away is an episode of missing nodes: those of it that are still missing.
-func (c *collector) away(e *episode.Episode) {
-	var gone []fleetstate.View
-	for _, name := range e.Nodes {
-		if v, away := c.missing[fleetstate.Key{Cluster: e.Cluster, Node: name}]; away {
-			gone = append(gone, v)
-		}
-	}
-	// Single nodes say it themselves, with their own time.
-	if e.Node == "" && len(gone) >= foldMissing {
-		i := item(e, MissingNode)
-		i.Since, i.SinceBefore = time.Time{}, false
-		c.silentMany(i, gone)
-	}
 }

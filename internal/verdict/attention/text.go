@@ -16,7 +16,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode/words"
 )
 
-// gpuNames says `GPU 3` or `GPUs 1, 3`, or how many there are where the first has no index.
+// gpuNames is `GPU 3` or `GPUs 1, 3`, or the number of GPUs where the first has no index.
 func gpuNames(list []Device) string {
 	const most = 8
 	if len(list) == 0 {
@@ -38,7 +38,7 @@ func gpuNames(list []Device) string {
 	return "GPUs " + strings.Join(names, ", ")
 }
 
-func (i *Item) sayLost(n *fleetstate.Node, count int) {
+func (i *Item) describeLost(n *fleetstate.Node, count int) {
 	i.What = "The GPU does not answer."
 	if count > 1 {
 		i.What = words.Count(count, "GPU") + " do not answer."
@@ -57,69 +57,66 @@ func (i *Item) sayLost(n *fleetstate.Node, count int) {
 	}
 }
 
-// saySick says what is wrong with the sickest GPU of a node, and what to do. It returns
-// that GPU's health.
-func (i *Item) saySick(n *fleetstate.Node) (worst fleetstate.Health) {
-	action, findings := gpuhealth.ActionNone, 0
+// describeSick sets what, why and next of a node's sick GPUs by the reason that costs most. It
+// returns the worst health.
+func (i *Item) describeSick(n *fleetstate.Node) (worst fleetstate.Health) {
+	type finding struct {
+		fleetstate.Health
+		fleetstate.HealthReason
+	}
+	var all []finding
 	for j := range n.GPUs {
-		g := &n.GPUs[j]
-		if !g.Sick() {
-			continue
-		}
-		reasons := g.Reasons()
-		findings += len(reasons)
-		for _, r := range reasons {
-			effort := func(a gpuhealth.Action) int { return slices.Index(gpuhealth.Actions, a) }
-			a := gpuhealth.Action(r.Action)
-			// Of the same action the reason that costs most.
-			more := cmp.Or(cmp.Compare(effort(a), effort(action)), cmp.Compare(gpuhealth.CapOf(i.Reason), gpuhealth.CapOf(r.Reason)))
-			if i.Reason == "" || g.Health > worst || g.Health == worst && more > 0 {
-				worst, i.Reason, action = g.Health, r.Reason, a
+		if g := &n.GPUs[j]; g.Sick() {
+			worst = max(worst, g.Health)
+			for _, r := range g.Reasons() {
+				all = append(all, finding{g.Health, r})
 			}
 		}
-		worst = max(worst, g.Health)
 	}
 	i.What = "The health of the GPU is " + worst.String() + "."
 	if len(i.GPUs) > 1 {
 		i.What = "The health of " + words.Count(len(i.GPUs), "GPU") + " is " + worst.String() + "."
 	}
-	i.Action, i.Next = string(action), action.Advice()
-	if i.Reason == "" {
-		i.Why = "The agent does not say why."
+	if len(all) == 0 {
+		i.Why, i.Action, i.Next = "The agent does not say why.", string(gpuhealth.ActionNone), gpuhealth.ActionNone.Advice()
 		return worst
 	}
+	effort := func(f finding) int { return slices.Index(gpuhealth.Actions, gpuhealth.Action(f.Action)) }
+	first := slices.MaxFunc(all, func(a, b finding) int { // of the same action the reason that costs most
+		return cmp.Or(cmp.Compare(a.Health, b.Health), cmp.Compare(effort(a), effort(b)), cmp.Compare(gpuhealth.CapOf(b.Reason), gpuhealth.CapOf(a.Reason)))
+	})
+	i.Reason, i.Action, i.Next = first.Reason, first.Action, gpuhealth.Action(first.Action).Advice()
 	i.Why = words.Sentence(cmp.Or(gpuhealth.Meaning(i.Reason), strings.ReplaceAll(i.Reason, "_", " ")))
-	if findings > 1 {
-		i.Why = strings.TrimSuffix(i.Why, ".") + fmt.Sprintf("; and %d more.", findings-1)
+	if len(all) > 1 {
+		i.Why = strings.TrimSuffix(i.Why, ".") + fmt.Sprintf("; and %d more.", len(all)-1)
 	}
 	return worst
 }
 
-func (i *Item) saySilent(gpus int) {
+func (i *Item) describeMissing(gpus int) {
 	e := episode.Episode{Subject: episode.SubjectMissing, Node: i.Node, NodeCount: i.NodeCount}
 	i.What, i.Next, i.Action = words.What(&e), words.Next(&e), string(gpuhealth.ActionCheckAgent)
-	if gpus > 0 {
-		i.What = strings.TrimSuffix(i.What, ".") + "; its " + words.Count(gpus, "GPU") + " may still work."
-	}
 	if i.Node == "" {
 		i.Action = string(gpuhealth.ActionCheckShared)
+	} else if gpus > 0 {
+		i.What = strings.TrimSuffix(i.What, ".") + "; its " + words.Count(gpus, "GPU") + " may still work."
 	}
 }
 
-// maxWaiting bounds the sentences about what is not judged.
+// maxWaiting bounds the sentences about unjudged nodes.
 const maxWaiting = 20
 
-// wait says which nodes are not judged, and why; the most nodes come first.
+// wait sets the sentences about unjudged nodes, the most nodes first.
 func (c *collector) wait() {
 	if c.store.Nodes() == 0 {
 		c.list.Waiting = []string{"No node has reported yet: point an agent at this gateway."}
 		return
 	}
-	type silence struct {
+	type sentence struct {
 		n    int
 		text string
 	}
-	var list []silence
+	var list []sentence
 	several := len(c.store.Clusters()) > 1
 	for k, counts := range c.unjudged {
 		of := cmp.Or(k.Group, k.Cluster)
@@ -132,11 +129,11 @@ func (c *collector) wait() {
 				if n > 1 {
 					are = " are"
 				}
-				list = append(list, silence{n, words.Count(n, "node") + " of " + of + are + " not judged: " + unjudged.Reason(why).Sentence()})
+				list = append(list, sentence{n, words.Count(n, "node") + " of " + of + are + " not judged: " + unjudged.Reason(why).Sentence()})
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b silence) int { return cmp.Or(b.n-a.n, strings.Compare(a.text, b.text)) })
+	slices.SortFunc(list, func(a, b sentence) int { return cmp.Or(b.n-a.n, strings.Compare(a.text, b.text)) })
 	for _, s := range list[:min(len(list), maxWaiting)] {
 		c.list.Waiting = append(c.list.Waiting, s.text)
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package episode has the one form of a verdict on a node, a peer group, a communicator or
-// a job: the Episode. A Book follows those of nodes and groups from tick to tick. Pure.
+// a job: the Episode. A Tracker follows those of nodes and groups from tick to tick. Pure.
 package episode // import "github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 
 import (
@@ -34,7 +34,7 @@ type Subject string
 const (
 	SubjectNode    Subject = "node"         // a slow node
 	SubjectGroup   Subject = "group"        // many slow nodes of a group
-	SubjectMissing Subject = "missing"      // a silent node, or many at once
+	SubjectMissing Subject = "missing"      // a missing node, or many at once
 	SubjectLink    Subject = "communicator" // one that became slow, and no rank of it
 	SubjectJob     Subject = "job"          // one that stands still
 )
@@ -77,12 +77,12 @@ func SeverityOf(gap float64) Severity {
 
 // Causes of an end, and of an incident.
 const (
-	CauseRecovered = "recovered" // the node, group or silence is over
+	CauseRecovered = "recovered" // the node or group is well, or the node is back
 	CauseIdle      = "idle"      // it has no work, or nothing to be compared by, any more
 	CauseMoved     = "moved"     // it went to another peer group
-	CauseMissing   = "missing"   // nothing is heard of it
+	CauseMissing   = "missing"   // it stopped reporting
 	CauseContested = "contested" // two nodes claim its name
-	CauseForgotten = "forgotten" // it was silent for the retention
+	CauseForgotten = "forgotten" // it was missing for the retention
 
 	CauseStragglers = "stragglers" // SubjectGroup: too many of its nodes are slow
 
@@ -107,7 +107,7 @@ type Episode struct {
 	Phase   Phase   `json:"phase,omitempty" enum:"onset,severity,update,end" doc:"What its last log record was for"`
 	Subject Subject `json:"subject" enum:"node,group,missing,communicator,job"`
 	Cluster string  `json:"cluster"`
-	// Group is empty where nodes of several fell silent, Node where many are meant.
+	// Group is empty where nodes of several are missing, Node where many are meant.
 	Group string `json:"group,omitempty"`
 	Node  string `json:"node,omitempty"`
 	// GroupLabels are the values of the `group_by` attributes.
@@ -116,7 +116,7 @@ type Episode struct {
 	SinceBefore bool      `json:"since_before,omitempty" doc:"It began at that time or earlier"`
 	Updated     time.Time `json:"updated" doc:"When its figures were taken"`
 	Ended       time.Time `json:"ended,omitzero"`
-	Untold      bool      `json:"untold,omitempty" doc:"No record told the end; the views concluded it"`
+	Concluded   bool      `json:"untold,omitempty" doc:"No record told the end; the views concluded it"`
 
 	Signal   string   `json:"signal,omitempty"`
 	Severity Severity `json:"severity,omitzero" enum:"minor,major,critical"`
@@ -125,7 +125,7 @@ type Episode struct {
 	Gap        *float64 `json:"gap,omitempty" doc:"Share of the peers' level that is lost"`
 	Value      *float64 `json:"value,omitempty" doc:"In the signal's unit"`
 	Median     *float64 `json:"median,omitempty" doc:"The peers'; of a communicator its own of the last hour"`
-	// Recovering says that the node kept up at its last value. Its average has to follow.
+	// Recovering: the node kept up at its last value. Its average has to follow.
 	Recovering bool   `json:"recovering,omitempty" doc:"It keeps up now; the verdict ends when its average of some minutes does"`
 	Rank       *int64 `json:"rank,omitempty" doc:"Place in the group, 1 for the worst"`
 	Active     *int64 `json:"active,omitempty" doc:"Active peers"`
@@ -138,7 +138,7 @@ type Episode struct {
 
 	Reason string `json:"reason,omitempty"`
 	Action string `json:"action,omitempty"`
-	// Observation says that the peers have the fact too, or are not known: no proof.
+	// Observation: the peers have the fact too, or are not known: no proof.
 	Observation bool       `json:"observation,omitempty" doc:"The reason has no contrast with the peers: no proof"`
 	GPU         string     `json:"gpu,omitempty" doc:"That the reason points at, else the culprit's"`
 	Evidence    []Evidence `json:"evidence,omitempty"`
@@ -159,27 +159,27 @@ type Episode struct {
 	Text           string           `json:"text,omitempty" doc:"The body of its last log record"`
 }
 
-// Evidence is a fact that speaks for an episode's reason.
+// Evidence is a fact that supports an episode's reason.
 type Evidence struct {
 	Fact  string   `json:"fact"`
 	GPU   string   `json:"gpu,omitempty"`
 	Unit  string   `json:"unit,omitempty"`
 	Value *float64 `json:"value,omitempty"`
 	Peers *float64 `json:"peers,omitempty" doc:"The peers' median"`
-	// Since is when the fact began, zero where that is not known. Standing says that it was
-	// there before the node became slow.
+	// Since is when the fact began, zero where that is not known. Standing: before the
+	// node became slow.
 	Since    time.Time `json:"since,omitzero"`
 	Standing bool      `json:"standing,omitempty" doc:"It was there before the node became slow"`
 }
 
-// GobEncode writes the evidence as JSON: gob does not tell a figure of 0 from none.
+// GobEncode writes the evidence as JSON: to gob a figure of 0 is none.
 func (v Evidence) GobEncode() ([]byte, error) { return json.Marshal(v) }
 
 // GobDecode reads what GobEncode wrote.
 func (v *Evidence) GobDecode(data []byte) error { return json.Unmarshal(data, v) }
 
-// Key names an episode. Everybody can read the IDs, so the cluster is part of the key: a
-// client that speaks for one cluster cannot touch another's episodes.
+// Key names an episode. Every client can read the IDs, so the cluster is part of the key:
+// a client of one cluster cannot touch another's episodes.
 type Key struct{ Cluster, ID string }
 
 // Key returns what the episode is kept by.

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// SavedNode is what a Book keeps of a node over a restart: episodes that began.
+// SavedNode is what a Tracker keeps of a node, and a Saver copies of it: episodes that began.
 type SavedNode struct {
-	Slow, Silence *openEpisode
-	// Many is the silence of many that the node is part of, of one of its nodes alone, and
-	// ManyID its ID, of all.
-	Many             *openEpisode
-	ManyID           string
-	Onsets, Silences []time.Time
-
-	SlowEnded, SilenceEnded time.Time
+	Slow, Absence *openEpisode
+	// When the newest episodes began, and when the last ones ended.
+	Onsets, Absences        []time.Time
+	SlowEnded, AbsenceEnded time.Time
+	// ManyID is that of the absence of many that the node is part of, and Many a copy of it in
+	// the first node that has it; both are in copies alone.
+	ManyID string
+	Many   *openEpisode
 }
 
-// SavedGroup is what a Book keeps of a group over a restart.
+// SavedGroup is what a Tracker keeps of a group over a restart.
 type SavedGroup struct {
 	Incident *openEpisode
 	Ended    time.Time
@@ -30,12 +30,10 @@ type Saver struct{ many map[string]bool }
 
 // Node copies the episodes of a node.
 func (s *Saver) Node(n *Node) SavedNode {
-	to := SavedNode{
-		Slow: n.slow.copy(), Silence: n.silence.copy(), Onsets: slices.Clone(n.onsets), Silences: slices.Clone(n.silences),
-		SlowEnded: n.slowEnded, SilenceEnded: n.silenceEnded,
-	}
-	if n.silence != nil && n.silence.in != nil {
-		f := n.silence.in
+	to := n.SavedNode
+	to.Slow, to.Absence, to.Onsets, to.Absences = n.Slow.copy(), n.Absence.copy(), slices.Clone(n.Onsets), slices.Clone(n.Absences)
+	if n.Absence != nil && n.Absence.in != nil {
+		f := n.Absence.in
 		if to.ManyID = f.ID; !s.many[f.ID] {
 			if s.many == nil {
 				s.many = make(map[string]bool)
@@ -48,7 +46,7 @@ func (s *Saver) Node(n *Node) SavedNode {
 
 // copy returns nil for an episode that has not begun.
 func (sp *openEpisode) copy() *openEpisode {
-	if sp == nil || !sp.told() {
+	if sp == nil || !sp.recorded() {
 		return nil
 	}
 	own := *sp
@@ -69,12 +67,10 @@ func (*Restorer) Group(g *Group, from *SavedGroup) { g.incident, g.ended = from.
 
 // Node gives a node of the group its episodes back, and reports whether it is slow.
 func (r *Restorer) Node(n *Node, name string, g *Group, from *SavedNode) (slow bool) {
-	*n = Node{
-		slow: from.Slow, silence: from.Silence, onsets: from.Onsets, silences: from.Silences,
-		slowEnded: from.SlowEnded, silenceEnded: from.SilenceEnded,
-	}
-	if n.slow != nil {
-		n.slow.of, n.slow.group = n, g
+	*n = Node{SavedNode: *from}
+	n.Many, n.ManyID = nil, ""
+	if n.Slow != nil {
+		n.Slow.of, n.Slow.group = n, g
 	}
 	if in := g.incident; in != nil && slices.Contains(in.Nodes, name) {
 		n.listed = in
@@ -87,7 +83,7 @@ func (r *Restorer) Node(n *Node, name string, g *Group, from *SavedNode) (slow b
 	}
 	if f := r.many[from.ManyID]; f != nil {
 		f.live++
-		n.silence = &openEpisode{Episode: Episode{Subject: SubjectMissing, Cluster: g.Cluster, Group: g.Name, Node: name}, in: f}
+		n.Absence = &openEpisode{Episode: Episode{Subject: SubjectMissing, Cluster: g.Cluster, Group: g.Name, Node: name}, in: f}
 	}
-	return n.slow != nil
+	return n.Slow != nil
 }

@@ -15,27 +15,27 @@ import (
 
 const (
 	maxPeers = 256         // a median of that many is off by 6 % of the values' rank
-	minPeers = 3           // must know a fact: of fewer, one odd peer would decide
-	maxAsked = 32          // nodes of a group: a share of that many is off by a tenth or so
+	minPeers = 3           // with a known value: of fewer, one outlier would decide
+	maxAsked = 32          // nodes of a group: a share of that many is off by a tenth
 	lead     = time.Minute // before the beginning: a cause comes before its effect
 )
 
-// window is the time that facts are asked for.
+// window is the time range of the facts.
 type window struct {
 	start uint32 // Unix seconds
-	open  bool   // nobody knows when the node became slow
+	open  bool   // the start of the slowness is unknown
 }
 
 // has reports whether the spell was at any time in the window.
 func (w window) has(s fleetstate.Spell) bool { return s.Ended == 0 || s.Ended >= w.start }
 
-// Explain says why a node is slow since then, the zero time where it was so from the first.
-// peers are the other nodes of its group, in any order. A nil node, and one that no rule
-// fits, are unexplained without evidence.
+// Explain returns why a node is slow since then; a zero time is an unknown start. peers are the
+// other nodes of its group, in any order. A nil node, and one that no rule fits, are unexplained
+// without evidence.
 //
-// The first rule wins with a contrast to the peers that was not there before the node became
-// slow. Then comes the first with an older contrast, then the first that holds, as an
-// observation: what the peers have too makes no single node slower.
+// The first rule with a contrast to the peers that began with the slowness wins. Then comes the
+// first with an older contrast, then the first that holds, as an observation: a fault of all
+// peers makes no single node slower.
 func Explain(node *fleetstate.Node, peers iter.Seq[*fleetstate.Node], since, now time.Time) Finding {
 	c := newComparison(peers, since, now)
 	if r, o := c.choose(node); o != fails {
@@ -44,9 +44,9 @@ func Explain(node *fleetstate.Node, peers iter.Seq[*fleetstate.Node], since, now
 	return Finding{Reason: Unexplained, Action: gpuhealth.ActionBurnIn}
 }
 
-// ExplainGroup says what at least half of the first 32 nodes have that are slow together
-// since then, against the others of their group. It names no GPU or adapter; its evidence is
-// the median over those that share the reason.
+// ExplainGroup returns the reason that at least half of the first 32 slow nodes share, against
+// the others of their group. It names no GPU or adapter; its evidence is the median over the
+// nodes that share the reason.
 func ExplainGroup(slow []*fleetstate.Node, others iter.Seq[*fleetstate.Node], since, now time.Time) Finding {
 	c := newComparison(others, since, now)
 	asked := slow[:min(len(slow), maxAsked)]
@@ -105,7 +105,7 @@ func newComparison(peers iter.Seq[*fleetstate.Node], since, now time.Time) *comp
 	return c
 }
 
-// median of the peers' worst values, NaN where not enough of them know the fact.
+// median of the peers' worst values, NaN where too few of them are known.
 func (c *comparison) median(f *fact) float64 {
 	if m, read := c.medians[f.name]; read {
 		return m
@@ -143,7 +143,7 @@ type match struct {
 	outcome
 }
 
-// choose returns the rule that explains a node, which may be nil. Without any it fails.
+// choose returns the rule that explains a node, fails for none. The node may be nil.
 func (c *comparison) choose(n *fleetstate.Node) (best rule, found outcome) {
 	if n != nil {
 		for _, r := range rulesOf(n, c.window) {
@@ -199,8 +199,8 @@ func (c *comparison) test(t *test, v float64) outcome {
 	return holds
 }
 
-// standing reports whether a fact is known to have been what it is before the window. A node
-// that was heard of shortly before it tells of nothing older.
+// standing reports whether a fact held before the window. A node whose first report came shortly
+// before the window has no known older facts.
 func (c *comparison) standing(f *fact, n *fleetstate.Node, at int) bool {
 	return f.since != nil && !c.open && f.since(n, at) < c.start && c.start >= n.Born+fleetstate.Settled
 }
@@ -244,7 +244,7 @@ func (c *comparison) finding(n *fleetstate.Node, r *rule) Finding {
 		if fact.scope == decides.scope { // else it is the worst GPU's
 			v, at = fact.value(n, m.at, c.window), m.at
 		}
-		// The health score stands for a health reason, which has no words here.
+		// The health score stands for a health reason, which has no text here.
 		if fact.what == "" || math.IsNaN(v) || slices.ContainsFunc(f.Evidence, func(e episode.Evidence) bool { return e.Fact == fact.name }) {
 			continue
 		}

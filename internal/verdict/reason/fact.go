@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reason says why a node is slow, by the views that the fleet view shows: by the
-// health reasons of its GPUs, then by contrasts with its peers. Which signal accused the node
-// plays no part: a slow clock shows as low throughput as well. Pure: no pdata, clock or state.
+// Package reason explains why a node is slow, by the health reasons of its GPUs, then by
+// contrasts with its peers. The signal of the verdict plays no part: a slow clock shows as low
+// throughput as well. Pure: no pdata, clock or state.
 package reason // import "github.com/gpu-collector/gpu-collector/internal/verdict/reason"
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// scope is what a fact is a fact of, and form how people read its values.
+// scope is the subject of a fact, and form the format of its values.
 type (
 	scope uint8
 	form  uint8
@@ -24,11 +24,11 @@ const (
 	ofLink       // a network adapter
 	ofNode
 
-	yes   form = 1 // that it holds says all
+	yes   form = 1 // a flag: the value is left out
 	share form = 2
 )
 
-// reader reads the value of a node's GPU or adapter at a place, NaN where it is unknown.
+// reader reads the value of the node's GPU or adapter at an index, NaN where it is unknown.
 type reader func(n *fleetstate.Node, at int, w window) float64
 
 // fact is how a fact is read from a view.
@@ -38,8 +38,8 @@ type fact struct {
 	low              bool // low is bad
 	form             form
 	value            reader
-	// since is when it began to be what it is, Unix seconds, 0 before anybody looked; nil for
-	// what changes all the time.
+	// since is when the fact began to hold, Unix seconds, 0 before the first report; nil for
+	// values that change all the time.
 	since func(n *fleetstate.Node, at int) uint32
 }
 
@@ -76,7 +76,7 @@ var facts = []*fact{
 	pcieLanes, nvlinksUp, netErrors, netBandwidth, cpuPressure, cpuSteal, loadAverage, hostMemory, gpuMemory, processes, utilization,
 }
 
-// named returns the fact of that name; one that nobody knows is a flag without words.
+// named returns the fact of that name, an unknown one as a flag without a text.
 func named(name string) *fact {
 	if i := slices.IndexFunc(facts, func(f *fact) bool { return f.name == name }); i >= 0 {
 		return facts[i]
@@ -84,7 +84,7 @@ func named(name string) *fact {
 	return &fact{unit: "1"}
 }
 
-// devices is of how many GPUs or adapters the node can tell the fact.
+// devices is the number of the node's GPUs or adapters, 1 for a fact of the node.
 func (f *fact) devices(n *fleetstate.Node) int { return []int{len(n.GPUs), len(n.Links), 1}[f.scope] }
 
 // device is the hw.id of what a value is of, empty for the node.
@@ -137,14 +137,14 @@ func grown(n *fleetstate.Node, at int, w window) float64 {
 }
 
 func bandwidth(n *fleetstate.Node, _ int, _ window) float64 {
-	sum, told := 0.0, math.NaN()
+	sum, total := 0.0, math.NaN()
 	for i := range n.Links {
 		if l := &n.Links[i]; !l.Errors() {
 			sum += l.Value
-			told = sum
+			total = sum
 		}
 	}
-	return told
+	return total
 }
 
 func gauge(f reading.Field) reader {
@@ -168,7 +168,7 @@ func working(value reader) reader {
 	}
 }
 
-// step is a fact that stays what it is until something breaks.
+// step is a fact that changes when something breaks.
 func step(f fact, field reading.Field) *fact {
 	f.since = func(n *fleetstate.Node, at int) uint32 { return n.GPUs[at].Stepped(field) }
 	return &f
@@ -180,8 +180,8 @@ func ofTheNode(f fact, field reading.Field) *fact {
 	return &f
 }
 
-// held is 1 when a throttle reason held in the window, or the GPU did not answer. A GPU that
-// answers has no series of a reason that never held; not all senders say that it does.
+// held is 1 when a throttle reason held in the window, or the GPU did not answer. A reason that
+// never held has no series, and not all senders have a series of the answer.
 func held(name, what string) *fact {
 	answers := func(g *fleetstate.GPU) bool {
 		up, reads := g.Get(reading.Up), g.Get(reading.Temperature)

@@ -13,25 +13,25 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
-// Finding is why a node is slow, as far as its facts tell.
+// Finding is why a node is slow, by its facts.
 type Finding struct {
 	Reason Reason
 	Action gpuhealth.Action
-	// Observation says that the deciding fact is no worse than the peers', or that nothing is
-	// known of the peers: it is no proof.
+	// Observation is true where the deciding fact is no worse than the peers', or the peers are
+	// unknown: it is no proof.
 	Observation bool
 	// GPU is the hw.id of a GPU, MIG slice or network adapter, empty where the evidence is of
 	// the whole node.
 	GPU string
-	// Evidence holds the facts that decided, then those that help to judge them. Peers of a
-	// fact is the median over the peers, each with its worst GPU.
+	// Evidence holds the deciding facts, then further ones. Peers of a fact is the median over
+	// the peers, each with its worst GPU.
 	Evidence []episode.Evidence
 	// Shared of the Asked nodes have the reason; only of a group's finding.
 	Shared, Asked int
 }
 
-// Because says in a clause why a node is slow: the fact that decided, and the first with a
-// number. Without evidence it is the rule.
+// Because is the reason as a clause: the deciding fact, and the first one with a number. Without
+// evidence it is the rule.
 func Because(r Reason, evidence []episode.Evidence) string {
 	if r == Unexplained {
 		return "nothing that was measured explains it"
@@ -51,9 +51,9 @@ func Because(r Reason, evidence []episode.Evidence) string {
 		}
 		text := f.what
 		if f.form != yes {
-			text += ": " + f.say(*e.Value)
+			text += ": " + f.format(*e.Value)
 			if e.Peers != nil {
-				text += ", peers " + f.say(*e.Peers)
+				text += ", peers " + f.format(*e.Peers)
 			}
 		}
 		if parts = append(parts, text); f.form != yes {
@@ -63,8 +63,8 @@ func Because(r Reason, evidence []episode.Evidence) string {
 	return cmp.Or(strings.Join(parts, "; "), when, gpuhealth.Meaning(string(r)), name)
 }
 
-// say writes a value with its unit as people do.
-func (f *fact) say(v float64) string {
+// format writes a value with its unit.
+func (f *fact) format(v float64) string {
 	unit := ""
 	switch {
 	case f.form == share:

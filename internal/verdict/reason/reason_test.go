@@ -157,7 +157,7 @@ var faults = map[string]fault{
 }
 
 // TestEachFault: new on one node it is the reason. Where the peers have it too, or are not
-// known, it is an observation, or none. An old one is told as such.
+// known, it is an observation, or none. An old one is standing.
 func TestEachFault(t *testing.T) {
 	for name, x := range faults {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestEachFault(t *testing.T) {
 	r := newRig(t)
 	f := r.explain()
 	assert.Equal(t, Finding{Reason: Unexplained, Action: gpuhealth.ActionBurnIn}, f)
-	assert.Equal(t, f, Explain(nil, r.peers(4), r.now, r.now), "nobody knows it")
+	assert.Equal(t, f, Explain(nil, r.peers(4), r.now, r.now), "an unknown node")
 }
 
 // TestWhichReason: of several things, the one that explains best.
@@ -208,21 +208,21 @@ func TestWhichReason(t *testing.T) {
 		peers    func(*fleetstate.Update) // what they have, now
 		want     Reason
 	}{
-		"a broken part before heat":           {now: both(throttles("hw_thermal"), health1("ecc_uncorrected", gpuhealth.ActionResetGPU)), want: "ecc_uncorrected"},
-		"the worst of two":                    {now: both(health1("ecc_uncorrected", gpuhealth.ActionResetGPU), health1("xid_79", gpuhealth.ActionReboot)), want: "xid_79"},
-		"why it does not answer":              {now: both(health1("gpu_missing", gpuhealth.ActionReboot), faults["no answer"].change), want: "gpu_missing"},
-		"heat before what is only watched":    {now: both(throttles("hw_thermal"), health1("hw_thermal_slowdown", gpuhealth.ActionNone)), want: "hw_thermal"},
-		"no matter of speed":                  {now: both(health1("memory_history", gpuhealth.ActionNone), health1("ecc_off", gpuhealth.ActionNone)), want: Unexplained},
-		"of an agent that nobody knows":       {now: health1("from_a_later_release", "dance"), want: Unexplained},
-		"the new before the old":              {old: health1("ecc_uncorrected", gpuhealth.ActionResetGPU), now: clock, want: "sm_clock_low"},
-		"the old before an observation":       {old: of(reading.PCIeWidth, 8), now: braked, peers: braked, want: "pcie_width"},
-		"a low clock under an old brake":      {old: braked, now: clock, want: "hw_power_brake"},
-		"a low clock under an old limit":      {old: both(cap1, throttles("power_cap")), now: clock, want: "sw_power_cap"},
-		"a limit that holds nothing down":     {now: cap1, want: Unexplained},
-		"a limit that no longer does":         {now: both(throttles("power_cap"), clock, func(u *fleetstate.Update) { u.SetThrottle(u.GPU(gpu(2)), "power_cap", false) }), want: "sm_clock_low"},
-		"a clock at rest":                     {now: both(clock, of(reading.PCIeGeneration, 1), of(reading.Utilization, 0)), want: Unexplained},
-		"a reason that the peers have too":    {now: health1("xid_79", gpuhealth.ActionReboot), peers: health1("xid_79", gpuhealth.ActionReboot), want: "xid_79"},
-		"what the peers lack before the rest": {now: both(health1("xid_79", gpuhealth.ActionReboot), clock), peers: health1("xid_79", gpuhealth.ActionReboot), want: "sm_clock_low"},
+		"a broken part before heat":        {now: both(throttles("hw_thermal"), health1("ecc_uncorrected", gpuhealth.ActionResetGPU)), want: "ecc_uncorrected"},
+		"the worst of two":                 {now: both(health1("ecc_uncorrected", gpuhealth.ActionResetGPU), health1("xid_79", gpuhealth.ActionReboot)), want: "xid_79"},
+		"why it does not answer":           {now: both(health1("gpu_missing", gpuhealth.ActionReboot), faults["no answer"].change), want: "gpu_missing"},
+		"heat before what is only watched": {now: both(throttles("hw_thermal"), health1("hw_thermal_slowdown", gpuhealth.ActionNone)), want: "hw_thermal"},
+		"no matter of speed":               {now: both(health1("memory_history", gpuhealth.ActionNone), health1("ecc_off", gpuhealth.ActionNone)), want: Unexplained},
+		"of a later agent":                 {now: health1("from_a_later_release", "dance"), want: Unexplained},
+		"the new before the old":           {old: health1("ecc_uncorrected", gpuhealth.ActionResetGPU), now: clock, want: "sm_clock_low"},
+		"the old before an observation":    {old: of(reading.PCIeWidth, 8), now: braked, peers: braked, want: "pcie_width"},
+		"a low clock under an old brake":   {old: braked, now: clock, want: "hw_power_brake"},
+		"a low clock under an old limit":   {old: both(cap1, throttles("power_cap")), now: clock, want: "sw_power_cap"},
+		"a limit that holds nothing down":  {now: cap1, want: Unexplained},
+		"a limit that no longer does":      {now: both(throttles("power_cap"), clock, func(u *fleetstate.Update) { u.SetThrottle(u.GPU(gpu(2)), "power_cap", false) }), want: "sm_clock_low"},
+		"a clock at rest":                  {now: both(clock, of(reading.PCIeGeneration, 1), of(reading.Utilization, 0)), want: Unexplained},
+		"a reason that the peers have too": {now: health1("xid_79", gpuhealth.ActionReboot), peers: health1("xid_79", gpuhealth.ActionReboot), want: "xid_79"},
+		"not of the peers before the rest": {now: both(health1("xid_79", gpuhealth.ActionReboot), clock), peers: health1("xid_79", gpuhealth.ActionReboot), want: "sm_clock_low"},
 
 		"a clock within 5 %":      {now: of(reading.SMClock, 1.81e9), want: Unexplained},
 		"a limit within 5 %":      {now: both(of(reading.PowerLimit, 670), throttles("power_cap")), want: Unexplained},
@@ -247,7 +247,7 @@ func TestWhichReason(t *testing.T) {
 }
 
 // TestWindow: what held at any time from a minute before the node became slow. A node that
-// was heard of just before has nothing old.
+// has just reported first has nothing old.
 func TestWindow(t *testing.T) {
 	for over, want := range map[time.Duration]Reason{-2 * time.Minute: Unexplained, -80 * time.Second: "hw_thermal"} {
 		r := newRig(t)
@@ -263,7 +263,7 @@ func TestWindow(t *testing.T) {
 	}
 	r := newRig(t)
 	r.put(0, r.now.Add(-10*time.Minute), throttles("hw_thermal"))
-	assert.False(t, Explain(r.node(0), r.peers(peers), time.Time{}, r.now).Evidence[0].Standing, "nobody knows when it became slow")
+	assert.False(t, Explain(r.node(0), r.peers(peers), time.Time{}, r.now).Evidence[0].Standing, "the start of the slowness is unknown")
 }
 
 func TestEvidence(t *testing.T) {
@@ -290,8 +290,8 @@ func TestEvidence(t *testing.T) {
 	}, r.explain(), "of equals the one with the lowest clock; peers with their hottest GPU")
 }
 
-// TestPeers: three must know a fact, and 256 are enough. One whose health nobody judges says
-// nothing about health.
+// TestPeers: three must have a known value, and 256 are enough. A peer without a health does not
+// count.
 func TestPeers(t *testing.T) {
 	r := newRig(t)
 	r.put(0, r.now, health1("xid_79", gpuhealth.ActionReboot))
@@ -359,7 +359,7 @@ func TestAGroup(t *testing.T) {
 }
 
 func TestBecause(t *testing.T) {
-	told := func(pairs ...any) (list []episode.Evidence) {
+	evidence := func(pairs ...any) (list []episode.Evidence) {
 		for i := 0; i < len(pairs); i += 3 {
 			e := episode.Evidence{Fact: pairs[i].(string), Value: new(pairs[i+1].(float64))}
 			if peers, has := pairs[i+2].(float64); has {
@@ -370,26 +370,26 @@ func TestBecause(t *testing.T) {
 		return list
 	}
 	for _, tt := range []struct {
-		reason Reason
-		told   []episode.Evidence
-		want   string
+		reason   Reason
+		evidence []episode.Evidence
+		want     string
 	}{
-		{"hw_thermal", told("hw_thermal", 1., 0., "temperature", 94., 61.), "the hardware held the clocks down because of heat; temperature of the GPU: 94 °C, peers 61 °C"},
-		{"sm_clock_low", told("sm_clock", .5512, .98), "SM clock, fraction of its highest, while the GPU works: 55.1 %, peers 98 %"},
-		{"xid_94", told("health_score", 50., 100.), "the driver reported Xid 94"},
-		{"pcie_width", told("health_score", 60., 100.), "the PCIe link is narrower than it can be"},
-		{"pcie_width", told("pcie_lanes", .5, 1.), "lanes of the PCIe link, fraction of the most that GPU and slot can do: 50 %, peers 100 %"},
-		{"network_link_slow", told("network_bandwidth", 12.5e9, 50e9), "bandwidth of the links of all network adapters together: 12.5 GB/s, peers 50 GB/s"},
+		{"hw_thermal", evidence("hw_thermal", 1., 0., "temperature", 94., 61.), "the hardware held the clocks down because of heat; temperature of the GPU: 94 °C, peers 61 °C"},
+		{"sm_clock_low", evidence("sm_clock", .5512, .98), "SM clock, fraction of its highest, while the GPU works: 55.1 %, peers 98 %"},
+		{"xid_94", evidence("health_score", 50., 100.), "the driver reported Xid 94"},
+		{"pcie_width", evidence("health_score", 60., 100.), "the PCIe link is narrower than it can be"},
+		{"pcie_width", evidence("pcie_lanes", .5, 1.), "lanes of the PCIe link, fraction of the most that GPU and slot can do: 50 %, peers 100 %"},
+		{"network_link_slow", evidence("network_bandwidth", 12.5e9, 50e9), "bandwidth of the links of all network adapters together: 12.5 GB/s, peers 50 GB/s"},
 		{"noisy_neighbour", nil, "more processes compute on a GPU than with the peers"},
-		{"nvml_hang", told("from_a_later_release", 1., nil), "the driver did not answer within the deadline"},
+		{"nvml_hang", evidence("from_a_later_release", 1., nil), "the driver did not answer within the deadline"},
 		{"from_a_later_release", nil, "from a later release"},
 		{Unexplained, nil, "nothing that was measured explains it"},
 	} {
-		assert.Equal(t, tt.want, Because(tt.reason, tt.told))
+		assert.Equal(t, tt.want, Because(tt.reason, tt.evidence))
 	}
 }
 
-// TestSendersWithoutUp: the peers' GPUs that read something have not what they do not tell.
+// TestSendersWithoutUp: a peer's GPU with readings and without a series of a reason never had it.
 func TestSendersWithoutUp(t *testing.T) {
 	r := newRig(t)
 	for n := range peers + 1 {

@@ -32,7 +32,7 @@ type test struct {
 // rule is one row of the table.
 type rule struct {
 	reason   Reason
-	when     string // the tests in words, empty of a health reason
+	when     string // the tests as text, empty for a health reason
 	action   gpuhealth.Action
 	tests    []test  // alternatives: the rule holds when any of them does
 	evidence []*fact // beside the facts of tests that hold
@@ -43,7 +43,7 @@ type rule struct {
 const (
 	belowFull   = 0.95            // more than any link can lose: a generation of 6 that lost one has 0.83
 	alike       = 0.03            // GPUs of one node
-	quietCap    = 85              // of health reasons to watch that say nothing of speed: memory_history, ecc_off
+	quietCap    = 85              // of health reasons without an effect on speed: memory_history, ecc_off
 	peersDecide = math.MaxFloat64 // a limit that any low value keeps
 )
 
@@ -59,8 +59,8 @@ var contrasts = []rule{
 	{
 		reason: "sw_power_cap", when: "the power limit holds the clocks down, and is 5 % lower than the peers' or keeps the SM clock 5 % of its maximum below theirs",
 		action: gpuhealth.ActionCheckPowerLimit,
-		// That a GPU meets its limit says nothing: those of a job in lockstep that
-		// wait for a slow one draw less, and so only the slow one meets its own.
+		// A GPU at its limit alone proves nothing: in a job in lockstep the waiting GPUs draw
+		// less, so that only the slow one meets its limit.
 		tests: []test{
 			{fact: powerLimit, limit: peersDecide, share: 0.05, peers: true, on: func(g *fleetstate.GPU, w window) bool { return throttled(g, w, powerCap) }},
 			{fact: smClock, limit: peersDecide, margin: 0.05, peers: true, on: func(g *fleetstate.GPU, _ window) bool { return slices.Contains(g.Throttles(), powerCap.name) }},

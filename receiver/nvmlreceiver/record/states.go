@@ -34,12 +34,12 @@ type states struct {
 	had     [numStateSets]uint32 // a bit for each state
 	up      gpuhealth.Reason     // empty before the first
 	scored  bool
-	reasons []toldReason
+	reasons []reportedReason
 	round   uint64
 }
 
-// toldReason is a reason of a GPU's health that held once.
-type toldReason struct {
+// reportedReason is a reason of a GPU's health that held once.
+type reportedReason struct {
 	reason string
 	action gpuhealth.Action
 	holds  bool
@@ -49,25 +49,25 @@ type toldReason struct {
 // are fewer, those of a day may be more.
 const maxReasons = 128
 
-// tell takes what holds now. Too many that held give up the one over for longest.
-func (st *states) tell(now []gpuhealth.ActiveReason) {
+// update takes what holds now. Where there are too many, it drops the one over for longest.
+func (st *states) update(now []gpuhealth.ActiveReason) {
 	for i := range st.reasons {
 		st.reasons[i].holds = false
 	}
 	for i := range now {
-		told := toldReason{now[i].Reason, now[i].Action, true}
-		held := told
+		reported := reportedReason{now[i].Reason, now[i].Action, true}
+		held := reported
 		held.holds = false
 		if at := slices.Index(st.reasons, held); at >= 0 {
 			st.reasons[at].holds = true
 			continue
 		}
 		if len(st.reasons) >= maxReasons {
-			if at := slices.IndexFunc(st.reasons, func(r toldReason) bool { return !r.holds }); at >= 0 {
+			if at := slices.IndexFunc(st.reasons, func(r reportedReason) bool { return !r.holds }); at >= 0 {
 				st.reasons = slices.Delete(st.reasons, at, at+1)
 			}
 		}
-		st.reasons = append(st.reasons, told)
+		st.reasons = append(st.reasons, reported)
 	}
 }
 
@@ -77,22 +77,22 @@ func (st *states) tell(now []gpuhealth.ActiveReason) {
 type History struct {
 	byID  map[string]*states
 	round uint64
-	// before is what an earlier process has said of GPUs that this one has not
+	// before is what an earlier process has reported of GPUs that this one has not
 	// seen yet.
 	before map[string]*states
-	// told are the reasons of hw.gpu.up that the earlier process gave last, until the
+	// reported are the reasons of hw.gpu.up that the earlier process gave last, until the
 	// GPU answers. Those of MIG slices are their GPU's.
-	told map[string]gpuhealth.Reason
+	reported map[string]gpuhealth.Reason
 }
 
 // Resume takes up what the points of an earlier process may still claim.
-func (s *History) Resume(known []gpuhealth.Verdict, told map[string]gpuhealth.Reason) {
-	s.told = told
+func (s *History) Resume(known []gpuhealth.Verdict, reported map[string]gpuhealth.Reason) {
+	s.reported = reported
 	s.before = make(map[string]*states, len(known))
 	for i := range known {
 		v := &known[i]
 		st := &states{scored: v.State != "" && v.State != gpuhealth.StateUnknown}
-		st.tell(v.Reasons)
+		st.update(v.Reasons)
 		s.before[v.UUID] = st
 	}
 }
@@ -105,15 +105,15 @@ func (s *History) begin() {
 			delete(s.byID, id)
 		}
 	}
-	for id := range s.told {
+	for id := range s.reported {
 		if st := s.byID[id]; st != nil && st.up == gpuhealth.ReasonOK {
-			delete(s.told, id) // slices from now on are new
+			delete(s.reported, id) // slices from now on are new
 		}
 	}
 	s.round++
 }
 
-// of returns what was said of a GPU, or of a MIG slice of the parent.
+// of returns what was reported of a GPU, or of a MIG slice of the parent.
 func (s *History) of(id, parent string) *states {
 	st := s.byID[id]
 	if st == nil {
@@ -124,16 +124,16 @@ func (s *History) of(id, parent string) *states {
 			st = &states{}
 		}
 		delete(s.before, id)
-		st.up = s.told[cmp.Or(parent, id)]
+		st.up = s.reported[cmp.Or(parent, id)]
 		s.byID[id] = st
 	}
 	st.round = s.round
 	return st
 }
 
-// tells reports whether the state gets a point: it holds or did, or its absence
+// reports returns whether the state gets a point: it holds or did, or its absence
 // is worth one too.
-func (r *Recorder) tells(set stateSet, state int, holds, always bool) bool {
+func (r *Recorder) reports(set stateSet, state int, holds, always bool) bool {
 	bit := uint32(1) << state
 	if holds {
 		r.states.had[set] |= bit
@@ -143,16 +143,16 @@ func (r *Recorder) tells(set stateSet, state int, holds, always bool) bool {
 
 // state adds the point of one of several states, where it gets one.
 func state[A any](r *Recorder, set stateSet, i int, holds, always bool, of A, record func(pcommon.Timestamp, int64, string, A, ...metadata.MetricAttributeOption)) {
-	if r.tells(set, i, holds, always) {
+	if r.reports(set, i, holds, always) {
 		record(r.ts, oneIf(holds), r.id, of, r.parent...)
 	}
 }
 
-// Ended is the value of a point that says that its series has ended. No point
+// Ended is the value of a point whose series has ended. No point
 // of the metrics that end has a negative value.
 const Ended = -1
 
-// end turns the points that say so into points without a value, which
+// end turns points of value Ended into points without a value, which
 // OpenTelemetry has for a series that ended: an exporter to Prometheus drops the
 // series, where it would serve the last value on for minutes. Each is a metric of
 // its own, at the end: the Collector's prometheus exporter (v0.155.0,
@@ -173,7 +173,7 @@ func end(md pmetric.Metrics) {
 	}
 }
 
-// endSeries moves the points of metric i that say that their series has ended.
+// endSeries moves the points of metric i whose series have ended.
 func endSeries(metrics pmetric.MetricSlice, i int) {
 	var ends []pmetric.Metric
 	of := metrics.At(i)
@@ -189,7 +189,7 @@ func endSeries(metrics pmetric.MetricSlice, i int) {
 	}
 }
 
-// EndOf is a metric whose point says that the series of a point ended.
+// EndOf is a metric whose point ends the series of a point.
 func EndOf(of pmetric.Metric, p pmetric.NumberDataPoint) pmetric.Metric {
 	m := pmetric.NewMetric()
 	m.SetName(of.Name())
@@ -225,9 +225,9 @@ var (
 // Verdict adds what is thought of the sample that was recorded last.
 func (r *Recorder) Verdict(v *gpuhealth.Verdict) {
 	for i, name := range hardwareStates {
-		// The states of health, which always have a point, say the same.
+		// The states of health, which always have a point, are the same.
 		is := string(v.Hardware) == name
-		if r.tells(setStatus, i, is, name == string(gpuhealth.HardwareOK)) {
+		if r.reports(setStatus, i, is, name == string(gpuhealth.HardwareOK)) {
 			r.mb.RecordHwStatusDataPoint(r.ts, oneIf(is), r.id, gpuType, metadata.MapAttributeHwState[name], r.parent...)
 		}
 	}
@@ -241,13 +241,13 @@ func (r *Recorder) Verdict(v *gpuhealth.Verdict) {
 	for _, name := range healthStates {
 		r.mb.RecordHwGpuHealthStateDataPoint(r.ts, oneIf(string(v.State) == name), r.id, metadata.MapAttributeHealthState[name], r.parent...)
 	}
-	r.states.tell(v.Reasons)
-	for _, told := range r.states.reasons {
-		r.mb.RecordHwGpuHealthReasonDataPoint(r.ts, oneIf(told.holds), r.id, told.reason, metadata.MapAttributeHealthAction[string(told.action)], r.parent...)
+	r.states.update(v.Reasons)
+	for _, reported := range r.states.reasons {
+		r.mb.RecordHwGpuHealthReasonDataPoint(r.ts, oneIf(reported.holds), r.id, reported.reason, metadata.MapAttributeHealthAction[string(reported.action)], r.parent...)
 	}
 }
 
-// Last says that what was said of a GPU that is no longer waited for is over.
+// Last ends the series of a GPU that is no longer waited for.
 func (r *Recorder) Last(s *gpuhealth.Sample, v *gpuhealth.Verdict) {
 	r.of(s)
 	r.mb.RecordHwGpuUpDataPoint(r.ts, Ended, s.UUID, metadata.MapAttributeUpReason[string(cmp.Or(r.states.up, s.Reason))])

@@ -10,7 +10,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 )
 
-// Slices of a GPU that was silent begin with its reason, those that are cut later with
+// Slices of a GPU that did not answer begin with its reason, those that are cut later with
 // none.
 func TestSlicesResumeTheReasonOfTheirGPU(t *testing.T) {
 	var s History

@@ -29,7 +29,7 @@ type options struct {
 	only, deciders        string
 	runs                  int
 	as, doc, save, before string
-	began, told           time.Time
+	began, reportedAt     time.Time
 }
 
 func main() {
@@ -47,7 +47,7 @@ func main() {
 }
 
 // wanted are those of a list whose names a flag has.
-func wanted[T any](list []T, flag string, name func(*T) string) ([]T, error) {
+func selected[T any](list []T, flag string, name func(*T) string) ([]T, error) {
 	if flag == "" {
 		return list, nil
 	}
@@ -64,7 +64,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	list, err := wanted(slices.Concat(scenarios.All(), recorded), o.only, func(f *scenarios.Family) string { return f.Name })
+	list, err := selected(slices.Concat(scenarios.All(), recorded), o.only, func(f *scenarios.Family) string { return f.Name })
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func run(ctx context.Context, o *options) error {
 	if o.as != scenarios.Detector {
 		o.deciders = scenarios.Detector
 	}
-	deciders, err := wanted(scenarios.Deciders(), o.deciders, func(d *scenarios.Decider) string { return d.Name })
+	deciders, err := selected(scenarios.Deciders(), o.deciders, func(d *scenarios.Decider) string { return d.Name })
 	if err != nil {
 		return err
 	}
@@ -93,10 +93,10 @@ func run(ctx context.Context, o *options) error {
 	return o.files(outcomes)
 }
 
-// progress tells how far it is, every few seconds.
+// progress writes how far it is, every few seconds.
 func (o *options) progress(done, runs int, family string) {
-	if now := time.Now(); now.Sub(o.told) > 5*time.Second || done == runs {
-		o.told = now
+	if now := time.Now(); now.Sub(o.reportedAt) > 5*time.Second || done == runs {
+		o.reportedAt = now
 		fmt.Fprintf(os.Stderr, "%d of %d runs after %s, %s\n", done, runs, now.Sub(o.began).Round(time.Second), family)
 	}
 }
@@ -146,7 +146,7 @@ func write(doc, table string) error {
 	before, rest, ok := strings.Cut(string(text), tableBegin)
 	_, after, ok2 := strings.Cut(rest, tableEnd)
 	if !ok || !ok2 {
-		return errors.New(doc + " has no place for the table")
+		return errors.New(doc + " has no markers for the table")
 	}
 	return os.WriteFile(doc, []byte(before+tableBegin+table+tableEnd+after), 0o644)
 }

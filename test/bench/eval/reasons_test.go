@@ -118,7 +118,7 @@ func measureReasons(t *testing.T, causes []cause, nodes int) {
 		c, job := &causes[i], i/each
 		from := warm + time.Duration(i%each)*(lasts+calm)
 		f := fleetsim.Fault{Kind: c.kind, GPU: rng.IntN(gpusPerNode), From: from, Until: from + lasts, Severity: c.low + (c.high-c.low)*rng.Float64()}
-		if f.Validate(gpusPerNode) != nil {
+		if f.Validate(0, gpusPerNode) != nil {
 			f.GPU = fleetsim.AllGPUs
 		}
 		if i%each == 0 || len(order) < nodes {
@@ -127,13 +127,14 @@ func measureReasons(t *testing.T, causes []cause, nodes int) {
 		in := &injection{Fault: f, cause: c}
 		for _, n := range order[:nodes] {
 			in.nodes = append(in.nodes, fleetpush.NodeName(job*nodesPerJob+n))
-			cfg.Faults = append(cfg.Faults, fleetpush.Fault{Target: fleetsim.Target{Node: job*nodesPerJob + n}, Fault: f})
+			f.Node = job*nodesPerJob + n
+			cfg.Faults = append(cfg.Faults, f)
 		}
 		order = order[nodes:]
 		all = append(all, in)
 	}
 	unasked := 0
-	hear := func(o onset) {
+	onOnset := func(o onset) {
 		i := slices.IndexFunc(all, func(in *injection) bool {
 			strange := slices.ContainsFunc(o.nodes, func(n string) bool { return !slices.Contains(in.nodes, n) })
 			return o.at >= in.From && o.at <= in.Until+grace && len(o.nodes) > 0 && !strange
@@ -149,9 +150,9 @@ func measureReasons(t *testing.T, causes []cause, nodes int) {
 		}
 		in.got = append(in.got, o.reason)
 	}
-	runFleet(t, cfg, warm+each*(lasts+calm), hear)
+	runFleet(t, cfg, warm+each*(lasts+calm), onOnset)
 
-	raised, named, told := 0, 0, 0
+	raised, named, total := 0, 0, 0
 	var delays []time.Duration
 	for _, in := range all {
 		if len(in.got) > 0 {
@@ -159,7 +160,7 @@ func measureReasons(t *testing.T, causes []cause, nodes int) {
 			delays = append(delays, in.delay)
 		}
 		for _, got := range in.got {
-			told++
+			total++
 			if slices.Contains(in.cause.reasons, reason.Reason(got)) {
 				named++
 			} else {
@@ -170,9 +171,9 @@ func measureReasons(t *testing.T, causes []cause, nodes int) {
 	slices.Sort(delays)
 	require.NotEmpty(t, delays)
 	t.Logf("%d of %d faults raised, after %s in the median; the reason of %d of %d episodes was right; %d false episodes",
-		raised, len(all), delays[len(delays)/2], named, told, unasked)
+		raised, len(all), delays[len(delays)/2], named, total, unasked)
 	if !*everyCause {
-		assert.Equal(t, []int{len(all), told, 0}, []int{raised, named, unasked})
+		assert.Equal(t, []int{len(all), total, 0}, []int{raised, named, unasked})
 	}
 }
 
@@ -185,12 +186,12 @@ type onset struct {
 
 // runFleet runs nodes with the straggler processor of their agents, one for all since it
 // keeps its nodes apart, and that of a gateway.
-func runFleet(t *testing.T, cfg fleetpush.Config, d time.Duration, hear func(onset)) {
+func runFleet(t *testing.T, cfg fleetpush.Config, d time.Duration, onOnset func(onset)) {
 	t.Helper()
 	began, factory := time.Now(), stragglerprocessor.NewFactory()
 	nodes, err := fleetpush.New(cfg)
 	require.NoError(t, err)
-	sink, err := consumer.NewLogs(func(_ context.Context, ld plog.Logs) error { onsets(ld, began, hear); return nil })
+	sink, err := consumer.NewLogs(func(_ context.Context, ld plog.Logs) error { onsets(ld, began, onOnset); return nil })
 	require.NoError(t, err)
 	view := &fleetView{state: fleetstate.New(fleetstate.DefaultConfig())}
 	host := viewHost{component.MustNewID("fleet_view"): view}
@@ -249,7 +250,7 @@ type viewHost map[component.ID]component.Component
 func (h viewHost) GetExtensions() map[component.ID]component.Component { return h }
 
 // onsets takes the onsets out of log records.
-func onsets(ld plog.Logs, began time.Time, hear func(onset)) {
+func onsets(ld plog.Logs, began time.Time, onOnset func(onset)) {
 	for _, rl := range ld.ResourceLogs().All() {
 		for _, lr := range rl.ScopeLogs().At(0).LogRecords().All() {
 			phase, ok := lr.Attributes().Get(gpusemconv.AttrEpisodePhase)
@@ -267,7 +268,7 @@ func onsets(ld plog.Logs, began time.Time, hear func(onset)) {
 					o.nodes = append(o.nodes, name.Str())
 				}
 			}
-			hear(o)
+			onOnset(o)
 		}
 	}
 }

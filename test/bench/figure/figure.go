@@ -90,6 +90,6 @@ func Digits(v float64) string {
 	if v == 0 {
 		return "0"
 	}
-	places := 2 - int(math.Floor(math.Log10(math.Abs(v))))
-	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', min(max(places, 0), 4), 64), ".")
+	decimals := 2 - int(math.Floor(math.Log10(math.Abs(v))))
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', min(max(decimals, 0), 4), 64), ".")
 }

@@ -3,11 +3,11 @@
 //go:build linux
 
 // Command fleet measures what a fleet costs a gateway as it is shipped, with its
-// history, a Prometheus that scrapes and somebody who asks the API. With -base, a
+// history, a Prometheus that scrapes and a client of the API. With -base, a
 // checkout of another commit, that commit's gateway runs at the same time under the same
 // fleet. -shard puts a shard in front of each. `-for 30m -nodes 10000 -shard -root` is a
 // soak, which looks for what grows. With -slow, so many nodes lose 20 to 40 % from their
-// first push on, and the table says how soon the gateway names them. It prints a table, and
+// first push on, and the table has how soon the gateway names them. It prints a table, and
 // fails if a node without a fault is called slow.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/fleet"
 
@@ -18,6 +18,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,24 +29,25 @@ import (
 )
 
 type options struct {
-	base                 string
-	nodes, gpus, slow    int
-	interval, warm, span time.Duration
-	scrape, ask          time.Duration
-	shard, root          bool
+	base        string
+	nodes, slow int
+	span        time.Duration
+	shard, root bool
 }
+
+const (
+	interval = 10 * time.Second       // between two pushes of a node
+	warm     = 40 * time.Second       // until it is measured: a history takes its new series first
+	scrape   = 15 * time.Second       // between two scrapes
+	ask      = 200 * time.Millisecond // between two questions to the API
+)
 
 func main() {
 	var o options
 	flag.StringVar(&o.base, "base", "", "`directory` of another commit with its bin, see scripts/basetree.sh")
 	flag.IntVar(&o.nodes, "nodes", 1000, "nodes of the fleet")
-	flag.IntVar(&o.gpus, "gpus", 8, "GPUs of a node")
 	flag.IntVar(&o.slow, "slow", 0, "nodes that lose 20 to 40 % from the start")
-	flag.DurationVar(&o.interval, "interval", 10*time.Second, "between two pushes of a node")
-	flag.DurationVar(&o.warm, "warm", 40*time.Second, "how long the fleet pushes before it is measured: a history takes its new series first")
 	flag.DurationVar(&o.span, "for", time.Minute, "how long it is measured")
-	flag.DurationVar(&o.scrape, "scrape", 15*time.Second, "between two scrapes")
-	flag.DurationVar(&o.ask, "ask", 200*time.Millisecond, "between two questions to the API")
 	flag.BoolVar(&o.shard, "shard", false, "put a shard in front of the gateway")
 	flag.BoolVar(&o.root, "root", false, "give the gateway overlays/root.yaml, which is for large fleets")
 	flag.Parse()
@@ -55,7 +57,7 @@ func main() {
 // side is a gateway, and the shard in front of it if there is one, with a fleet.
 type side struct {
 	tree    harness.Tree
-	place   int // among so many sides
+	index   int // among so many sides
 	sides   int
 	gateway *harness.Collector
 	shard   *harness.Collector // or nil
@@ -73,8 +75,8 @@ func (o *options) run(ctx context.Context) (err error) {
 	}()
 	trees := harness.Trees(o.base)
 	for i, tree := range trees {
-		harness.Say("starting the collectors of %s", tree.Name)
-		s := &side{tree: tree, place: i, sides: len(trees)}
+		harness.Progress("starting the collectors of %s", tree.Name)
+		s := &side{tree: tree, index: i, sides: len(trees)}
 		sides = append(sides, s)
 		if err := o.start(ctx, s); err != nil {
 			return err
@@ -86,33 +88,35 @@ func (o *options) run(ctx context.Context) (err error) {
 	for _, s := range sides {
 		watches.Go(func() { s.watch(watching, o.slow) })
 	}
-	harness.Say("%d nodes push for %s before anything counts", o.nodes, o.warm)
-	if err := together(sides, func(s *side) error { _, err := o.push(ctx, s, o.warm); return err }); err != nil {
+	harness.Progress("%d nodes push for %s before anything counts", o.nodes, warm)
+	if err := together(sides, func(s *side) error { _, err := o.push(ctx, s, warm); return err }); err != nil {
 		return err
 	}
-	harness.Say("measuring for %s", o.span)
+	harness.Progress("measuring for %s", o.span)
 	if err := together(sides, func(s *side) error { return o.measure(ctx, s) }); err != nil {
 		return err
 	}
 	end()
 	watches.Wait()
 	for _, s := range sides {
-		if err := s.note(ctx); err != nil {
+		all, err := s.episodes(ctx)
+		if err != nil {
 			return err
 		}
+		s.seen.episodes = len(slices.DeleteFunc(all, s.slow))
 	}
 	if err := o.print(os.Stdout, sides); err != nil {
 		return err
 	}
 	if s := &sides[0].seen; s.pushed.FalseVerdicts > 0 || s.episodes > 0 {
-		return fmt.Errorf("%d false verdicts and %.0f false episodes", s.pushed.FalseVerdicts, s.episodes)
+		return fmt.Errorf("%d false verdicts and %d false episodes", s.pushed.FalseVerdicts, s.episodes)
 	}
 	return ctx.Err()
 }
 
 func (o *options) start(ctx context.Context, s *side) (err error) {
 	setup := &harness.Setup{Tree: s.tree, Tier: harness.Gateway}
-	if o.root { // as docs/operations.md says and the chart does in a container of 2 GiB
+	if o.root { // as docs/operations.md and the chart do in a container of 2 GiB
 		setup.Overlays, setup.Env = []string{"overlays/root.yaml"}, []string{"GOMEMLIMIT=1638MiB", "GOGC=200"}
 		setup.Overrides = []string{"processors::memory_limiter: {limit_mib: 1843, spike_limit_mib: 205}"}
 	}
@@ -125,21 +129,18 @@ func (o *options) start(ctx context.Context, s *side) (err error) {
 		}
 	}
 	s.fleet, err = fleetpush.New(fleetpush.Config{
-		Nodes: o.nodes, GPUs: o.gpus, Cluster: "bench", Load: fleetsim.Training, Seed: 1, Step: o.interval, Start: time.Now().Add(-24 * time.Hour),
+		Nodes: o.nodes, Cluster: "bench", Load: fleetsim.Training, Seed: 1, Step: interval, Start: time.Now().Add(-24 * time.Hour),
 		Runs: 20 * time.Minute, Pause: 2 * time.Minute, Faults: o.faults(s),
 	})
 	return err
 }
 
 // faults are losses of 20 to 40 %, spread evenly over the fleet.
-func (o *options) faults(s *side) (all []fleetpush.Fault) {
+func (o *options) faults(s *side) (all []fleetsim.Fault) {
 	for i := range o.slow {
 		node := i * o.nodes / o.slow
 		s.faulty = append(s.faulty, fleetpush.NodeName(node))
-		all = append(all, fleetpush.Fault{
-			Target: fleetsim.Target{Node: node},
-			Fault:  fleetsim.Fault{Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, Severity: 0.2 + 0.2*float64(i)/float64(max(1, o.slow-1))},
-		})
+		all = append(all, fleetsim.Fault{Node: node, Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, Severity: 0.2 + 0.2*float64(i)/float64(max(1, o.slow-1))})
 	}
 	return all
 }
@@ -170,7 +171,7 @@ func together(sides []*side, f func(*side) error) error {
 // push has each node push once in an interval for so long.
 func (o *options) push(ctx context.Context, s *side, d time.Duration) (fleetpush.Report, error) {
 	cfg, door := fleetpush.DefaultPushConfig(), cmp.Or(s.shard, s.gateway)
-	cfg.Endpoint, cfg.Interval, cfg.Connections = door.GRPC, o.interval, 64
+	cfg.Endpoint, cfg.Interval, cfg.Connections = door.GRPC, interval, 64
 	cfg.Compression = fleetpush.CompressionSnappy // as configs/agent.yaml
 	p, err := fleetpush.NewPusher(cfg, s.fleet)
 	if err != nil {

@@ -31,7 +31,7 @@ type seen struct {
 	scrapes, asks  []time.Duration
 	scraped        int64                    // bytes of the last scrape
 	late           atomic.Int64             // scrapes and questions that were given up
-	episodes       float64                  // that are false
+	episodes       int                      // that are false
 	named          map[string]time.Duration // of slow nodes: the gateway's first verdict, since the first push
 }
 
@@ -43,10 +43,10 @@ func (o *options) measure(ctx context.Context, s *side) (err error) {
 		looked error
 	)
 	others.Go(func() {
-		s.seen.scrapes, s.seen.scraped = s.read(measuring, o.scrape, func(int) string { return "http://" + s.gateway.Scrape + "/metrics" })
+		s.seen.scrapes, s.seen.scraped = s.read(measuring, scrape, func(int) string { return "http://" + s.gateway.Scrape + "/metrics" })
 	})
 	others.Go(func() {
-		s.seen.asks, _ = s.read(measuring, o.ask, func(i int) string { return o.question(s.gateway.View, i) })
+		s.seen.asks, _ = s.read(measuring, ask, func(i int) string { return o.question(s.gateway.View, i) })
 	})
 	others.Go(func() { looked = o.look(measuring, s) })
 	s.seen.pushed, err = o.push(ctx, s, o.span)
@@ -65,7 +65,7 @@ func (o *options) question(view string, i int) string {
 // next time, or a second, is given up. All sides have as many turns, each begins at
 // another time, and what has begun is read to its end.
 func (s *side) read(ctx context.Context, every time.Duration, url func(i int) string) (took []time.Duration, size int64) {
-	if harness.Wait(ctx, every*time.Duration(2*s.place+1)/time.Duration(2*s.sides)) != nil {
+	if harness.Wait(ctx, every*time.Duration(2*s.index+1)/time.Duration(2*s.sides)) != nil {
 		return nil, 0
 	}
 	tick := time.NewTicker(every)
@@ -83,7 +83,7 @@ func (s *side) read(ctx context.Context, every time.Duration, url func(i int) st
 		if err == nil {
 			took, size = append(took, time.Since(began)), whole
 		} else {
-			harness.Say("%s: %v", s.gateway.Name, err)
+			harness.Progress("%s: %v", s.gateway.Name, err)
 			s.seen.late.Add(1)
 		}
 		select {
@@ -96,14 +96,9 @@ func (s *side) read(ctx context.Context, every time.Duration, url func(i int) st
 
 // look looks at the processes 200 times, but not more than once in a second.
 func (o *options) look(ctx context.Context, s *side) error {
-	for told := time.Now(); ; {
+	for {
 		if err := s.look(); err != nil {
 			return err
-		}
-		if time.Since(told) > 20*time.Second {
-			told = time.Now()
-			last := s.seen.gateway[len(s.seen.gateway)-1]
-			harness.Say("%s: %s MB resident, %s MB live, %.0f files", s.gateway.Name, megabytes(last.Resident), megabytes(last.Live), last.Files)
 		}
 		if harness.Wait(ctx, max(time.Second, o.span/200)) != nil {
 			return nil
@@ -122,8 +117,6 @@ func (s *side) look() error {
 	return err
 }
 
-func megabytes(v float64) string { return harness.Number(v / 1e6) }
-
 // watch notes each second which slow nodes the gateway has named since the fleet began.
 func (s *side) watch(ctx context.Context, slow int) {
 	began := time.Now()
@@ -131,12 +124,12 @@ func (s *side) watch(ctx context.Context, slow int) {
 	for len(s.seen.named) < slow && harness.Wait(ctx, time.Second) == nil {
 		all, err := s.episodes(ctx)
 		if err != nil {
-			continue // which the last look says
+			continue // which the last look has
 		}
 		for _, node := range all {
 			if _, known := s.seen.named[node]; !known && s.slow(node) {
 				s.seen.named[node] = time.Since(began)
-				harness.Say("%s named %s after %.0f s", s.gateway.Name, node, time.Since(began).Seconds())
+				harness.Progress("%s named %s after %.0f s", s.gateway.Name, node, time.Since(began).Seconds())
 			}
 		}
 	}
@@ -145,15 +138,8 @@ func (s *side) watch(ctx context.Context, slow int) {
 // slow reports whether a node of the fleet has a fault.
 func (s *side) slow(node string) bool { return slices.Contains(s.faulty, node) }
 
-// note counts the episodes of nodes and groups without a fault.
-func (s *side) note(ctx context.Context) error {
-	all, err := s.episodes(ctx)
-	s.seen.episodes = float64(len(slices.DeleteFunc(all, s.slow)))
-	return err
-}
-
-// episodes are the nodes, empty for groups, of up to a thousand that a gateway has told of.
-// Silent nodes do not count: there are some where the machine skips their pushes.
+// episodes are the nodes, empty for groups, of up to a thousand that a gateway has reported.
+// Missing nodes do not count: there are some where the machine skips their pushes.
 func (s *side) episodes(ctx context.Context) (nodes []string, err error) {
 	client, err := fleetclient.NewClientWithResponses("http://" + s.gateway.View)
 	if err != nil {
@@ -200,7 +186,7 @@ func (o *options) print(w io.Writer, sides []*side) error {
 		{"scrape", "MB", func(s *seen) float64 { return float64(s.scraped) / 1e6 }},
 		{"scrapes and questions given up", "", func(s *seen) float64 { return float64(s.late.Load()) }},
 		{"nodes with a threshold", "", func(s *seen) float64 { return float64(s.pushed.NodesWithThreshold) }},
-		{"false verdicts and episodes", "", func(s *seen) float64 { return float64(s.pushed.FalseVerdicts) + s.episodes }},
+		{"false verdicts and episodes", "", func(s *seen) float64 { return float64(s.pushed.FalseVerdicts) + float64(s.episodes) }},
 	}
 	if o.slow > 0 {
 		named := func(s *seen) []time.Duration { return slices.Collect(maps.Values(s.named)) }

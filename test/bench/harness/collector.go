@@ -3,7 +3,7 @@
 //go:build linux
 
 // Package harness runs the collectors of this tree and of another commit's as black
-// boxes, each by its own shipped configuration, and says what they take.
+// boxes, each by its own shipped configuration, and measures what they take.
 package harness // import "github.com/gpu-collector/gpu-collector/test/bench/harness"
 
 import (
@@ -50,8 +50,10 @@ service: {pipelines: {metrics: {receivers: [otlp], exporters: [nop]}}}}`
 type Setup struct {
 	Tree Tree
 	Tier string
-	// Next is the address of the next hop.
+	// Next is the address of the next hop; a Hop of its own takes everything without.
 	Next string
+	// GPUs of an agent's node, which a fake library plays.
+	GPUs int
 	// Overlays are files of the tree's configs, Overrides YAML over them.
 	Overlays, Overrides []string
 	// Env is added to this process's.
@@ -64,19 +66,36 @@ type Collector struct {
 	Name string
 	// GRPC and HTTP take OTLP; Scrape is a gateway's and an agent's, View a gateway's.
 	GRPC, HTTP, Scrape, View string
+	// Hop is nil where the Setup has another.
+	Hop *Hop
 
 	dir string
 }
 
 // Start returns a collector that is ready, on ports of its own.
-func Start(ctx context.Context, s *Setup) (*Collector, error) {
+func Start(ctx context.Context, s *Setup) (_ *Collector, err error) {
 	c := &Collector{Name: s.Tier + " of " + s.Tree.Name}
 	for _, to := range []*string{&c.GRPC, &c.HTTP, &c.Scrape, &c.View} {
-		var err error
 		if *to, err = loopback.Addr(ctx); err != nil {
 			return nil, err
 		}
 	}
+	if c.dir, err = os.MkdirTemp("", "bench-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("%s: %w", c.Name, err), c.clean())
+		}
+	}()
+	next := s.Next
+	if next == "" {
+		if c.Hop, err = NewHop(ctx); err != nil {
+			return nil, err
+		}
+		next = c.Hop.Addr
+	}
+	state := filepath.Join(c.dir, "fakenvml.state")
 	receiver := "otlp"
 	if text, err := os.ReadFile(filepath.Join(s.Tree.Dir, "configs", s.Tier+".yaml")); err == nil && bytes.Contains(text, []byte(" fleet_otlp:")) {
 		receiver = "fleet_otlp" // a base may be older
@@ -92,7 +111,11 @@ func Start(ctx context.Context, s *Setup) (*Collector, error) {
 		configs = []string{plainConfig}
 	case Agent:
 		binary = "gpu-collector-agent"
-		overrides = append(overrides, "extensions::exposition::http::endpoint: "+c.Scrape)
+		library, err := fakenvml.Build(c.dir)
+		if err = errors.Join(err, fakenvml.NewH100(s.GPUs).Write(state)); err != nil {
+			return nil, err
+		}
+		overrides = append(overrides, "extensions::exposition::http::endpoint: "+c.Scrape, "receivers::nvml::library_path: "+library)
 	case Gateway:
 		overrides = append(overrides, "extensions::exposition::http::endpoint: "+c.Scrape, "extensions::fleet_view::http::endpoint: "+c.View,
 			"extensions::straggler_threshold::api::endpoint: 127.0.0.1:0")
@@ -110,40 +133,29 @@ func Start(ctx context.Context, s *Setup) (*Collector, error) {
 	for _, config := range configs {
 		args = append(args, "--config", config)
 	}
-	var err error
-	if c.dir, err = os.MkdirTemp("", "bench-"); err != nil {
-		return nil, err
-	}
-	env := append(os.Environ(), "STATE_DIRECTORY="+c.dir, "GODEBUG=gctrace=1", "GPU_COLLECTOR_GATEWAY="+s.Next, "GPU_COLLECTOR_INSECURE=true")
+	env := append(os.Environ(), "STATE_DIRECTORY="+c.dir, "GODEBUG=gctrace=1", "GPU_COLLECTOR_GATEWAY="+next, "GPU_COLLECTOR_INSECURE=true",
+		fakenvml.StateEnv+"="+state)
 	c.Process = process.New(process.Command{Path: filepath.Join(s.Tree.Dir, "bin", binary), Args: args, Env: append(env, s.Env...)})
 	if err := c.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", c.Name, err), os.RemoveAll(c.dir))
+		return nil, err
 	}
 	return c, nil
 }
 
-// StartAgent returns the lean agent of a node whose GPUs the fake library in dir plays.
-func StartAgent(ctx context.Context, tree Tree, dir, next string, gpus int, overrides ...string) (*Collector, error) {
-	library, err := fakenvml.Build(dir)
-	if err != nil {
-		return nil, err
+// clean removes what a collector that has ended leaves.
+func (c *Collector) clean() error {
+	if c.Hop != nil {
+		c.Hop.Stop()
 	}
-	state := filepath.Join(dir, "state")
-	if err := fakenvml.NewH100(gpus).Write(state); err != nil {
-		return nil, err
-	}
-	return Start(ctx, &Setup{
-		Tree: tree, Tier: Agent, Next: next, Env: []string{fakenvml.StateEnv + "=" + state},
-		Overrides: append(overrides, "receivers::nvml::library_path: "+library),
-	})
+	return os.RemoveAll(c.dir)
 }
 
-// Close ends the collector. A collector that had ended before is an error.
+// Close ends the collector and its Hop. A collector that had ended before is an error.
 func (c *Collector) Close() error {
-	return errors.Join(c.Alive(), c.Stop(), os.RemoveAll(c.dir))
+	return errors.Join(c.Alive(), c.Stop(), c.clean())
 }
 
-// Alive says why the collector does not run.
+// Alive returns why the collector does not run.
 func (c *Collector) Alive() error {
 	if c.Ended() {
 		return fmt.Errorf("the %s ended; it said:\n%s", c.Name, c.Log.Tail(20))

@@ -17,6 +17,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	_ "go.opentelemetry.io/collector/config/configgrpc" // registers snappy, which agents push with
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 
@@ -94,8 +95,8 @@ func Wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Say tells on the standard error how far a command is.
-func Say(format string, args ...any) {
+// Progress writes to the standard error how far a command is.
+func Progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
 }
 

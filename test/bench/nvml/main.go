@@ -27,7 +27,7 @@ func main() {
 	figure.Main(func(ctx context.Context) error {
 		table := [][]string{{"GPUs", "resident MB", "its own MB", "of files MB", "CPU %"}}
 		for _, gpus := range []int{1, 8, 16} {
-			harness.Say("the lean agent with %d GPUs for %s", gpus, *warm+*span)
+			harness.Progress("the lean agent with %d GPUs for %s", gpus, *warm+*span)
 			row, err := node(ctx, gpus, *warm, *span)
 			if err != nil {
 				return err
@@ -39,17 +39,7 @@ func main() {
 }
 
 func node(ctx context.Context, gpus int, warm, span time.Duration) (row []string, err error) {
-	dir, err := os.MkdirTemp("", "bench-nvml-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	next, err := harness.NewHop(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer next.Stop()
-	c, err := harness.StartAgent(ctx, harness.Trees("")[0], dir, next.Addr, gpus)
+	c, err := harness.Start(ctx, &harness.Setup{Tree: harness.Trees("")[0], Tier: harness.Agent, GPUs: gpus})
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +55,8 @@ func node(ctx context.Context, gpus int, warm, span time.Duration) (row []string
 		return nil, err
 	}
 	after, err := c.Look()
-	if err == nil && next.Messages.Load() == 0 {
-		err = fmt.Errorf("the %s pushed nothing", c.Name)
+	if err == nil && c.Hop.Messages.Load() == 0 {
+		err = fmt.Errorf("the %s pushed nothing:\n%s", c.Name, c.Log.Tail(20))
 	}
 	return []string{
 		strconv.Itoa(gpus), harness.Number(after.Resident / 1e6), harness.Number(after.Own / 1e6), harness.Number((after.Resident - after.Own) / 1e6),

@@ -62,7 +62,7 @@ type load struct {
 }
 
 func newLoad(nodes int, c *harness.Collector) (*load, error) {
-	began := time.Now().Add(-24 * time.Hour).Truncate(time.Second).Add(123_456_789) // found in a message by its odd bytes
+	began := time.Now().Add(-24 * time.Hour).Truncate(time.Second).Add(123_456_789) // found in a message by its rare bytes
 	l := &load{
 		life: make([]time.Time, nodes), reports: make([][]byte, nodes), url: "http://" + c.HTTP + "/v1/metrics", now: time.Now,
 		client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}},

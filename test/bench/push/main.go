@@ -64,19 +64,19 @@ type cell struct {
 type server struct {
 	*harness.Collector
 	tree, tier string
-	hop        *harness.Hop
 	load       *load
+	settles    time.Duration      // until all is forwarded
 	cpu        map[cell][]float64 // microseconds a report, of each round
 	passed     map[cell][]float64 // to the next hop, of the bytes that came
 }
 
-// A shard flushes each second what 2,000 nodes sent, 200 reports. Here so many come in
-// this time, and later ones would take the place of the earlier.
-const (
-	flush = "processors::diff::flush_interval: 50ms"
-	// settles is what that takes until all is forwarded.
-	settles = 300 * time.Millisecond
-)
+// overrides are of the tiers. A shard flushes each second what 2,000 nodes sent, 200 reports.
+// Here so many come in this time, and later ones would replace the earlier. At
+// this pace a gateway's history would be all that is seen.
+var overrides = map[string][]string{
+	harness.Shard:   {"processors::diff::flush_interval: 50ms"},
+	harness.Gateway: {"extensions::fleet_view::history::storage: none"},
+}
 
 // servers lets the collectors take turns and compares each turn with the one beside
 // it: what else the machine does, both meet.
@@ -85,7 +85,6 @@ func (o *options) servers(ctx context.Context) (_ [][]string, err error) {
 	defer func() {
 		for _, s := range all {
 			err = errors.Join(err, s.load.close(), s.Close())
-			s.hop.Stop()
 		}
 	}()
 	for _, tier := range []string{harness.Plain, harness.Shard, harness.Gateway} {
@@ -93,20 +92,12 @@ func (o *options) servers(ctx context.Context) (_ [][]string, err error) {
 			if tier == harness.Plain && tree.Name != "this" {
 				continue
 			}
-			harness.Say("starting the %s of %s", tier, tree.Name)
+			harness.Progress("starting the %s of %s", tier, tree.Name)
 			s := &server{tree: tree.Name, tier: tier, cpu: map[cell][]float64{}, passed: map[cell][]float64{}}
-			setup := &harness.Setup{Tree: tree, Tier: tier}
-			switch tier {
-			case harness.Shard:
-				setup.Overrides = []string{flush}
-			case harness.Gateway: // at this pace its history would be all that is seen
-				setup.Overrides = []string{"extensions::fleet_view::history::storage: none"}
+			if tier == harness.Shard {
+				s.settles = 300 * time.Millisecond
 			}
-			if s.hop, err = harness.NewHop(ctx); err != nil {
-				return nil, err
-			}
-			setup.Next = s.hop.Addr
-			if s.Collector, err = harness.Start(ctx, setup); err != nil {
+			if s.Collector, err = harness.Start(ctx, &harness.Setup{Tree: tree, Tier: tier, Overrides: overrides[tier]}); err != nil {
 				return nil, err
 			}
 			if s.load, err = newLoad(o.nodes, s.Collector); err != nil {
@@ -118,7 +109,7 @@ func (o *options) servers(ctx context.Context) (_ [][]string, err error) {
 	for round := range o.rounds + 1 { // the first is to warm up
 		for _, realistic := range []bool{false, true} {
 			for w := range ways {
-				harness.Say("round %d of %d: %s, %s", round, o.rounds, kind[realistic], ways[w].name)
+				harness.Progress("round %d of %d: %s, %s", round, o.rounds, kind[realistic], ways[w].name)
 				for _, s := range all {
 					if err := s.turn(ctx, cell{realistic, w}, round > 0, o.turn); err != nil {
 						return nil, fmt.Errorf("%s: %w", s.Name, err)
@@ -136,30 +127,22 @@ var kind = map[bool]string{false: "unchanged", true: "realistic"}
 // turn measures a turn. Its first reports do not count: after a pause a node's whole
 // state is forwarded.
 func (s *server) turn(ctx context.Context, c cell, counts bool, d time.Duration) error {
-	if _, err := s.load.turn(ctx, &ways[c.way], c.realistic, 0); err != nil || !counts {
-		return err
-	}
-	settle := func() error {
-		if s.tier != harness.Shard {
-			return nil
-		}
-		return harness.Wait(ctx, settles)
-	}
-	if err := settle(); err != nil {
+	_, err := s.load.turn(ctx, &ways[c.way], c.realistic, 0)
+	if err = errors.Join(err, harness.Wait(ctx, s.settles)); err != nil || !counts {
 		return err
 	}
 	before, err := s.Look()
 	if err != nil {
 		return err
 	}
-	came, left := s.load.bytes.Load(), s.hop.Bytes.Load()
+	came, left := s.load.bytes.Load(), s.Hop.Bytes.Load()
 	pushes, err := s.load.turn(ctx, &ways[c.way], c.realistic, d)
-	if err = errors.Join(err, settle()); err != nil {
+	if err = errors.Join(err, harness.Wait(ctx, s.settles)); err != nil {
 		return err
 	}
 	after, err := s.Look()
 	s.cpu[c] = append(s.cpu[c], 1e6*(after.CPU-before.CPU)/float64(pushes))
-	s.passed[c] = append(s.passed[c], float64(s.hop.Bytes.Load()-left)/float64(s.load.bytes.Load()-came))
+	s.passed[c] = append(s.passed[c], float64(s.Hop.Bytes.Load()-left)/float64(s.load.bytes.Load()-came))
 	return err
 }
 
@@ -204,27 +187,19 @@ func ratio(v, base []float64) float64 {
 func (o *options) agents(ctx context.Context) (_ [][]string, err error) {
 	const pace = "receivers::nvml: {collection_interval: 100ms, deadline: 100ms}"
 	trees := harness.Trees(o.base)
-	hops, procs, cpu := make([]*harness.Hop, len(trees)), make([]*harness.Collector, len(trees)), make([][]float64, 2)
-	dir, err := os.MkdirTemp("", "bench-push-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	procs, cpu := make([]*harness.Collector, len(trees)), make([][]float64, 2)
 	for i, tree := range trees {
-		if hops[i], err = harness.NewHop(ctx); err != nil {
-			return nil, err
-		}
-		defer hops[i].Stop()
-		if procs[i], err = harness.StartAgent(ctx, tree, dir, hops[i].Addr, 8, pace); err != nil {
+		setup := &harness.Setup{Tree: tree, Tier: harness.Agent, GPUs: 8, Overrides: []string{pace}}
+		if procs[i], err = harness.Start(ctx, setup); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, procs[i].Close()) }()
 	}
 	for round := range o.rounds + 1 {
-		harness.Say("round %d of %d: the agents' own reports", round, o.rounds)
+		harness.Progress("round %d of %d: the agents' own reports", round, o.rounds)
 		before, sent := make([]harness.Look, len(trees)), make([]int64, len(trees))
 		for i := range trees {
-			sent[i] = hops[i].Messages.Load()
+			sent[i] = procs[i].Hop.Messages.Load()
 			if before[i], err = procs[i].Look(); err != nil {
 				return nil, err
 			}
@@ -238,7 +213,7 @@ func (o *options) agents(ctx context.Context) (_ [][]string, err error) {
 				return nil, err
 			}
 			if round > 0 {
-				cpu[i] = append(cpu[i], 1e6*(after.CPU-before[i].CPU)/float64(hops[i].Messages.Load()-sent[i]))
+				cpu[i] = append(cpu[i], 1e6*(after.CPU-before[i].CPU)/float64(procs[i].Hop.Messages.Load()-sent[i]))
 			}
 		}
 	}

@@ -9,12 +9,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log"
 	"math"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
 	"strings"
 	"time"
 
@@ -24,15 +21,17 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
+	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
 
-const gpusPerNode = 8
+const (
+	gpusPerNode = 8
+	every       = 5 * time.Second // in which every node reports once
+)
 
-// options of the program.
 type options struct {
 	nodes   int
 	listen  string
-	every   time.Duration
 	hostile bool
 	sick    bool
 	guard   guard
@@ -42,40 +41,35 @@ func main() {
 	var o options
 	flag.IntVar(&o.nodes, "nodes", 5000, "number of nodes")
 	flag.StringVar(&o.listen, "listen", "127.0.0.1:0", "address")
-	flag.DurationVar(&o.every, "every", 5*time.Second, "time in which every node reports once")
 	flag.BoolVar(&o.hostile, "hostile", false, "some more nodes with names that look like others")
 	flag.BoolVar(&o.sick, "sick", false, "a fleet with one trouble of each kind, in place of -nodes")
 	flag.StringVar(&o.guard.authorization, "authorization", "", "what requests to the API must have as Authorization; any will do without")
 	flag.StringVar(&o.guard.challenge, "challenge", "", "the WWW-Authenticate of a refusal")
 	flag.StringVar(&o.guard.cookie, "cookie", "", "a cookie without which requests to the API lead to a login, as proxies do it")
 	flag.Parse()
-	if err := run(&o); err != nil {
-		log.Fatal(err)
-	}
+	figure.Main(o.run)
 }
 
-func run(o *options) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
+func (o *options) run(ctx context.Context) error {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.listen)
 	if err != nil {
 		return err
 	}
 	store := fleetstate.New(fleetstate.DefaultConfig())
 	feed := fleetstate.NewFeed(store)
-	tell := func(tick int) {
+	update := func(tick int) {
 		for i := tick % 10; i < o.nodes; i += 10 {
 			report(store, i, tick)
 		}
 	}
 	if o.sick {
-		tell = func(tick int) { sickFleet(store, tick) }
+		update = func(tick int) { sickFleet(store, tick) }
 		sickEpisodes(store)
-		tell(0)
-		tell(1)
+		update(0)
+		update(1)
 	} else if o.nodes > 0 {
 		for tick := range 10 {
-			tell(tick)
+			update(tick)
 		}
 		groups(store)
 		incident(store)
@@ -84,7 +78,7 @@ func run(o *options) error {
 		hostile(store)
 	}
 	api := fleetapi.New(fleetapi.Options{Store: store, Feed: feed, Clients: 10, Version: "test", Pages: web.Handler()})
-	go advance(ctx, feed, tell, o.every)
+	go advance(ctx, feed, update)
 	srv := &http.Server{Handler: o.guard.around(api), ReadHeaderTimeout: time.Second}
 	go func() {
 		<-ctx.Done()
@@ -119,8 +113,8 @@ func (g guard) around(next http.Handler) http.Handler {
 	})
 }
 
-// advance has nodes report ten times per interval: tell is told the number of the time.
-func advance(ctx context.Context, feed *fleetstate.Feed, tell func(tick int), every time.Duration) {
+// advance has nodes report ten times per interval: update gets the number of the time.
+func advance(ctx context.Context, feed *fleetstate.Feed, update func(tick int)) {
 	t := time.NewTicker(every / 10)
 	defer t.Stop()
 	for tick := 1; ; tick++ {
@@ -128,14 +122,18 @@ func advance(ctx context.Context, feed *fleetstate.Feed, tell func(tick int), ev
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
-			tell(tick)
+			update(tick)
 			feed.Advance(now)
 		}
 	}
 }
 
+func clusterOf(i int) string { return fmt.Sprintf("cluster-%c", 'a'+i%4) }
+
+func groupOf(i int) string { return fmt.Sprintf("job-%02d/stage-%d", i/4%40, i%4) }
+
 func report(store *fleetstate.Store, i, tick int) {
-	k := fleetstate.Key{Cluster: fmt.Sprintf("cluster-%c", 'a'+i%4), Node: fmt.Sprintf("node-%05d", i)}
+	k := fleetstate.Key{Cluster: clusterOf(i), Node: fmt.Sprintf("node-%05d", i)}
 	now := time.Now()
 	wave := math.Sin(float64(i)*1.7 + float64(tick)/5)
 	sick, slow, idle := i%499 == 7, i%997 == 3, i%53 == 5
@@ -143,7 +141,7 @@ func report(store *fleetstate.Store, i, tick int) {
 	if !ok {
 		return
 	}
-	u.SetGroup(fmt.Sprintf("job-%02d/stage-%d", i/4%40, i%4))
+	u.SetGroup(groupOf(i))
 	u.SetState("active", !idle)
 	u.SetState("idle", idle)
 	score, suspicion := 0.97+0.02*wave, math.Max(0, 0.1*wave)
@@ -171,22 +169,20 @@ func report(store *fleetstate.Store, i, tick int) {
 		if bad {
 			celsius = 91
 		}
-		u.SetGPU(j, reading.Temperature, math.Round(celsius))
-		u.SetGPU(j, reading.Utilization, 0.9+0.1*wave)
-		u.SetGPU(j, reading.Power, 600+60*wave)
-		u.SetGPU(j, reading.PowerLimit, 700)
-		u.SetGPU(j, reading.SMClock, 1.9e9)
-		u.SetGPU(j, reading.SMClockLimit, 1.98e9)
-		u.SetGPU(j, reading.MemoryUsed, 70<<30)
-		u.SetGPU(j, reading.MemoryLimit, 80<<30)
+		for field, v := range map[reading.Field]float64{
+			reading.Temperature: math.Round(celsius), reading.Utilization: 0.9 + 0.1*wave, reading.Power: 600 + 60*wave, reading.PowerLimit: 700,
+			reading.SMClock: 1.9e9, reading.SMClockLimit: 1.98e9, reading.MemoryUsed: 70 << 30, reading.MemoryLimit: 80 << 30,
+		} {
+			u.SetGPU(j, field, v)
+		}
 	}
 	u.Commit(now)
 }
 
-// groups says what the gateway says of the peer groups.
+// groups adds what the gateway reports of the peer groups.
 func groups(store *fleetstate.Store) {
 	for i := range 160 {
-		k := fleetstate.GroupKey{Cluster: fmt.Sprintf("cluster-%c", 'a'+i%4), Group: fmt.Sprintf("job-%02d/stage-%d", i/4, i%4)}
+		k := fleetstate.GroupKey{Cluster: clusterOf(i), Group: groupOf(i)}
 		store.UpdateGroup(k, time.Now(), func(u *fleetstate.GroupUpdate) {
 			u.Set(reading.GroupMedian, 0.97)
 			u.Set(reading.GroupThreshold, 0.91)
@@ -200,7 +196,7 @@ func groups(store *fleetstate.Store) {
 }
 
 // hostile are nodes with names that a page may show for others: turned around,
-// with letters that nobody sees, or alike once cluster and node are put together.
+// with letters that are not visible, or alike once cluster and node are put together.
 func hostile(store *fleetstate.Store) {
 	now := time.Now()
 	for _, k := range []fleetstate.Key{
@@ -236,18 +232,16 @@ func hostile(store *fleetstate.Store) {
 
 // incident opens the episode of one of the slow nodes.
 func incident(store *fleetstate.Store) {
-	f := func(v float64) *float64 { return &v }
-	rank, active := int64(1), int64(31)
 	now := time.Now()
 	store.PutEpisode(&episode.Episode{
 		ID: "e1", Subject: "node", Cluster: "cluster-d", Group: "job-00/stage-3", Node: "node-00003",
 		Signal: "throughput", Severity: episode.SeverityMajor, Since: now.Add(-7 * time.Minute), Updated: now,
-		Confidence: f(0.93), Gap: f(0.37), Value: f(6.2), Median: f(9.8), Rank: &rank, Active: &active, Cost: f(92),
+		Confidence: new(0.93), Gap: new(0.37), Value: new(6.2), Median: new(9.8), Rank: new(int64(1)), Active: new(int64(31)), Cost: new(92.0),
 		Reason: "hw_thermal", Action: "check_cooling", GPU: "GPU-00003-2",
 		Evidence: []episode.Evidence{
-			{Fact: "hw_thermal", GPU: "GPU-00003-2", Unit: "1", Value: f(1), Peers: f(0)},
-			{Fact: "temperature", GPU: "GPU-00003-2", Unit: "Cel", Value: f(91), Peers: f(63)},
-			{Fact: "sm_clock", GPU: "GPU-00003-2", Unit: "1", Value: f(0.61), Peers: f(0.96)},
+			{Fact: "hw_thermal", GPU: "GPU-00003-2", Unit: "1", Value: new(1.0), Peers: new(0.0)},
+			{Fact: "temperature", GPU: "GPU-00003-2", Unit: "Cel", Value: new(91.0), Peers: new(63.0)},
+			{Fact: "sm_clock", GPU: "GPU-00003-2", Unit: "1", Value: new(0.61), Peers: new(0.96)},
 		},
 		Text: "node-00003 has been 37 % slower than its peers for 7 minutes: the hardware lowers the clocks of GPU 2 because of heat.",
 	})

@@ -21,7 +21,7 @@ const (
 	lostNode    = 40 // GPU 5 fell off the bus
 	remapNode   = 62 // a row of GPU memory waits for a reset
 	failedNode  = 75 // a row of GPU memory cannot be remapped
-	goneNode    = 88 // silent
+	goneNode    = 88 // missing
 	healthyStep = 0.412
 )
 
@@ -55,7 +55,7 @@ func sickFleet(store *fleetstate.Store, tick int) {
 		}
 		sickNode(&u, i, float64(at.Unix()))
 		if i == lostNode {
-			// The GPU was well when the gateway first heard of it.
+			// The GPU was well when the gateway first saw it.
 			u.SetUp(u.GPU(sickGPU(i, 5)), map[bool]float64{true: 1}[tick == 0], map[bool]string{true: "ok", false: "lost"}[tick == 0])
 		}
 		u.Commit(at)
@@ -116,24 +116,23 @@ func sickNode(u *fleetstate.Update, i int, at float64) {
 }
 
 func sickEpisodes(store *fleetstate.Store) {
-	f := func(v float64) *float64 { return &v }
 	now := time.Now()
 	slow := sickGPU(slowNode, 3)
 	e := episode.Episode{
 		ID: "slow", Subject: "node", Cluster: sickCluster, Group: sickGroup(slowNode), Node: sickName(slowNode),
 		Signal: "throughput", Severity: episode.SeverityCritical, Since: now.Add(-34 * time.Minute), Updated: now,
-		Confidence: f(0.98), Gap: f(0.28), Value: f(0.72 / healthyStep), Median: f(1 / healthyStep), Cost: f(42),
+		Confidence: new(0.98), Gap: new(0.28), Value: new(0.72 / healthyStep), Median: new(1 / healthyStep), Cost: new(42.0),
 		Reason: "hw_thermal", Action: "check_cooling", GPU: slow, Culprit: nodesignal.Subject{GPU: slow, Rank: nodesignal.OrdinalOf(slowNode*8 + 3), LocalRank: nodesignal.OrdinalOf(3)},
 		Evidence: []episode.Evidence{
-			{Fact: "temperature", GPU: slow, Unit: "Cel", Value: f(93), Peers: f(60)},
-			{Fact: "sm_clock", GPU: slow, Unit: "1", Value: f(0.67), Peers: f(0.97)},
+			{Fact: "temperature", GPU: slow, Unit: "Cel", Value: new(93.0), Peers: new(60.0)},
+			{Fact: "sm_clock", GPU: slow, Unit: "1", Value: new(0.67), Peers: new(0.97)},
 		},
 	}
 	past := e
 	past.ID, past.Severity, past.Since, past.Updated, past.Ended, past.Cause = "past", episode.SeverityMinor, now.Add(-26*time.Hour), now.Add(-25*time.Hour), now.Add(-25*time.Hour), "recovered"
 	rack := episode.Episode{
 		ID: "rack", Subject: "group", Cluster: sickCluster, Group: sickGroup(48), Signal: "throughput", Severity: episode.SeverityMajor, Since: now.Add(-9 * time.Minute), Updated: now,
-		Gap: f(0.12), Cost: f(26),
+		Gap: new(0.12), Cost: new(26.0),
 	}
 	for i := range sickNodes {
 		if slowRack(i) {

@@ -10,9 +10,9 @@ import (
 )
 
 func TestCount(t *testing.T) {
-	const gone, silence = -1, -2
+	const gone, unanswered = -1, -2
 	for name, tt := range map[string]struct {
-		reports []int // tenths of a second; gone: the view does not have the node, after 16 s; silence: nobody answered
+		reports []int // tenths of a second; gone: the view does not have the node, after 16 s; unanswered: the view did not answer
 		missed  int
 	}{
 		"none":                                {[]int{0, 50, 100, 150}, 0},
@@ -23,8 +23,8 @@ func TestCount(t *testing.T) {
 		"two in turn are not two in a row":    {[]int{0, 100, 150, 250}, 1},
 		"two in a row":                        {[]int{0, 50, 200, 250}, 2},
 		"two in a row, in whole seconds":      {[]int{0, 140}, 2},
-		"nobody answered for a while":         {[]int{0, 50, silence, 300, 350}, 0},
-		"and then a miss":                     {[]int{0, silence, 300, 400}, 1},
+		"no answer for a while":               {[]int{0, 50, unanswered, 300, 350}, 0},
+		"and then a miss":                     {[]int{0, unanswered, 300, 400}, 1},
 		"a view that is new":                  {[]int{0, 50, 100, 150, gone, gone, 200, 250}, 0},
 		"a view that is new has a late push":  {[]int{0, 50, 100, 150, gone, 155, 200}, 0},
 		"a view that is new, and a miss":      {[]int{0, 50, 100, 150, gone, 250, 300}, 1},
@@ -37,7 +37,7 @@ func TestCount(t *testing.T) {
 				case gone:
 					c.Lose("n", start.Add(lost))
 					lost += 200 * time.Millisecond // the view is asked again
-				case silence:
+				case unanswered:
 					c.Forget("n")
 				default:
 					c.See("n", start.Add(time.Duration(at)*100*time.Millisecond))

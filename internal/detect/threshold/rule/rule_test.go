@@ -30,7 +30,7 @@ func (t *threshold) take(scores ...float64) { t.Update(&t.cfg, &t.b, scores, nil
 func TestThresholdFollowsTheFormula(t *testing.T) {
 	th := threshold{cfg: defaults}
 	th.take(1, 1, 1, 1)
-	assert.False(t, th.Valid, "four of five say nothing")
+	assert.False(t, th.Valid, "four of five are too few")
 
 	th.take(0.90, 0.94, 0.80, 1.00, 0.92)
 	// median 0.92, deviations 0.02 0.02 0.12 0.08 0 -> MAD 0.02
@@ -75,6 +75,8 @@ func TestPanicHoldsTheThresholdAndEnds(t *testing.T) {
 	well := slices.Repeat([]float64{1}, 20)
 	sick := slices.Concat(slices.Repeat([]float64{0.3}, 9), well[:11])
 	th.take(well...)
+	th.take(slices.Concat(slices.Repeat([]float64{0.3}, 8), well[:12])...)
+	assert.False(t, th.Panic, "8 of 20 are 0.4, and no more")
 	before := th.Value
 	for range 6 {
 		th.take(sick...)

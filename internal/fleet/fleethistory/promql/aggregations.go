@@ -52,7 +52,7 @@ func (h *History) Aggregations(ctx context.Context, q *fleethistory.AggregationQ
 		by := slices.Concat(labels, attributes)
 		window := h.window(s.until - s.after)
 		type group struct {
-			place
+			subject
 			metric, attributes string
 		}
 		rows := map[group]*fleethistory.Aggregation{}
@@ -61,7 +61,7 @@ func (h *History) Aggregations(ctx context.Context, q *fleethistory.AggregationQ
 				if err := h.instant(ctx, e, s.until, func(v *model.Sample) {
 					g := group{metric: translate().fromMetric(string(v.Metric[metricLabel])), attributes: h.attributes(v.Metric)}
 					if len(labels) > 0 {
-						g.place = h.place(v.Metric)
+						g.subject = h.subject(v.Metric)
 					}
 					a := rows[g]
 					if a == nil {
@@ -99,7 +99,7 @@ func constant(metric string) bool {
 // maxAttributes bounds the labels of an expression: the product has some 30.
 const maxAttributes = 100
 
-// attributeLabels returns the labels that tell samples of one metric apart.
+// attributeLabels returns the labels that distinguish samples of one metric.
 func (h *History) attributeLabels(ctx context.Context, q *fleethistory.Query, metrics []string, matchers string) ([]string, error) {
 	selector := join(ours, matchers)
 	if len(q.Metrics) > 0 {

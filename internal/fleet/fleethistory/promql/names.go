@@ -71,8 +71,8 @@ func underscores(name string) string {
 	}, name)
 }
 
-// noise are labels that say nothing of a point: what a scrape adds, and what
-// the resource says, which resource_to_telemetry_conversion puts on each series.
+// noise are labels that are not of a point: a scrape's, and the resource's attributes, which
+// resource_to_telemetry_conversion puts on each series.
 func noise(label string) bool {
 	switch label {
 	case "__name__", "job", "instance", "exported_job", "exported_instance", "host_name", "host_id", "k8s_node_name", "k8s_cluster_name",

@@ -59,7 +59,7 @@ type History struct {
 	cfg Config
 	api v1.API
 	err atomic.Pointer[error]
-	// closed says whether ranges include their left end; nil until known.
+	// closed is whether ranges include their left end; nil until known.
 	closed atomic.Pointer[bool]
 }
 

@@ -163,8 +163,7 @@ func (h *History) count(ctx context.Context, metrics []string, matchers string, 
 	return total, nil
 }
 
-// isAttribute reports whether a label is what the point of a node or GPU says of
-// itself.
+// isAttribute reports whether a label is an attribute of a node's or GPU's point.
 func (h *History) isAttribute(label string) bool {
 	switch label {
 	case h.cfg.ClusterLabel, h.cfg.HostLabel, h.cfg.GPULabel, metricLabel:

@@ -15,11 +15,11 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 )
 
-// place is a node, or a GPU of it.
-type place struct{ cluster, host, gpu string }
+// subject is a node, or a GPU of it.
+type subject struct{ cluster, host, gpu string }
 
-func (h *History) place(labels model.Metric) place {
-	return place{h.cluster(labels), h.label(labels, h.cfg.HostLabel), h.label(labels, h.cfg.GPULabel)}
+func (h *History) subject(labels model.Metric) subject {
+	return subject{h.cluster(labels), h.label(labels, h.cfg.HostLabel), h.label(labels, h.cfg.GPULabel)}
 }
 
 // Recorded implements fleethistory.History: it counts the samples by labels, and
@@ -39,10 +39,10 @@ func (h *History) Recorded(ctx context.Context, q *fleethistory.Query, gpus bool
 			return err
 		}
 		window := h.window(s.until - s.after)
-		counts := map[place]int64{}
+		counts := map[subject]int64{}
 		for _, e := range expressions(metrics, matchers, window, "count_over_time", "sum", labels...) {
 			if err := h.instant(ctx, "sum by ("+strings.Join(labels, ",")+") ("+e+")", s.until, func(v *model.Sample) {
-				counts[h.place(v.Metric)] += int64(v.Value)
+				counts[h.subject(v.Metric)] += int64(v.Value)
 			}); err != nil {
 				return err
 			}
@@ -71,11 +71,11 @@ func (h *History) times(ctx context.Context, q *fleethistory.Query, s span, metr
 	step := max((s.until-s.after+timeSteps-1)/timeSteps, 1000)
 	window := h.window(step)
 	narrowed := *q
-	rows := map[place]*fleethistory.Recorded{}
+	rows := map[subject]*fleethistory.Recorded{}
 	narrowed.Hosts, narrowed.GPUs = nil, nil
 	for i := range part {
 		p := &part[i]
-		rows[place{p.Cluster, p.Host, p.GPU}] = p
+		rows[subject{p.Cluster, p.Host, p.GPU}] = p
 		narrowed.Hosts = append(narrowed.Hosts, p.Host)
 		if p.GPU != "" {
 			narrowed.GPUs = append(narrowed.GPUs, p.GPU)
@@ -91,7 +91,7 @@ func (h *History) times(ctx context.Context, q *fleethistory.Query, s span, metr
 			return err
 		}
 		for _, series := range matrix {
-			r := rows[h.place(series.Metric)]
+			r := rows[h.subject(series.Metric)]
 			for _, pair := range series.Values {
 				if at := int64(pair.Timestamp); r != nil && pair.Value > 0 {
 					// The points of a series come in order, those of expressions do not.

@@ -40,7 +40,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// written tells how many samples were written.
+// written is the number of written samples.
 type written struct {
 	fleethistory.Storage
 	samples chan int

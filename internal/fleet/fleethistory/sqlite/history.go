@@ -20,7 +20,7 @@ var (
 	_ fleethistory.Storage = (*Store)(nil)
 )
 
-// NewHistory returns a history that is not yet started. onError is told when
+// NewHistory returns a history that is not yet started. onError is called when
 // the file cannot be written any more, and with nil when it can again.
 func NewHistory(cfg Config, batch fleethistory.BatchConfig, onError func(error)) *History {
 	h := &History{}

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// writeUntilKilled says the number of each batch that is stored.
+// writeUntilKilled prints the number of each stored batch.
 func writeUntilKilled(path string, first int) {
 	s := New(Config{Path: path, MaxSeries: 1e6, QueryTimeout: time.Minute, MaxBytes: 1 << 40, Retention: 1e6 * time.Hour, Now: func() time.Time { return base }})
 	for n := first; ; n++ {
@@ -68,7 +68,7 @@ func killBatch(n int) []fleethistory.Sample {
 }
 
 // TestKill ends the process of a writer at any time, and again on what it left:
-// each batch that it said to be stored is there as a whole, and of the one after
+// each batch that it reported as stored is there as a whole, and of the one after
 // it all or nothing.
 func TestKill(t *testing.T) {
 	cfg := testConfig(t)
@@ -85,7 +85,7 @@ func TestKill(t *testing.T) {
 		last := lines.Text()
 		for left := random.IntN(killAfter); lines.Scan(); left-- {
 			if last = lines.Text(); left == 0 {
-				_ = cmd.Process.Kill() // what it said since is read on
+				_ = cmd.Process.Kill() // the rest of its output is read on
 			}
 		}
 		require.Error(t, cmd.Wait(), "killed")

@@ -172,7 +172,7 @@ func (w *writer) dropSeries(ctx context.Context, oldest int64) (bool, error) {
 		return false, err
 	}
 	for cluster, n := range clusters {
-		w.places.Give(cluster, n)
+		w.slots.Give(cluster, n)
 		w.names.Give(cluster, bytes[cluster])
 	}
 	maps.DeleteFunc(w.known, func(_ seriesKey, r seriesRow) bool { return gone[r.id] })

@@ -94,7 +94,7 @@ func (s *Store) query(ctx context.Context, f func(context.Context, *sql.Tx) erro
 		s.readErr.Store(nil)
 		return nil
 	case ctx.Err() != nil:
-		// The driver says that it was interrupted, not why.
+		// The driver reports the interrupt, not its reason.
 		return ctx.Err()
 	case errors.Is(err, fleethistory.ErrTooMuch):
 		return err

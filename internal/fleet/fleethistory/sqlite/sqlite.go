@@ -41,7 +41,7 @@ type Config struct {
 	QueryTimeout time.Duration
 	// Now is the clock.
 	Now func() time.Time
-	// OnDrop is told of samples left out of a batch; may be nil.
+	// OnDrop receives the samples left out of a batch; may be nil.
 	OnDrop func(n int64)
 }
 
@@ -52,7 +52,7 @@ const readers = 4
 // from any.
 type Store struct {
 	cfg Config
-	// damaged is set by whoever meets a damaged page; the writer then puts the
+	// damaged is set by the reader that meets a damaged page; the writer then puts the
 	// file aside.
 	damaged atomic.Bool
 	note    atomic.Pointer[string]
@@ -148,7 +148,7 @@ func (s *Store) open(ctx context.Context) (_ *file, err error) {
 
 // closeToOthers makes the file one's own alone. SQLite gives the files beside it the
 // same mode; those of a process before have what that gave them. Where it fails,
-// SQLite fails as well, or the file is somebody else's to close.
+// SQLite fails as well, or another owner closes the file.
 func closeToOthers(path string) {
 	if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err == nil { //nolint:gosec // the user's own path
 		_ = f.Close()
@@ -213,7 +213,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// check looks through the file if somebody met a damaged page, and puts it
+// check examines the file if a reader met a damaged page, and puts it
 // aside if there is one.
 func (s *Store) check(ctx context.Context) error {
 	if !s.damaged.Load() {
@@ -247,7 +247,7 @@ func (s *Store) met(err error) error {
 	return explain(err)
 }
 
-// Status says how the file is. Reading errors stand until a question is answered.
+// Status is the state of the file. A read error stands until a query is answered.
 func (s *Store) Status() fleethistory.Status {
 	out := fleethistory.Status{Storage: "sqlite"}
 	if p := s.readErr.Load(); p != nil {
@@ -282,7 +282,7 @@ func isDamaged(err error) bool {
 	return c == lib.SQLITE_CORRUPT || c == lib.SQLITE_NOTADB
 }
 
-// explain says what to do about the errors that an operator can help.
+// explain adds advice to the errors that an operator can help.
 func explain(err error) error {
 	switch code(err) {
 	case lib.SQLITE_FULL:

@@ -119,7 +119,7 @@ func TestBounds(t *testing.T) {
 }
 
 // One cluster has no more than its share of the series, also in an old file. It has
-// the places again once the series are too old.
+// the slots again once the series are too old.
 func TestClustersShareTheSeries(t *testing.T) {
 	cfg := testConfig(t)
 	now := base
@@ -181,11 +181,11 @@ func TestAppendIsAllOrNothing(t *testing.T) {
 	}
 	require.ErrorContains(t, s.Append(t.Context(), many, nil), "the disk is full")
 	assert.Len(t, all(t, s), 1, "reads go on")
-	assert.Equal(t, 1, s.db.Load().w.places.Taken())
+	assert.Equal(t, 1, s.db.Load().w.slots.Taken())
 	free(t, s)
 	require.NoError(t, s.Append(t.Context(), many, nil))
 	assert.Len(t, all(t, s), 901)
-	assert.Equal(t, 901, s.db.Load().w.places.Taken())
+	assert.Equal(t, 901, s.db.Load().w.slots.Taken())
 }
 
 // fill lets the file grow no further, as a full disk would: SQLite answers the
@@ -405,7 +405,7 @@ func TestRetentionByAge(t *testing.T) {
 	var series int
 	require.NoError(t, s.db.Load().read.QueryRow("SELECT count(*) FROM series").Scan(&series))
 	assert.Equal(t, 1, series, "an empty series goes")
-	assert.Equal(t, 1, s.db.Load().w.places.Taken())
+	assert.Equal(t, 1, s.db.Load().w.slots.Taken())
 	episodes, err := s.Episodes(t.Context(), 10)
 	require.NoError(t, err)
 	require.Len(t, episodes, 1)
@@ -495,7 +495,7 @@ func TestEpisodesAreBounded(t *testing.T) {
 	assert.Equal(t, 1, n)
 }
 
-// A file of version 1 is read on. Nobody knows whose its slots are: the oldest go.
+// A file of version 1 is read on. The owners of its slots are unknown: the oldest go.
 func TestFileOfVersionOne(t *testing.T) {
 	cfg := testConfig(t)
 	require.NoError(t, os.MkdirAll(filepath.Dir(cfg.Path), 0o750))

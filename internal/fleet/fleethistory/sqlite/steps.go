@@ -72,7 +72,7 @@ func seriesOf(ctx context.Context, tx *sql.Tx, q *fleethistory.StepQuery) (map[i
 	for _, pair := range q.Attributes {
 		c.add("instr(',' || attributes || ',', ?) > 0", ","+pair+",")
 	}
-	// A series that ended before has nothing to tell.
+	// A series that ended before has no samples here.
 	c.add("last_slot >= ?", slotOf(q.Start.UnixMilli()))
 	named, ids := map[int64]fleethistory.Sample{}, []int64(nil)
 	err := each(ctx, tx, "SELECT id, cluster, host, gpu, metric, attributes FROM series"+c.where()+" ORDER BY id LIMIT ?", append(c.args, maxStepSeries+1), func(rows *sql.Rows) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 )
 
-// TestSteps compares with what a person would find who goes through all samples.
+// TestSteps compares with a search through all samples.
 func TestSteps(t *testing.T) {
 	s := open(t, testConfig(t))
 	var all []fleethistory.Sample
@@ -35,25 +35,25 @@ func TestSteps(t *testing.T) {
 		if rapid.Bool().Draw(rt, "one") {
 			q.Attributes = []string{"g=1"}
 		}
-		type place struct {
+		type slot struct {
 			attributes string
 			end        int64
 		}
-		want := map[place]fleethistory.Sample{}
+		want := map[slot]fleethistory.Sample{}
 		for end := q.Ends(q.Start.UnixMilli()); end <= q.End.UnixMilli(); end += q.Step.Milliseconds() {
 			for _, p := range all {
 				asked := p.Node == q.Hosts[0] && (q.Attributes == nil || slices.Contains([]string{"g=1", "g=1,h=2"}, p.Attributes))
 				in := p.At >= q.Start.UnixMilli() && p.At <= end && p.At > end-q.Back().Milliseconds()
-				if k := (place{p.Attributes, end}); asked && in && p.At > want[k].At {
+				if k := (slot{p.Attributes, end}); asked && in && p.At > want[k].At {
 					want[k] = p
 				}
 			}
 		}
 		list, err := s.Steps(t.Context(), q)
 		require.NoError(rt, err)
-		got := map[place]float64{}
+		got := map[slot]float64{}
 		for i, p := range list {
-			got[place{p.Attributes, p.At}] = p.Value
+			got[slot{p.Attributes, p.At}] = p.Value
 			require.False(rt, i > 0 && p.At < list[i-1].At, "the oldest first")
 		}
 		require.Len(rt, list, len(want))

@@ -44,10 +44,10 @@ type writer struct {
 	// file, which would compile the question anew for each.
 	known map[seriesKey]seriesRow
 	// By cluster, the series and the bytes of their names.
-	places, names *fairshare.Ledger[string]
-	oldest        atomic.Int64 // start of the oldest slot, Unix milliseconds
-	rows          []row
-	args          []any
+	slots, names *fairshare.Ledger[string]
+	oldest       atomic.Int64 // start of the oldest slot, Unix milliseconds
+	rows         []row
+	args         []any
 }
 
 // seriesKey are 128 bits of hash: the names themselves would be most of the memory.
@@ -70,7 +70,7 @@ func (w *writer) prepare(ctx context.Context, db *sql.DB, cfg *Config) error {
 	w.conn = db
 	w.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	w.known = map[seriesKey]seriesRow{}
-	w.places = fairshare.New[string](cfg.MaxSeries, cfg.ClusterShare)
+	w.slots = fairshare.New[string](cfg.MaxSeries, cfg.ClusterShare)
 	w.names = fairshare.New[string](nameBytes(cfg), cfg.ClusterShare)
 	if err := w.learn(ctx); err != nil {
 		return err
@@ -95,13 +95,13 @@ func nameSize(p *fleethistory.Sample) int {
 	return len(p.Cluster) + len(p.Node) + len(p.GPU) + len(p.Metric) + len(p.Attributes)
 }
 
-// takePlace takes the place of a new series with names of so many bytes.
-func (w *writer) takePlace(cluster string, bytes int) bool {
-	if w.places.Take(cluster, 1) == 0 {
+// takeSlot takes the slot of a new series with names of so many bytes.
+func (w *writer) takeSlot(cluster string, bytes int) bool {
+	if w.slots.Take(cluster, 1) == 0 {
 		return false
 	}
 	if !w.names.TakeAll(cluster, bytes) {
-		w.places.Give(cluster, 1)
+		w.slots.Give(cluster, 1)
 		return false
 	}
 	return true
@@ -114,7 +114,7 @@ func (w *writer) learn(ctx context.Context) error {
 		var r seriesRow
 		err := rows.Scan(&r.id, &r.lastSlot, &p.Node, &p.Metric, &p.GPU, &p.Cluster, &p.Attributes)
 		w.known[w.key(&p)] = r
-		w.places.Hold(p.Cluster, 1)
+		w.slots.Hold(p.Cluster, 1)
 		w.names.Hold(p.Cluster, nameSize(&p))
 		return err
 	})
@@ -152,13 +152,13 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 		return 0, err
 	}
 	// The series that are new, or in a new slot, are known once the transaction is done.
-	news := map[seriesKey]seriesRow{}
-	var placed []*fleethistory.Sample // one of each new series
+	added := map[seriesKey]seriesRow{}
+	var created []*fleethistory.Sample // one of each new series
 	defer func() {
 		if err != nil {
 			_ = tx.Rollback()
-			for _, p := range placed {
-				w.places.Give(p.Cluster, 1)
+			for _, p := range created {
+				w.slots.Give(p.Cluster, 1)
 				w.names.Give(p.Cluster, nameSize(p))
 			}
 		}
@@ -178,28 +178,28 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 		}
 		slot := slotOf(p.At)
 		k := w.key(p)
-		r, known := news[k]
+		r, known := added[k]
 		if !known {
 			r, known = w.known[k]
 		}
 		if !known {
-			if !w.takePlace(p.Cluster, nameSize(p)) {
+			if !w.takeSlot(p.Cluster, nameSize(p)) {
 				dropped++
 				continue
 			}
-			placed = append(placed, p)
+			created = append(created, p)
 			r.lastSlot = slot
 			if err = tx.QueryRowContext(ctx, insertSeries, p.Node, p.Metric, p.GPU, p.Cluster, p.Attributes, slot).Scan(&r.id); err != nil {
 				return 0, err
 			}
-			news[k] = r
+			added[k] = r
 		}
 		if slot > r.lastSlot {
 			if _, err = tx.ExecContext(ctx, touchSeries, slot, r.id); err != nil {
 				return 0, err
 			}
 			r.lastSlot = slot
-			news[k] = r
+			added[k] = r
 		}
 		w.rows = append(w.rows, row{slot, r.id, p.At, p.Value})
 		used[use{slot, p.Cluster}]++
@@ -221,7 +221,7 @@ func (w *writer) append(ctx context.Context, cfg *Config, samples []fleethistory
 	if err = tx.Commit(); err != nil {
 		return 0, err
 	}
-	maps.Copy(w.known, news)
+	maps.Copy(w.known, added)
 	if len(w.rows) > 0 {
 		if first := w.rows[0].slot * slotLength; w.oldest.Load() == 0 || first < w.oldest.Load() {
 			w.oldest.Store(first)

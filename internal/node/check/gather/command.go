@@ -7,11 +7,14 @@ package gather // import "github.com/gpu-collector/gpu-collector/internal/node/c
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -44,8 +47,6 @@ running agent: it reads the agent's configuration, asks each part once, and chan
   driver, gpus       the driver; the GPUs that there should be, those that answer, and who is lost
   health             the health rubric of the nvml receiver, by some looks within seconds; what
                      it counts over minutes comes from the memory of the agent
-  links, throttling  PCIe and NVLink; what holds clocks down
-  clock              whether it is synchronised, and whether the gateway's agrees
   ports              each address that the configuration listens on
   gateway            name, port, TLS and credentials of the exporter, by an empty push
   threshold, peers   what the gateway answers: threshold, active nodes of those it takes
@@ -138,7 +139,6 @@ func run(cmd *cobra.Command, args []string, set otelcol.CollectorSettings, o *op
 	}
 	parts := []func() []check.Finding{
 		func() []check.Finding { return elsewhere(ctx, c, uris, budget) },
-		clock,
 		func() []check.Finding { return ports(ctx, c) },
 		func() []check.Finding { return gateway(ctx, c, nop) },
 	}
@@ -154,8 +154,8 @@ func run(cmd *cobra.Command, args []string, set otelcol.CollectorSettings, o *op
 	return slices.Concat(found...), nil
 }
 
-// defaults are the agent's configurations on this machine. The unit's variables are set where
-// this process lacks them, so that a shell sees what systemd gives the agent.
+// defaults are the agent's configurations on this machine. Variables of the unit are set where
+// this process has none: a shell does not have what systemd gives the agent.
 func defaults() []string {
 	if _, err := os.Stat(packaged); err != nil {
 		if _, err := os.Stat(image); err == nil {
@@ -177,4 +177,20 @@ func defaults() []string {
 		}
 	}
 	return append([]string{packaged}, *uris...)
+}
+
+// ports tries to listen on each address, for a moment, and takes no connection.
+func ports(ctx context.Context, c *distro.Configuration) []check.Finding {
+	all := make([]check.Port, 0, len(c.Listens))
+	for _, l := range c.Listens {
+		p := check.Port{Key: l.Key, Address: l.Address}
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", l.Address)
+		if err == nil {
+			_ = listener.Close()
+		} else {
+			p.Taken, p.Error = errors.Is(err, syscall.EADDRINUSE), err.Error()
+		}
+		all = append(all, p)
+	}
+	return check.Ports(all)
 }

@@ -5,15 +5,12 @@ package gather
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/url"
 	"strings"
-	"time"
 
 	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/config/configtls"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/extension"
@@ -24,7 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/node/check"
 	"github.com/gpu-collector/gpu-collector/internal/node/ownnode"
 	"github.com/gpu-collector/gpu-collector/internal/platform/distro"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 )
 
 const thresholdType = "straggler_threshold"
@@ -36,9 +33,8 @@ func (h host) GetExtensions() map[component.ID]component.Component { return h }
 
 // references are what the check reads of an exporter's settings.
 type references struct {
-	Endpoint        string                 `mapstructure:"endpoint"`
-	MetricsEndpoint string                 `mapstructure:"metrics_endpoint"`
-	TLS             configtls.ClientConfig `mapstructure:"tls"`
+	Endpoint        string `mapstructure:"endpoint"`
+	MetricsEndpoint string `mapstructure:"metrics_endpoint"`
 	Auth            struct {
 		Authenticator component.ID `mapstructure:"authenticator"`
 	} `mapstructure:"auth"`
@@ -69,41 +65,23 @@ func gateway(ctx context.Context, c *distro.Configuration, set component.Telemet
 	if out, refs, id := next(c); out.Settings != nil {
 		g.Exporter, g.Endpoint = "exporters::"+out.ID.String(), cmp.Or(refs.MetricsEndpoint, refs.Endpoint)
 		if g.Err = ask(ctx, c, set, g, &out, &refs, id); g.Err != nil {
-			g.Unreached = reach(ctx, &refs.TLS, g.Endpoint)
+			g.Err = cmp.Or(dial(ctx, g.Endpoint), g.Err)
 		}
 	}
 	return g.Findings()
 }
 
-// reach connects as the exporter does. With TLS it listens for a moment: a push writes on at
-// once, so that the alert about its certificate may be lost with the connection.
-func reach(ctx context.Context, settings *configtls.ClientConfig, endpoint string) error {
-	cfg, err := settings.LoadTLSConfig(ctx)
-	if err != nil {
-		return err
-	}
+// dial says why no connection comes about, which gRPC does not say of a name without address.
+func dial(ctx context.Context, endpoint string) error {
 	address := endpoint[strings.LastIndex(endpoint, "/")+1:] // dns:///gateway:4317
 	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
 		address = u.Host
 	}
-	dial := new(net.Dialer).DialContext
-	if cfg != nil {
-		cfg.NextProtos = []string{"h2", "http/1.1"}
-		dial = (&tls.Dialer{Config: cfg}).DialContext
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err == nil {
+		err = conn.Close()
 	}
-	conn, err := dial(ctx, "tcp", address)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	if cfg != nil {
-		_ = conn.SetReadDeadline(time.Now().Add(time.Second))
-		_, err = conn.Read(make([]byte, 1))
-	}
-	if alert := (*net.OpError)(nil); errors.As(err, &alert) && alert.Op == "remote error" {
-		return err
-	}
-	return nil
+	return err
 }
 
 // ask sends an empty push with the configuration's own exporter, which reaches no pipeline
@@ -119,8 +97,8 @@ func ask(ctx context.Context, c *distro.Configuration, set component.TelemetrySe
 		return err
 	}
 	source, asks := h[id].(threshold.Source)
-	teller, tells := h[id].(threshold.Teller)
-	if !asks || !tells {
+	standing, hasStanding := h[id].(threshold.StandingSource)
+	if !asks || !hasStanding {
 		return errors.New(id.String() + " asks for no thresholds")
 	}
 	factory := c.Factories.Exporters[out.ID.Type()]
@@ -136,12 +114,12 @@ func ask(ctx context.Context, c *distro.Configuration, set component.TelemetrySe
 	if err = e.Start(ctx, h); err != nil {
 		return err
 	}
-	claim := wire.Claim{Cluster: g.Cluster, Node: g.Node, Standing: true}
+	claim := pushheaders.Claim{Cluster: g.Cluster, Node: g.Node, Standing: true}
 	source.SetClaim(claim)
 	if err = e.ConsumeMetrics(ctx, pmetric.NewMetrics()); err != nil {
 		return err
 	}
-	if g.Standing = teller.Standing(); g.Standing != nil && g.Standing.Node != "" {
+	if g.Standing = standing.Standing(); g.Standing != nil && g.Standing.Node != "" {
 		claim.Groups = []string{g.Standing.Group}
 		source.SetClaim(claim)
 		_ = e.ConsumeMetrics(ctx, pmetric.NewMetrics()) // what came so far stands
@@ -158,13 +136,13 @@ func ask(ctx context.Context, c *distro.Configuration, set component.TelemetrySe
 // extensions are those that the exporter refers to. Of the thresholds' only the client side is
 // wanted: its start would open the API's port.
 func extensions(ctx context.Context, c *distro.Configuration, set component.TelemetrySettings, refs *references) (host, error) {
-	wanted := map[component.ID]bool{refs.Auth.Authenticator: true}
+	needed := map[component.ID]bool{refs.Auth.Authenticator: true}
 	for _, m := range refs.Middlewares {
-		wanted[m.ID] = true
+		needed[m.ID] = true
 	}
 	h := host{}
 	for _, setup := range c.Section("extensions") {
-		if !wanted[setup.ID] {
+		if !needed[setup.ID] {
 			continue
 		}
 		factory := c.Factories.Extensions[setup.ID.Type()]

@@ -32,10 +32,10 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
-const silent = "NVML has not answered in time."
+const timedOut = "NVML has not answered in time."
 
-// elsewhere reads the GPUs in a process of its own: a call of NVML that hangs in the kernel
-// keeps its process from ending, whatever signal it gets, and whoever waits for it.
+// elsewhere reads the GPUs in a process of its own: one with a call of NVML that hangs in the
+// kernel ends by no signal, and its parent waits for ever.
 func elsewhere(ctx context.Context, c *distro.Configuration, uris []string, budget time.Duration) []check.Finding {
 	setup, ok := nvml(c)
 	if !ok {
@@ -52,8 +52,8 @@ func elsewhere(ctx context.Context, c *distro.Configuration, uris []string, budg
 		args = append(args, "--config", uri)
 	}
 	cmd := exec.Command(self, args...) //nolint:gosec,noctx // G204: this program; Wait might not return
-	said := &bytes.Buffer{}
-	cmd.Stderr = said
+	stderr := &bytes.Buffer{}
+	cmd.Stderr = stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -66,7 +66,7 @@ func elsewhere(ctx context.Context, c *distro.Configuration, uris []string, budg
 	go func() {
 		var r report
 		if json.NewDecoder(out).Decode(&r) != nil {
-			r.Checks = check.Unread(fmt.Sprintf("The process that reads the GPUs failed: %v. %s", cmd.Wait(), said))
+			r.Checks = check.Unread(fmt.Sprintf("The process that reads the GPUs failed: %v. %s", cmd.Wait(), stderr))
 		}
 		done <- append(r.Checks, unread...)
 	}()
@@ -74,7 +74,7 @@ func elsewhere(ctx context.Context, c *distro.Configuration, uris []string, budg
 	case found := <-done:
 		return found
 	case <-ctx.Done():
-		return check.Unread(silent)
+		return check.Unread(timedOut)
 	}
 }
 
@@ -118,19 +118,19 @@ const (
 	maxState = 16 << 20 // more than an agent remembers
 )
 
-// words is the log of a receiver.
-type words struct {
+// logBuffer is the log of a receiver.
+type logBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (w *words) Write(p []byte) (int, error) {
+func (w *logBuffer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.Write(p)
 }
 
-func (w *words) String() string {
+func (w *logBuffer) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return strings.TrimSuffix(w.text.String(), "; ") + "."
@@ -143,7 +143,6 @@ func here(ctx context.Context, c *distro.Configuration, set component.TelemetryS
 	metrics := map[string]any{gpusemconv.MetricGPUAllocation: map[string]any{"enabled": false}}
 	for _, name := range []string{
 		gpusemconv.MetricGPUInfo, gpusemconv.MetricGPUDevices, gpusemconv.MetricGPUHealthState, gpusemconv.MetricGPUHealthReason,
-		gpusemconv.MetricGPUThrottleActive, gpusemconv.MetricGPUNVLinkLinks, gpusemconv.MetricGPUPCIeLinkWidth,
 		metricFabricState,
 	} {
 		metrics[name] = map[string]any{"enabled": true}
@@ -172,9 +171,9 @@ func here(ctx context.Context, c *distro.Configuration, set component.TelemetryS
 	if err != nil {
 		return nil, err
 	}
-	said := &words{}
+	log := &logBuffer{}
 	lines := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", ConsoleSeparator: " ", LineEnding: "; ", EncodeDuration: zapcore.StringDurationEncoder})
-	set.Logger = zap.New(zapcore.NewCore(lines, zapcore.AddSync(said), zap.InfoLevel))
+	set.Logger = zap.New(zapcore.NewCore(lines, zapcore.AddSync(log), zap.InfoLevel))
 	failures := sdkmetric.NewManualReader()
 	set.MeterProvider = sdkmetric.NewMeterProvider(sdkmetric.WithReader(failures))
 	r, err := factory.CreateMetrics(ctx, receiver.Settings{ID: setup.ID, TelemetrySettings: set}, cfg, sink)
@@ -194,9 +193,9 @@ func here(ctx context.Context, c *distro.Configuration, set component.TelemetryS
 		}
 	}
 	if last == nil {
-		return check.Unread(silent), nil
+		return check.Unread(timedOut), nil
 	}
-	last.Said, last.All, last.Failures = said.String(), looks, failed(failures)
+	last.Log, last.All, last.Failures = log.String(), looks, failed(failures)
 	return last.Findings(), nil
 }
 
@@ -249,21 +248,11 @@ func read(md pmetric.Metrics) *check.GPUs {
 				g.List = append(g.List, d)
 			}
 		}
-		switch m + " " + text("state") + text("kind") {
-		case gpusemconv.MetricGPUDevices + " expected":
-			g.Expected = n
-		case gpusemconv.MetricGPUDevices + " found":
-			g.Found = n
-		case gpusemconv.MetricGPUNVLinkLinks + " up":
-			d.LinksUp = n
-		case gpusemconv.MetricGPUNVLinkLinks + " down":
-			d.LinksDown = n
-		case gpusemconv.MetricGPUPCIeLinkWidth + " current":
-			d.Width = n
-		case gpusemconv.MetricGPUPCIeLinkWidth + " max":
-			d.WidthMax = n
-		}
 		switch {
+		case m == gpusemconv.MetricGPUDevices && text("state") == "expected":
+			g.Expected = n
+		case m == gpusemconv.MetricGPUDevices && text("state") == "found":
+			g.Found = n
 		case n != 1:
 		case m == gpusemconv.MetricGPUInfo:
 			d.Index, d.PCIBusID = text(gpusemconv.AttrGPUIndex), text("gpu.pci.bus_id")
@@ -274,8 +263,6 @@ func read(md pmetric.Metrics) *check.GPUs {
 			d.Health = text("state")
 		case m == gpusemconv.MetricGPUHealthReason:
 			d.Reasons, d.Actions = append(d.Reasons, text("reason")), append(d.Actions, text("action"))
-		case m == gpusemconv.MetricGPUThrottleActive:
-			d.Throttle = append(d.Throttle, text("reason"))
 		}
 	}
 	for _, rm := range md.ResourceMetrics().All() {

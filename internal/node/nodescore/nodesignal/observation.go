@@ -20,29 +20,29 @@ var (
 	ErrSignalRange = errors.New("signal is not a finite number >= 0")
 )
 
-// Observation is what one push said about one node.
+// Observation is what one push reported about one node.
 type Observation struct {
 	Cluster, Node string
-	// Peers are the values of the peer-group attributes that this push named, in
-	// configured order, empty where it named none. Not kept. A node's reports know
-	// more or less of them: see peergroup.Memory.
-	Peers []string
+	// GroupLabels are the values of the peer-group attributes of this push, in configured
+	// order, empty where it has none. Reports may have more or less of them, see
+	// peergroup.Memory.
+	GroupLabels []string
 	// State that the node reports; only read when HasState. A node that has
-	// never told its state is active from its first score on.
+	// never reported its state is active from its first score on.
 	State    State
 	HasState bool
 	// Score in [0,1]; only read when HasScore.
 	Score    float64
 	HasScore bool
-	// NoScore says that the node's score cannot be used; the old one is void.
+	// NoScore: the node's score cannot be used; the old one is void.
 	NoScore bool
 	// Heartbeat confirms the score known before: the node has reported, and a
 	// processor that forwards only changes had none to forward.
 	Heartbeat bool
-	// Values are the raw signals that this push told, >= 0, each in the unit of
+	// Values are the raw signals of this push, >= 0, each in the unit of
 	// its signal. The one of the signal Score is not read: that is Score.
 	Values Values
-	// Contested tells that several machines report under the node's name.
+	// Contested: several machines report under the node's name.
 	Contested bool
 	// Gone are the signals that the node measures no more; their values are void.
 	Gone [Count]bool
@@ -65,8 +65,32 @@ func (o *Observation) Validate() error {
 			return ErrSignalRange
 		}
 	}
-	if slices.ContainsFunc(o.Peers, func(s string) bool { return len(s) > maxNameLength }) {
+	if slices.ContainsFunc(o.GroupLabels, func(s string) bool { return len(s) > maxNameLength }) {
 		return ErrNameTooLong
 	}
 	return nil
 }
+
+// State of a node as it reports it, or StateMissing when it stopped reporting.
+type State uint8
+
+// States. Only active nodes have peers and can be stragglers.
+const (
+	StateActive State = iota
+	StateIdle
+	StateCalibrating
+	StateMissing
+	NumStates
+)
+
+var stateNames = [NumStates]string{"active", "idle", "calibrating", "missing"}
+
+// ParseState reads a gpu.node.state attribute.
+func ParseState(s string) (State, bool) {
+	if i := slices.Index(stateNames[:StateMissing], s); i >= 0 {
+		return State(i), true
+	}
+	return StateMissing, false
+}
+
+func (s State) String() string { return stateNames[s] }

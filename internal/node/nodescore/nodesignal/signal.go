@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodesignal names what is measured of a node's work. It says of each signal
-// which way is bad, and how much is worth an alert. Agents measure the signals,
-// gateways compare them between peers. Pure.
+// Package nodesignal has the signals of a node's work: their names, which way is bad, and how
+// much is worth an alert. Agents measure them, gateways compare them between peers. Pure.
 package nodesignal // import "github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 
 import (
@@ -24,7 +23,7 @@ const (
 	Power                      // watts drawn by the GPUs
 	Memory                     // free GPU memory as a fraction
 	// Communication is the share of time in collectives. Ranks are compared by it, see
-	// internal/detect/collective: who computes longer than its peers waits least.
+	// internal/detect/collective: one that computes longer than its peers waits least.
 	Communication
 	// Score is the node's own health score. It is a mean of the others, so it
 	// is compared only for nodes that report none of them.
@@ -53,7 +52,7 @@ type Values struct {
 // Set makes a signal known.
 func (v *Values) Set(s Signal, x float64) { v.V[s], v.Known[s] = x, true }
 
-// Direction says which way is bad.
+// Direction is which way is bad.
 type Direction int8
 
 // Directions.
@@ -62,7 +61,7 @@ const (
 	High Direction = -1 // more than the peers is bad
 )
 
-// Spec says how a signal is compared between peers.
+// Spec is how a signal is compared between peers.
 type Spec struct {
 	// Decides is false for a signal that is only evidence.
 	Decides   bool
@@ -156,7 +155,7 @@ func Deciding(specs *[Count]Spec) (set Set) {
 
 // Defaults returns how each signal is compared.
 //
-// A loss of 5 % is the smallest that is told from noise of 2 % within minutes. A
+// A loss of 5 % is the smallest that differs from noise of 2 % within minutes. A
 // synchronous job feels it. Greyhound (ATC '25) asks for 10 %. Healthy boards of one
 // model differ in power by 8 % on average and 22 % at most ("Not All GPUs Are
 // Created Equal", SC '22). Memory is filled on purpose. So those two do not decide.

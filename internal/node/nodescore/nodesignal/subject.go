@@ -17,8 +17,8 @@ type Subject struct {
 	LocalRank Ordinal `json:"local_rank,omitzero" doc:"Place of the process on the node, from 0"`
 }
 
-// Ordinal is a number from 0 on, or unknown, as the zero value is. A negative one tells
-// ranks without a number apart, see Unnamed.
+// Ordinal is a number from 0 on, or unknown, as the zero value is. A negative one
+// is of a rank without a number, see Unnamed.
 type Ordinal int32
 
 // OrdinalOf returns the ordinal of n, unknown where n cannot be one.
@@ -65,7 +65,7 @@ func (o *Ordinal) UnmarshalJSON(text []byte) error {
 // IsRank reports whether the subject is a rank and not a whole GPU or node.
 func (s Subject) IsRank() bool { return s.Rank != 0 || s.LocalRank > 0 }
 
-// Named reports whether the subject has a name to tell. The node itself has none here.
+// Named reports whether the subject has a name to report. The node itself has none here.
 func (s Subject) Named() bool { return s.GPU != "" || s.Rank > 0 || s.LocalRank > 0 }
 
 // Compare orders subjects by rank, local rank and GPU.

@@ -5,6 +5,8 @@
 package rankattr // import "github.com/gpu-collector/gpu-collector/internal/node/nodescore/rankattr"
 
 import (
+	"cmp"
+
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
@@ -25,7 +27,7 @@ func Put(attrs pcommon.Map, of nodesignal.Subject) {
 	}
 }
 
-// Subject reads whom attributes name. Its text belongs to them.
+// Subject reads the part of a node that attributes name. Its text belongs to them.
 func Subject(attrs pcommon.Map) nodesignal.Subject {
 	return nodesignal.Subject{
 		GPU:       GPU(attrs),
@@ -34,20 +36,12 @@ func Subject(attrs pcommon.Map) nodesignal.Subject {
 	}
 }
 
-// Within reads whom a point names. The resource may say the rest: a rank with a
-// resource of its own says it there. A rank without any name is told from others by the
-// instance of its program, else by its process.
+// Within reads the part of a node that a point names, and the rest from its resource. A rank
+// without any name is identified by the instance of its program, else by its process.
 func Within(resource, point pcommon.Map) nodesignal.Subject {
 	of := Subject(point)
-	if of.GPU == "" {
-		of.GPU = GPU(resource)
-	}
-	if of.Rank == 0 {
-		of.Rank = ordinal(resource, gpusemconv.AttrJobRank)
-	}
-	if of.LocalRank == 0 {
-		of.LocalRank = ordinal(resource, gpusemconv.AttrJobLocalRank)
-	}
+	rest := Subject(resource)
+	of.GPU, of.Rank, of.LocalRank = cmp.Or(of.GPU, rest.GPU), cmp.Or(of.Rank, rest.Rank), cmp.Or(of.LocalRank, rest.LocalRank)
 	if of == (nodesignal.Subject{}) {
 		of.Rank = unnamed(resource)
 	}
@@ -74,8 +68,7 @@ func text(attrs pcommon.Map, key string) string {
 	return metricreading.Text(v)
 }
 
-// ordinal reads a number, which whoever sets attributes by environment variable
-// can send as text only.
+// ordinal reads a number. Attributes set by environment variable are text.
 func ordinal(attrs pcommon.Map, key string) nodesignal.Ordinal {
 	v, ok := attrs.Get(key)
 	switch {

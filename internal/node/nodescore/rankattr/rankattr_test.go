@@ -16,51 +16,24 @@ import (
 func TestWithin(t *testing.T) {
 	type attrs = map[string]any
 	ordinal := nodesignal.OrdinalOf
+	of := func(gpu string, rank, local int64) nodesignal.Subject {
+		return nodesignal.Subject{GPU: gpu, Rank: ordinal(rank), LocalRank: ordinal(local)}
+	}
 	for name, tt := range map[string]struct {
 		resource, point attrs
 		want            nodesignal.Subject
 		named           bool
 	}{
-		"nobody": {nil, nil, nodesignal.Subject{}, false},
-		"numbers": {
-			nil,
-			attrs{"hw.id": "GPU-1", "gpu.job.rank": 11, "gpu.job.local_rank": 3},
-			nodesignal.Subject{GPU: "GPU-1", Rank: ordinal(11), LocalRank: ordinal(3)},
-			true,
-		},
-		"text": {
-			nil,
-			attrs{"gpu.job.rank": "11", "gpu.job.local_rank": "0"},
-			nodesignal.Subject{Rank: ordinal(11), LocalRank: ordinal(0)},
-			true,
-		},
-		"doubles": {
-			nil,
-			attrs{"hw.id": 5.0, "gpu.job.rank": 11.0, "gpu.job.local_rank": 0.0},
-			nodesignal.Subject{GPU: "5", Rank: ordinal(11), LocalRank: ordinal(0)},
-			true,
-		},
-		"of the resource": {
-			attrs{"hw.id": "GPU-1", "gpu.job.rank": "11", "gpu.job.local_rank": 3},
-			nil,
-			nodesignal.Subject{GPU: "GPU-1", Rank: ordinal(11), LocalRank: ordinal(3)},
-			true,
-		},
-		"the point says more": {
-			attrs{"hw.id": "GPU-1", "gpu.job.rank": 0},
-			attrs{"gpu.job.rank": 7},
-			nodesignal.Subject{GPU: "GPU-1", Rank: ordinal(7)},
-			true,
-		},
-		"an index for a UUID": {nil, attrs{"hw.id": 5}, nodesignal.Subject{GPU: "5"}, true},
-		"local rank alone":    {nil, attrs{"gpu.job.local_rank": 2}, nodesignal.Subject{LocalRank: ordinal(2)}, true},
-		"no numbers":          {nil, attrs{"gpu.job.rank": "first", "gpu.job.local_rank": 1.5, "hw.id": []any{"GPU-1"}}, nodesignal.Subject{}, false},
-		"an instance": {
-			attrs{"service.instance.id": "627cc493", "process.pid": 7},
-			nil,
-			nodesignal.Subject{Rank: nodesignal.Unnamed("627cc493")},
-			false,
-		},
+		"no name":               {nil, nil, nodesignal.Subject{}, false},
+		"numbers":               {nil, attrs{"hw.id": "GPU-1", "gpu.job.rank": 11, "gpu.job.local_rank": 3}, of("GPU-1", 11, 3), true},
+		"text":                  {nil, attrs{"gpu.job.rank": "11", "gpu.job.local_rank": "0"}, of("", 11, 0), true},
+		"doubles":               {nil, attrs{"hw.id": 5.0, "gpu.job.rank": 11.0, "gpu.job.local_rank": 0.0}, of("5", 11, 0), true},
+		"of the resource":       {attrs{"hw.id": "GPU-1", "gpu.job.rank": "11", "gpu.job.local_rank": 3}, nil, of("GPU-1", 11, 3), true},
+		"the point has more":    {attrs{"hw.id": "GPU-1", "gpu.job.rank": 0}, attrs{"gpu.job.rank": 7}, of("GPU-1", 7, -1), true},
+		"an index for a UUID":   {nil, attrs{"hw.id": 5}, nodesignal.Subject{GPU: "5"}, true},
+		"local rank alone":      {nil, attrs{"gpu.job.local_rank": 2}, nodesignal.Subject{LocalRank: ordinal(2)}, true},
+		"no numbers":            {nil, attrs{"gpu.job.rank": "first", "gpu.job.local_rank": 1.5, "hw.id": []any{"GPU-1"}}, nodesignal.Subject{}, false},
+		"an instance":           {attrs{"service.instance.id": "627cc493", "process.pid": 7}, nil, nodesignal.Subject{Rank: nodesignal.Unnamed("627cc493")}, false},
 		"a process":             {attrs{"process.pid": 7, "service.instance.id": ""}, nil, nodesignal.Subject{Rank: nodesignal.Unnamed("7")}, false},
 		"a rank's instance":     {attrs{"service.instance.id": "627cc493"}, attrs{"gpu.job.rank": 7}, nodesignal.Subject{Rank: ordinal(7)}, true},
 		"a GPU's process":       {attrs{"process.pid": 7}, attrs{"hw.id": "GPU-1"}, nodesignal.Subject{GPU: "GPU-1"}, true},
@@ -78,7 +51,7 @@ func TestWithin(t *testing.T) {
 			if of.Named() {
 				assert.Equal(t, of, Subject(written))
 			} else {
-				assert.Zero(t, written.Len(), "nothing is told of a rank without a name")
+				assert.Zero(t, written.Len(), "a rank without a name has no attribute")
 			}
 		})
 	}

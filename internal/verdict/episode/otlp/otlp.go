@@ -69,13 +69,17 @@ func severityNumber(e *episode.Episode) plog.SeverityNumber {
 // than now: such an episode would never expire. What is not of its type is left out.
 func Decode(lr plog.LogRecord, cluster, node string, now time.Time) *episode.Episode {
 	at := now
-	if t := lr.Timestamp(); t != 0 {
-		at = earlier(t.AsTime(), now)
+	if t := lr.Timestamp(); t != 0 && t.AsTime().Before(now) {
+		at = t.AsTime()
 	}
 	a := codec{lr.Attributes(), true}
 	_, known := a.Get(gpusemconv.AttrEpisodeSince)
+	since := a.time(gpusemconv.AttrEpisodeSince, at)
+	if since.After(at) {
+		since = at
+	}
 	e := &episode.Episode{
-		Cluster: cluster, Node: node, Since: earlier(a.time(gpusemconv.AttrEpisodeSince, at), at), SinceBefore: !known, Updated: at,
+		Cluster: cluster, Node: node, Since: since, SinceBefore: !known, Updated: at,
 		Culprit: rankattr.Subject(a.Map),
 	}
 	a.fields(e)
@@ -179,15 +183,12 @@ func (a codec) integer(name string, n **int64) {
 }
 
 func (a codec) count(name string, n *int64) {
-	if !a.reads {
-		if *n > 0 {
-			a.PutInt(name, *n)
-		}
-		return
+	var value *int64
+	if !a.reads && *n > 0 {
+		value = n
 	}
-	var told *int64
-	if a.integer(name, &told); told != nil {
-		*n = max(*told, 0)
+	if a.integer(name, &value); a.reads && value != nil {
+		*n = max(*value, 0)
 	}
 }
 
@@ -211,7 +212,7 @@ func (a codec) time(name string, otherwise time.Time) time.Time {
 	return otherwise
 }
 
-// list writes all, or reads as many as the limit says that can be parsed.
+// list writes all, or reads those that can be parsed, up to the limit.
 func list[T any](a codec, name string, all *[]T, limit int, text func(T) string, parse func(string) (T, bool)) {
 	if !a.reads {
 		if len(*all) > 0 {
@@ -240,7 +241,7 @@ func logfmt(e episode.Evidence) string {
 	var b strings.Builder
 	pair := func(key, value string) {
 		if value != "" {
-			b.WriteString(" " + key + "=" + strings.Map(word, value))
+			b.WriteString(" " + key + "=" + strings.Map(printable, value))
 		}
 	}
 	pair("fact", e.Fact)
@@ -257,8 +258,8 @@ func logfmt(e episode.Evidence) string {
 	return strings.TrimPrefix(b.String(), " ")
 }
 
-// word keeps a value in one word.
-func word(r rune) rune {
+// printable replaces spaces and control characters.
+func printable(r rune) rune {
 	if r <= ' ' || r == 0x7f {
 		return '_'
 	}
@@ -304,7 +305,7 @@ func parse(s string) *float64 {
 	return finite(x)
 }
 
-// finite returns nil for what is no number that JSON can say.
+// finite returns nil for infinity and NaN, which JSON lacks.
 func finite(x float64) *float64 {
 	if x-x != 0 {
 		return nil
@@ -312,12 +313,5 @@ func finite(x float64) *float64 {
 	return &x
 }
 
-// clip copies a text, so that the record it is of is not kept.
+// clip copies a text, so that nothing keeps its record.
 func clip(s string) string { return strings.Clone(s[:min(len(s), maxText)]) }
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}

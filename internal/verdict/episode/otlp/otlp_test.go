@@ -57,7 +57,7 @@ func drawn(t *rapid.T) *episode.Episode {
 		e.Rank, e.Active = new(count("rank")), new(count("active"))
 	}
 	if e.SinceBefore {
-		e.Since = e.Updated // which no attribute says
+		e.Since = e.Updated // which has no attribute
 	}
 	if e.Phase == episode.PhaseEnd {
 		e.Ended = e.Updated
@@ -71,7 +71,7 @@ func drawn(t *rapid.T) *episode.Episode {
 	return e
 }
 
-// TestRoundTrip: what a record says of an episode is what was known of it.
+// TestRoundTrip: a record keeps what was known of an episode.
 func TestRoundTrip(t *testing.T) {
 	seen := map[string]bool{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -136,7 +136,7 @@ func TestALogfmtValueIsOneWord(t *testing.T) {
 }
 
 // FuzzDecode reads episodes out of any log record, as OTLP JSON: what comes of it has bounds
-// and can be said in JSON.
+// and has a form in JSON.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"eventName":"gpu.straggler","body":{"stringValue":"x"},"attributes":[]}]}]}]}`))
 	f.Add([]byte(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"attributes":[{"key":"gpu.straggler.evidence","value":{"arrayValue":{"values":[{"stringValue":"fact=x value=1e999 peers=NaN gpu"}]}}}]}]}]}]}`))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package words says an episode to people: what is wrong, why, and what to do next, a
-// sentence each, and all of it as a line of a log. Log, page, terminal and API share them.
-// No sentence has an identifier or a time stamp: those are fields and attributes beside it.
+// Package words has the sentences about an episode: what is wrong, why, and what to do next,
+// and all of it as a line of a log. Log, page, terminal and API share them. No sentence has
+// an identifier or a time stamp: those are fields and attributes.
 package words // import "github.com/gpu-collector/gpu-collector/internal/verdict/episode/words"
 
 import (
@@ -17,12 +17,12 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
-	"github.com/gpu-collector/gpu-collector/internal/platform/wire"
+	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 	"github.com/gpu-collector/gpu-collector/internal/verdict/reason"
 )
 
-// GPUs names a GPU of the node by its index, such as `GPU 3`; empty where nobody knows it.
+// GPUs names a GPU of the node by its index, such as `GPU 3`; empty where it is not known.
 type GPUs func(uuid string) string
 
 // NoGPUs is for where no GPU is known.
@@ -33,12 +33,12 @@ func Part(e *episode.Episode, names GPUs) string {
 	gpu := gpuName(cmp.Or(e.Culprit.GPU, e.GPU), names)
 	rank, known := e.Culprit.Rank.Get()
 	switch {
-	case known && gpu != "":
-		return "rank " + strconv.FormatInt(rank, 10) + " (" + gpu + ")"
-	case known:
-		return "rank " + strconv.FormatInt(rank, 10)
+	case !known:
+		return cmp.Or(gpu, e.Part)
+	case gpu != "":
+		gpu = " (" + gpu + ")"
 	}
-	return cmp.Or(gpu, e.Part)
+	return "rank " + strconv.FormatInt(rank, 10) + gpu
 }
 
 // gpuName names a GPU, or another device by what it is called.
@@ -50,7 +50,7 @@ func gpuName(id string, names GPUs) string {
 	return name
 }
 
-// What says what is wrong.
+// What returns what is wrong.
 func What(e *episode.Episode) string {
 	switch e.Subject {
 	case episode.SubjectGroup:
@@ -94,15 +94,15 @@ func What(e *episode.Episode) string {
 // keepsUp reports whether an open episode is about what seems to be well.
 func keepsUp(e *episode.Episode) bool { return e.Recovering && e.Open() }
 
-// behind says how far the signal is behind, nothing where that is not known.
-func behind(e *episode.Episode, before, whose string) string {
+// behind is how far the signal is behind, empty where that is not known.
+func behind(e *episode.Episode, before, owner string) string {
 	if e.Gap == nil || e.Signal == "" {
 		return ""
 	}
-	return before + Percent(*e.Gap) + " behind " + whose + " peers in " + strings.ReplaceAll(e.Signal, "_", " ")
+	return before + Percent(*e.Gap) + " behind " + owner + " peers in " + strings.ReplaceAll(e.Signal, "_", " ")
 }
 
-// waits says what a slow rank costs the others. Between collectives a rank spends what its
+// waits is what a slow rank costs the others. Between collectives a rank spends what its
 // share of time in them leaves: the gap is the rank's longer part of that.
 func waits(e *episode.Episode) string {
 	text := "Waits less for its peers"
@@ -116,7 +116,7 @@ func waits(e *episode.Episode) string {
 	return text + "; " + others + " wait " + Percent(*e.Gap) + " of their time for it"
 }
 
-// Why says why, by the facts of the nodes; it is empty where nobody looked.
+// Why returns the reason by the facts of the nodes, empty without one.
 func Why(e *episode.Episode, names GPUs) string {
 	switch {
 	case e.Subject == episode.SubjectLink:
@@ -148,7 +148,7 @@ func Why(e *episode.Episode, names GPUs) string {
 	return Sentence(text)
 }
 
-// Next says what to do.
+// Next returns what to do.
 func Next(e *episode.Episode) string {
 	switch {
 	case keepsUp(e):
@@ -171,7 +171,7 @@ func Next(e *episode.Episode) string {
 	return cmp.Or(gpuhealth.Action(e.Action).Advice(), "Look at what the job does on the node.")
 }
 
-// Line says the last record of an episode in one line, which makes sense by itself.
+// Line returns the last record of an episode as one line, which makes sense by itself.
 func Line(e *episode.Episode, names GPUs) string {
 	text := headline(e, names)
 	switch e.Phase {
@@ -233,7 +233,7 @@ var causes = map[string]string{
 
 func ended(e *episode.Episode) string { return cmp.Or(causes[e.Cause], Sentence(e.Cause)) }
 
-// Cost says what the job loses; it is empty where nobody can say.
+// Cost returns what the job loses, empty where that is not known.
 func Cost(e *episode.Episode) string {
 	if e.Cost == nil {
 		return ""
@@ -241,7 +241,7 @@ func Cost(e *episode.Episode) string {
 	return "The job loses " + strconv.FormatFloat(*e.Cost, 'g', 3, 64) + " GPU-hours per hour."
 }
 
-// Count says `1 node` or `3 nodes`.
+// Count returns `1 node` or `3 nodes`.
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -258,7 +258,7 @@ func Sentence(s string) string {
 	return string(unicode.ToUpper(r)) + s[size:] + "."
 }
 
-// Percent says a fraction.
+// Percent writes a fraction.
 func Percent(v float64) string {
 	return strconv.FormatFloat(math.Round(1000*v)/10, 'f', -1, 64) + " %"
 }
@@ -267,7 +267,7 @@ func gigabytes(v float64) string { return strconv.FormatFloat(v/1e9, 'g', 3, 64)
 
 // Name quotes a name that could forge a line of a log.
 func Name(name string) string {
-	if name == "" || wire.ValidName(name) {
+	if name == "" || pushheaders.ValidName(name) {
 		return name
 	}
 	return strconv.QuoteToASCII(name)

@@ -71,7 +71,7 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// TestWhy says whether a reason is a proof.
+// TestWhy: a reason is a proof or an observation.
 func TestWhy(t *testing.T) {
 	e := episode.Episode{Subject: episode.SubjectNode, Reason: "hw_thermal", Evidence: []episode.Evidence{{Fact: "hw_thermal", Value: new(1.0), Standing: true}}}
 	assert.Equal(t, "The hardware held the clocks down because of heat, and was so before.", Why(&e, NoGPUs))
@@ -80,7 +80,7 @@ func TestWhy(t *testing.T) {
 	assert.Empty(t, Why(&episode.Episode{Subject: episode.SubjectNode}, NoGPUs))
 }
 
-// TestRecovering: a verdict on a node that keeps up says what its end takes.
+// TestRecovering: the text of a node that keeps up has what its end takes.
 func TestRecovering(t *testing.T) {
 	e := episode.Episode{Subject: episode.SubjectNode, Signal: "throughput", Gap: new(0.1), Recovering: true}
 	assert.Equal(t, "10 % behind its peers in throughput. It keeps up now: the verdict ends when it has done so for some minutes.", What(&e))

@@ -23,22 +23,21 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                               metric.Meter
-	mu                                  sync.Mutex
-	registrations                       []metric.Registration
-	ProcessorStragglerContested         metric.Int64Counter
-	ProcessorStragglerEmitFailures      metric.Int64Counter
-	ProcessorStragglerEpisodes          metric.Int64Counter
-	ProcessorStragglerEpisodesDropped   metric.Int64Counter
-	ProcessorStragglerFlapping          metric.Int64Counter
-	ProcessorStragglerFolded            metric.Int64Counter
-	ProcessorStragglerGroupChanges      metric.Int64Counter
-	ProcessorStragglerNodes             metric.Int64Gauge
-	ProcessorStragglerReclaimedClusters metric.Int64Counter
-	ProcessorStragglerRejected          metric.Int64Counter
-	ProcessorStragglerRemoved           metric.Int64Counter
-	ProcessorStragglerStuck             metric.Int64Counter
-	ProcessorStragglerTickDuration      metric.Float64Histogram
+	meter                             metric.Meter
+	mu                                sync.Mutex
+	registrations                     []metric.Registration
+	ProcessorStragglerContested       metric.Int64Counter
+	ProcessorStragglerEmitFailures    metric.Int64Counter
+	ProcessorStragglerEpisodes        metric.Int64Counter
+	ProcessorStragglerEpisodesDropped metric.Int64Counter
+	ProcessorStragglerFlapping        metric.Int64Counter
+	ProcessorStragglerFolded          metric.Int64Counter
+	ProcessorStragglerGroupChanges    metric.Int64Counter
+	ProcessorStragglerNodes           metric.Int64Gauge
+	ProcessorStragglerRejected        metric.Int64Counter
+	ProcessorStragglerRemoved         metric.Int64Counter
+	ProcessorStragglerStuck           metric.Int64Counter
+	ProcessorStragglerTickDuration    metric.Float64Histogram
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -116,12 +115,6 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_processor_straggler_nodes",
 		metric.WithDescription("Number of nodes whose state is kept. [Development]"),
 		metric.WithUnit("{node}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ProcessorStragglerReclaimedClusters, err = builder.meter.Int64Counter(
-		"otelcol_processor_straggler_reclaimed_clusters",
-		metric.WithDescription("Number of clusters that were forgotten because all of their nodes were missing and another cluster needed the room. [Development]"),
-		metric.WithUnit("{cluster}"),
 	)
 	errs = errors.Join(errs, err)
 	builder.ProcessorStragglerRejected, err = builder.meter.Int64Counter(

@@ -27,7 +27,6 @@ func TestSetupTelemetry(t *testing.T) {
 	tb.ProcessorStragglerFolded.Add(context.Background(), 1)
 	tb.ProcessorStragglerGroupChanges.Add(context.Background(), 1)
 	tb.ProcessorStragglerNodes.Record(context.Background(), 1)
-	tb.ProcessorStragglerReclaimedClusters.Add(context.Background(), 1)
 	tb.ProcessorStragglerRejected.Add(context.Background(), 1)
 	tb.ProcessorStragglerRemoved.Add(context.Background(), 1)
 	tb.ProcessorStragglerStuck.Add(context.Background(), 1)
@@ -54,9 +53,6 @@ func TestSetupTelemetry(t *testing.T) {
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorStragglerNodes(t, testTel,
-		[]metricdata.DataPoint[int64]{{Value: 1}},
-		metricdatatest.IgnoreTimestamp())
-	AssertEqualProcessorStragglerReclaimedClusters(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualProcessorStragglerRejected(t, testTel,

@@ -26,11 +26,8 @@ type TelemetryBuilder struct {
 	meter                         metric.Meter
 	mu                            sync.Mutex
 	registrations                 []metric.Registration
-	ReceiverCsvReplayRefusedRows  metric.Int64Counter
-	ReceiverCsvReplayRows         metric.Int64Counter
 	ReceiverCsvReplaySkippedCells metric.Int64Counter
 	ReceiverCsvReplaySkippedRows  metric.Int64Counter
-	ReceiverCsvReplaySteps        metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -62,18 +59,6 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
-	builder.ReceiverCsvReplayRefusedRows, err = builder.meter.Int64Counter(
-		"otelcol_receiver_csv_replay_refused_rows",
-		metric.WithDescription("Rows that the next consumer refused or did not take within the timeout; they are not sent again. [Development]"),
-		metric.WithUnit("{row}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ReceiverCsvReplayRows, err = builder.meter.Int64Counter(
-		"otelcol_receiver_csv_replay_rows",
-		metric.WithDescription("Rows of the recording that were handed to the next consumer and accepted. [Development]"),
-		metric.WithUnit("{row}"),
-	)
-	errs = errors.Join(errs, err)
 	builder.ReceiverCsvReplaySkippedCells, err = builder.meter.Int64Counter(
 		"otelcol_receiver_csv_replay_skipped_cells",
 		metric.WithDescription("Cells that were left out of rows whose other cells count, by reason. [Development]"),
@@ -84,12 +69,6 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 		"otelcol_receiver_csv_replay_skipped_rows",
 		metric.WithDescription("Rows of the recording that were left out, by reason. [Development]"),
 		metric.WithUnit("{row}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ReceiverCsvReplaySteps, err = builder.meter.Int64Counter(
-		"otelcol_receiver_csv_replay_steps",
-		metric.WithDescription("Time steps of the recording that were replayed. [Development]"),
-		metric.WithUnit("{step}"),
 	)
 	errs = errors.Join(errs, err)
 	return &builder, errs

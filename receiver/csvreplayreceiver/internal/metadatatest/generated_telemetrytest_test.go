@@ -19,24 +19,12 @@ func TestSetupTelemetry(t *testing.T) {
 	tb, err := metadata.NewTelemetryBuilder(testTel.NewTelemetrySettings())
 	require.NoError(t, err)
 	defer tb.Shutdown()
-	tb.ReceiverCsvReplayRefusedRows.Add(context.Background(), 1)
-	tb.ReceiverCsvReplayRows.Add(context.Background(), 1)
 	tb.ReceiverCsvReplaySkippedCells.Add(context.Background(), 1)
 	tb.ReceiverCsvReplaySkippedRows.Add(context.Background(), 1)
-	tb.ReceiverCsvReplaySteps.Add(context.Background(), 1)
-	AssertEqualReceiverCsvReplayRefusedRows(t, testTel,
-		[]metricdata.DataPoint[int64]{{Value: 1}},
-		metricdatatest.IgnoreTimestamp())
-	AssertEqualReceiverCsvReplayRows(t, testTel,
-		[]metricdata.DataPoint[int64]{{Value: 1}},
-		metricdatatest.IgnoreTimestamp())
 	AssertEqualReceiverCsvReplaySkippedCells(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 	AssertEqualReceiverCsvReplaySkippedRows(t, testTel,
-		[]metricdata.DataPoint[int64]{{Value: 1}},
-		metricdatatest.IgnoreTimestamp())
-	AssertEqualReceiverCsvReplaySteps(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 

@@ -40,13 +40,13 @@ var floors = [...]int64{0, 64 << 10, 1 << 20, 16 << 20, 256 << 20}
 // Room is how many members all processes of a node may have yet.
 type Room struct{ Left int }
 
-// Process is what one process has told. Its memory is bounded by its communicators.
+// Process is what one process has recorded. Its memory is bounded by its communicators.
 type Process struct {
-	// Past is set while records are read that nobody is told of: they were there before,
+	// Past is set while records are read that are not reported: they were there before,
 	// or are too many.
 	Past bool
 
-	// Dropped are operations that the plug-in did not write, by what it says of its dumps.
+	// Dropped are operations that the plug-in did not write, by the statistics of its dumps.
 	Dropped int
 
 	room          *Room
@@ -80,7 +80,7 @@ type tally struct {
 	seen, micros float64
 }
 
-// NewProcess returns a process that has told nothing.
+// NewProcess returns a process without records.
 func NewProcess(room *Room) *Process {
 	return &Process{room: room, communicators: map[Membership]*communicator{}}
 }
@@ -230,14 +230,14 @@ type Part struct {
 	Bandwidth, Latency float64
 }
 
-// Report is what a process has told in an interval.
+// Report is what a process has recorded in an interval.
 type Report struct {
 	Units []Unit
 	Parts []Part
-	// Shared says whether the units' shares are known: there are new records, and no doubt
+	// Shared is whether the units' shares are known: there are new records, and no doubt
 	// whose they are.
 	Shared bool
-	// Stalled says that it stands still for longer than in the hour before.
+	// Stalled: it stands still for longer than in the hour before.
 	Stalled bool
 }
 
@@ -287,6 +287,6 @@ func (m *member) report() (parts []Part) {
 		parts = append(parts, t.Part)
 		t.Bandwidth, t.Latency, t.seen, t.micros = 0, 0, 0, 0
 	}
-	m.total = 0.9*m.total + m.share // of late: the noise of hours would hide who becomes slow
+	m.total = 0.9*m.total + m.share // of late: the noise of hours would hide which rank becomes slow
 	return parts
 }

@@ -30,7 +30,7 @@ func rec(id, name string, rank, ranks int64, second float64, change ...func(*Rec
 	return r
 }
 
-// started has told of the first second of a communicator.
+// started has recorded the first second of a communicator.
 func started(t *testing.T) (p *Process, add func(r *Record)) {
 	p = NewProcess(&Room{Left: 8})
 	add = func(r *Record) { require.NoError(t, p.add(r)) }
@@ -44,7 +44,9 @@ func TestShare(t *testing.T) {
 	p, add := started(t)
 	add(rec("a", "", 0, 8, 2))
 	add(rec("a", "", 0, 8, 3, func(r *Record) { r.Bytes, r.Micros, r.Bandwidth = 16<<20, 3000, 3e9 }))
-	add(rec("a", "", 0, 8, 3, func(r *Record) { r.Operation = []byte("Broadcast") }))
+	for _, operation := range []string{"Broadcast", "Reduce"} {
+		add(rec("a", "", 0, 8, 3, func(r *Record) { r.Operation = []byte(operation) }))
+	}
 	add(rec("b", "b", 0, 4, 4)) // connects
 	add(rec("b", "b", 0, 4, 5, func(r *Record) { r.Operation, r.Collective = []byte("Send"), false }))
 	r := p.Report(0)
@@ -74,7 +76,7 @@ func TestStalled(t *testing.T) {
 		add(rec("a", "", 0, 8, float64(s)))
 	}
 	assert.True(t, p.Report(time.Minute).Stalled, "the checkpoint was more than an hour ago")
-	assert.False(t, NewProcess(&Room{}).Report(time.Hour).Stalled, "it has told nothing")
+	assert.False(t, NewProcess(&Room{}).Report(time.Hour).Stalled, "it has no records")
 }
 
 func TestBounds(t *testing.T) {
@@ -95,7 +97,7 @@ func TestBounds(t *testing.T) {
 	}
 	require.NoError(t, a.add(rec("late", "", 0, 8, 3601)))
 	a.Report(0)
-	assert.Len(t, a.communicators, 1, "nobody waits for what was an hour ago")
+	assert.Len(t, a.communicators, 1, "the one of an hour ago is forgotten")
 	assert.Equal(t, MaxMembers/2-1, room.Left)
 }
 
@@ -107,7 +109,7 @@ type phase struct {
 }
 
 // lockstep is a job of eight ranks in a process, one of which takes a tenth longer. It
-// returns what a report of each second tells, but for the first two.
+// returns what a report of each second has, but for the first two.
 func lockstep(t *testing.T, seed uint64, slow int, phases []phase, joined bool) (seconds [][]Unit) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	p, ids, clock, reported := NewProcess(&Room{Left: MaxMembers}), map[string]string{}, [8]float64{}, 0
@@ -127,7 +129,7 @@ func lockstep(t *testing.T, seed uint64, slow int, phases []phase, joined bool) 
 				}
 				key := fmt.Sprint(ph.name, ph.size, first)
 				if ids[key] == "" {
-					ids[key] = strconv.FormatUint(random.Uint64(), 16) // its order says nothing
+					ids[key] = strconv.FormatUint(random.Uint64(), 16) // its order means nothing
 				}
 				for i := range ph.size {
 					at := &clock[first+i*ph.stride]
@@ -148,7 +150,7 @@ func lockstep(t *testing.T, seed uint64, slow int, phases []phase, joined bool) 
 }
 
 // One process has all ranks of communicators that are beside one another, as those of TP, or
-// interleaved, as those of DP. Its slowest rank waits least, and nobody else.
+// interleaved, as those of DP. Its slowest rank waits least, and no other.
 func TestUnits(t *testing.T) {
 	world := phase{"world", 8, 1, 6000, 1000}
 	group := func(size, stride int) phase { return phase{"group", size, stride, 3000, 200} }
@@ -223,13 +225,13 @@ func TestAddText(t *testing.T) {
 }
 
 // Newer formats (v4.2 and v4.3 of NCCL's pull requests 2304 and 2359) begin a dump with a line of
-// its own. Then the lines of its operations may leave out what that says.
+// its own. Then the lines of its operations may leave out what the head has.
 func TestALineBeginsADump(t *testing.T) {
 	const stats = `"dump_stats":{"coll":2,"p2p":0,"proxy":0,"dropped":3}`
 	other := strings.NewReplacer("0x5d1c77a0b3e9f2", "0xb", `"rank":11`, `"rank":12`)
 	whole, bare := "{"+header+","+metadata+","+perf+"}", "{"+perf+"}"
 	begin := "{" + header + "," + metadata + "," + stats + "}"
-	var buffer []byte // each line takes the place of the one before, as in a file that is read
+	var buffer []byte // each line overwrites the one before, as in a file that is read
 	add := func(p *Process, lines ...string) {
 		t.Helper()
 		for _, line := range lines {
@@ -244,7 +246,7 @@ func TestALineBeginsADump(t *testing.T) {
 	assert.Equal(t, 3, p.Dropped)
 	add(p, whole)
 	require.ErrorIs(t, p.Add([]byte("{"+stats+"}")), ErrLine)
-	require.ErrorIs(t, NewProcess(&Room{Left: 9}).Add([]byte(bare)), ErrLine, "nobody says whose it is")
+	require.ErrorIs(t, NewProcess(&Room{Left: 9}).Add([]byte(bare)), ErrLine, "no line has its communicator")
 	tail := NewProcess(&Room{Left: 9})
 	tail.Past = true
 	add(tail, bare, begin, bare)

@@ -15,7 +15,7 @@ var (
 	promLabel = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 )
 
-// AddText takes a line in Prometheus' text format of NCCL 2.29 or 2.30. It tells a mean of
+// AddText takes a line in Prometheus' text format of NCCL 2.29 or 2.30. It has a mean of
 // operations without their number, and from 2.30 on neither id nor rank of a communicator:
 // Rank is -1 then. prometheus/common's own parser panics at a line {} after a comment
 // (v0.69.0), and strangers write these files.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package inspector reads the files of the Inspector, a profiler plug-in of NCCL (from
-// 2.28.3 on) and of RCCL, and sums up what the ranks of a process tell there. Pure: files
+// 2.28.3 on) and of RCCL, and sums up what the ranks of a process record there. Pure: files
 // come in as bytes, and the time as an argument.
 package inspector // import "github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/inspector"
 
@@ -17,7 +17,7 @@ const MaxLine = 64 << 10
 
 // Lines calls each with every line of a part of a file, and with nil for one longer than
 // MaxLine. It returns how many bytes it is done with: half a line is to come again, with
-// what is behind it. A NUL ends a line too: the writer keeps its place when others cut the
+// what is behind it. A NUL ends a line too: the writer keeps its offset when others cut the
 // file, and NULs fill what is before it.
 func Lines(part []byte, each func(line []byte)) (used int) {
 	for {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// layout joins ranks of communicators that are of one rank of the job, a unit. No file says
+// layout joins ranks of communicators that are of one rank of the job, a unit. No file has
 // which are: rank 1 of a communicator may be any rank of the job. A process whose
 // communicators have one rank each has one. In others the ranks of the widest communicator
 // are the units, beside which those of a mesh's groups are placed. It reports false for
@@ -41,12 +41,12 @@ func layout(all []*communicator) (units [][]*member, joined bool) {
 		if len(f) > 1 {
 			groups++
 		}
-		place(units, f)
+		assignUnits(units, f)
 	}
 	return units, len(families[0]) == 1 && groups <= 1
 }
 
-// family tells communicators of several kinds apart, the widest with collectives first.
+// family orders communicators by kind, the widest with collectives first.
 func family(a, b *communicator) int {
 	return cmp.Or(cmp.Compare(b.width(), a.width()), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Name, b.Name))
 }
@@ -59,15 +59,15 @@ func (c *communicator) width() int64 {
 	return c.Size - 2*maxRank
 }
 
-// place finds units for a family: its communicators lie one after another, or interleaved
+// assignUnits finds units for a family: its communicators lie one after another, or interleaved
 // by a stride. In lockstep all units' own work is alike but for the slow one's, and so is
 // the time that they wait. A family that does not fit is left out.
-func place(units [][]*member, all []*communicator) {
+func assignUnits(units [][]*member, all []*communicator) {
 	k, s := len(all), len(all[0].members)
 	if k*s != len(units) || slices.ContainsFunc(all, func(c *communicator) bool { return len(c.members) != s }) {
 		return
 	}
-	// Who waits most is placed first.
+	// The communicator that waits most comes first.
 	slices.SortStableFunc(all, func(a, b *communicator) int { return cmp.Compare(b.total(), a.total()) })
 	var best []*member
 	least := math.Inf(1)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ras asks the RAS service of NCCL and RCCL which ranks of a job the others wait
-// for. It speaks the line protocol of that service's clients (NCCL user guide, "RAS").
+// for. It uses the line protocol of that service's clients (NCCL user guide, "RAS").
 package ras // import "github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/ras"
 
 import (
@@ -28,7 +28,7 @@ const (
 	maxNamed  = 256             // laggards
 )
 
-// Ask returns what the service tells about its job. It asks for MONITOR first, on a
+// Ask returns what the service knows of its job. It asks for MONITOR first, on a
 // connection of its own: NCCL before 2.29.2 does not know it, and a status may crash it.
 func Ask(ctx context.Context, endpoint string) (r *Report, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -62,7 +62,7 @@ func exchange(ctx context.Context, endpoint, lines string, most int64) (string, 
 	return strings.ToValidUTF8(string(answer), "?"), err
 }
 
-// Report is what the ranks of one job told. The text form has a communicator several times:
+// Report is what the ranks of one job reported. The text form has a communicator several times:
 // for its missing ranks, and for each function of unequal counts.
 type Report struct{ Communicators []communicator }
 
@@ -75,19 +75,19 @@ type communicator struct {
 }
 
 type rank struct {
-	place
+	process
 	number, begun    int64
 	missing, leaving bool
 	ranks            int64 // for which it stands: the text form lists few, and these are counted already.
 }
 
-// place is who a rank is in all of its communicators.
-type place struct {
+// process identifies a rank in all of its communicators.
+type process struct {
 	host     string
 	pid, gpu int64
 }
 
-// UnmarshalJSON adds up the counts of all functions. Who answers without counts has left.
+// UnmarshalJSON adds up the counts of all functions. A rank that answers without counts has left.
 func (k *rank) UnmarshalJSON(text []byte) error {
 	var wire struct {
 		Rank, PID int64
@@ -98,7 +98,7 @@ func (k *rank) UnmarshalJSON(text []byte) error {
 	}
 	err := json.Unmarshal(text, &wire)
 	is := func(flag string) bool { return wire.Status[flag] == true }
-	*k = rank{place: place{wire.Host, wire.PID, wire.GPU}, number: wire.Rank, ranks: 1, missing: is("unresponsive") || is("considered_dead")}
+	*k = rank{process: process{wire.Host, wire.PID, wire.GPU}, number: wire.Rank, ranks: 1, missing: is("unresponsive") || is("considered_dead")}
 	k.leaving = is("finalize_called") || is("destroy_flag") || is("abort_flag") || wire.Begun == nil && !k.missing
 	for _, n := range wire.Begun {
 		k.begun += n
@@ -106,7 +106,7 @@ func (k *rank) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// The answers before the report, and the lines of the text form that tell something.
+// The answers before the report, and the lines of the text form that matter.
 var (
 	answers     = regexp.MustCompile(`^(?:SERVER PROTOCOL|ERROR).*\n(?:OK|ERROR).*\n(OK|ERROR).*\n`)
 	groupLine   = regexp.MustCompile(`^ *(\d+) +\d+ +\d+ +\S+ +(\d+) +\d+ +([A-Z]+) +[A-Z,]+\s*$`)
@@ -146,7 +146,7 @@ func parse(answer string) (*Report, error) {
 		} else if strings.HasSuffix(strings.TrimSpace(line), " operation counts") {
 			r.Communicators, about = append(r.Communicators, c), "counts"
 		} else if m := rankLine.FindStringSubmatch(line); m != nil && (about == "counts" || about == "INCOMPLETE") {
-			k := rank{number: number(m[2]), place: place{m[7], number(m[6]), number(m[5])}, missing: about == "INCOMPLETE"}
+			k := rank{number: number(m[2]), process: process{m[7], number(m[6]), number(m[5])}, missing: about == "INCOMPLETE"}
 			if m[3] != "" {
 				begun, k.ranks = number(m[4]), max(number(m[1]), 1)
 			}
@@ -172,7 +172,7 @@ type Laggard struct {
 	Missing         bool // The process does not answer. Else it has begun fewer operations.
 }
 
-// Has tells whether the job has the communicator with that id of the Inspector.
+// Has reports whether the job has the communicator with that id of the Inspector.
 func (r *Report) Has(inspectorID string) bool {
 	return slices.ContainsFunc(r.Communicators, func(c communicator) bool { return c.id(inspectorID) != "" })
 }
@@ -193,39 +193,39 @@ func digits(hash string) string { return strings.TrimLeft(strings.ToLower(hash),
 // Laggards names the ranks that the others wait for, among the communicators of these
 // Inspector ids and those that share a process with them.
 //
-// Who waits in an inner group is late in the outer ones. So who waits in any group is no
+// A rank that waits in an inner group is late in the outer ones. So one that waits in any group is no
 // laggard, and of the others those are that are late in the most groups. Ranks of a group
 // with the same process and GPU cannot be found in another group: they are lost.
 func (r *Report) Laggards(inspectorIDs []string) (all []Laggard) {
-	own, lost, times := map[place]bool{}, map[place]bool{}, map[place]int{}
+	own, lost, times := map[process]bool{}, map[process]bool{}, map[process]int{}
 	for _, c := range r.Communicators {
-		here, given := map[place]bool{}, c.id(inspectorIDs...) != ""
+		here, given := map[process]bool{}, c.id(inspectorIDs...) != ""
 		for _, k := range c.Ranks {
-			own[k.place] = own[k.place] || given && k.pid > 0
-			lost[k.place] = lost[k.place] || here[k.place] || k.pid <= 0
-			here[k.place] = true
+			own[k.process] = own[k.process] || given && k.pid > 0
+			lost[k.process] = lost[k.process] || here[k.process] || k.pid <= 0
+			here[k.process] = true
 		}
 	}
 	var groups []communicator
 	for _, c := range r.Communicators {
-		if c.id(inspectorIDs...) != "" || slices.ContainsFunc(c.Ranks, func(k rank) bool { return own[k.place] }) {
+		if c.id(inspectorIDs...) != "" || slices.ContainsFunc(c.Ranks, func(k rank) bool { return own[k.process] }) {
 			c.compare(times)
 			groups = append(groups, c)
 		}
 	}
-	maps.DeleteFunc(times, func(p place, _ int) bool { return lost[p] })
+	maps.DeleteFunc(times, func(p process, _ int) bool { return lost[p] })
 	most := slices.Max(append(slices.Collect(maps.Values(times)), 0))
-	// A place is named once: where the fewest are late with it, in the widest of these.
+	// A process is named once: where the fewest are late with it, in the widest of these.
 	slices.SortStableFunc(groups, func(a, b communicator) int {
 		return cmp.Or(cmp.Compare(len(a.late), len(b.late)), cmp.Compare(b.Size, a.Size), cmp.Compare(a.Hash, b.Hash))
 	})
-	named := map[place]int{}
+	named := map[process]int{}
 	for i, c := range groups {
 		id := cmp.Or(c.id(inspectorIDs...), fmt.Sprintf("0x%.16s", digits(c.Hash)))
 		for _, k := range c.late {
-			p := k.place
+			p := k.process
 			if lost[p] {
-				p = place{}
+				p = process{}
 			}
 			if cmp.Or(named[p], i+1) == i+1 && k.ranks < 2 && (k.missing || times[p] >= most) && len(all) < maxNamed {
 				named[p] = i + 1
@@ -237,8 +237,8 @@ func (r *Report) Laggards(inspectorIDs []string) (all []Laggard) {
 }
 
 // compare finds the ranks that are missing, or behind where these are fewer than half. It
-// counts them in times, and takes whoever waits for them out of it.
-func (c *communicator) compare(times map[place]int) {
+// counts them in times, and takes the ranks that wait for them out of it.
+func (c *communicator) compare(times map[process]int) {
 	leaving, greatest, all, counts := c.leaving, int64(0), int64(0), map[int64]int64{}
 	for _, k := range c.Ranks {
 		leaving, greatest, all = leaving || k.leaving, max(greatest, k.begun), all+k.ranks
@@ -249,9 +249,9 @@ func (c *communicator) compare(times map[place]int) {
 		switch late := k.begun < greatest; {
 		case k.missing, late && !leaving && 2*behind < all:
 			c.late = append(c.late, k)
-			times[k.place]++
+			times[k.process]++
 		case !late && !leaving && behind > 0:
-			times[k.place] -= maxPieces
+			times[k.process] -= maxPieces
 		}
 	}
 }

@@ -77,12 +77,12 @@ func TestConversation(t *testing.T) {
 	require.ErrorContains(t, err, "NCCL 2.29.2 or later")
 	assert.Equal(t, "MONITOR", <-sent)
 	assert.Empty(t, sent, "an old NCCL may crash")
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer func() { _ = silent.Close() }()
+	defer func() { _ = listener.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, err = Ask(ctx, silent.Addr().String())
+	_, err = Ask(ctx, listener.Addr().String())
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 

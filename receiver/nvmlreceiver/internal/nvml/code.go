@@ -87,14 +87,14 @@ func (c Code) String() string {
 // error is the name with NVML's number, which people look for.
 func (c Code) error() string { return c.String() + " (" + strconv.Itoa(int(c)) + ")" }
 
-// unsupported reports whether the code says that this GPU or driver does not
+// unsupported reports whether the code means that this GPU or driver does not
 // know the call: an answer, and no failure.
 func (c Code) unsupported() bool {
 	return c == NotSupported || c == FunctionNotFound
 }
 
-// failure reports whether a call that gave this code failed: silence within
-// the time of a wait is an answer, as an empty place in an enumeration is.
+// failure reports whether a call that gave this code failed: no event within
+// the time of a wait is an answer, as an empty slot in an enumeration is.
 func (c Code) failure() bool {
 	return c != Success && c != Timeout && c != NotFound && !c.unsupported()
 }
@@ -111,26 +111,16 @@ func (c Code) tryOlder() bool {
 
 // deviceGone reports whether no further call on the device can succeed.
 func (c Code) deviceGone() bool {
-	switch c {
-	case GPUIsLost, ResetRequired, Uninitialized, DriverNotLoaded, LibRMVersionMismatch:
-		return true
-	default:
-		return false
-	}
+	return c == GPUIsLost || c == ResetRequired || c == Uninitialized || c == DriverNotLoaded || c == LibRMVersionMismatch
 }
 
-// driverSuspect reports whether the code, when every device gives it, tells of
+// driverSuspect reports whether the code, when every device gives it, is that of
 // a driver that was unloaded or replaced rather than of a broken GPU.
 func (c Code) driverSuspect() bool {
-	switch c {
-	case Uninitialized, DriverNotLoaded, LibRMVersionMismatch, Unknown:
-		return true
-	default:
-		return false
-	}
+	return c == Uninitialized || c == DriverNotLoaded || c == LibRMVersionMismatch || c == Unknown
 }
 
-// reason is what `hw.gpu.up` says of a GPU that failed with the code.
+// reason is the `reason` of `hw.gpu.up` for a GPU that failed with the code.
 func (c Code) reason() gpuhealth.Reason {
 	switch c {
 	case Success:

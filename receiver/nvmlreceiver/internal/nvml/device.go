@@ -24,7 +24,7 @@ func NewLibrary(path string, failure Failure, timing Timing) Library {
 type library struct {
 	path    string
 	failure Failure
-	timing  Timing // nil: nobody asks
+	timing  Timing // nil: not timed
 	binding *binding
 }
 
@@ -110,22 +110,21 @@ func (d *device) Identity() (gpuhealth.Identity, Code) {
 		id.PCIBusID = cString(v.BusId[:])
 	}
 	if failed == Success && uuid == "" {
-		failed = NoData // nothing can be said of a GPU without a name
+		failed = NoData // nothing can be reported of a GPU without a name
 	}
 	if failed != Success {
 		id.UUID = ""
 		return id, failed
 	}
 	d.uuid = uuid
-	if v, code := guarded(d.library, fnName, d.raw.GetName); code == Success {
-		id.Model = v
+	putText := func(fn function, call func() (string, gonvml.Return), to *string) {
+		if v, code := guarded(d.library, fn, call); code == Success {
+			*to = v
+		}
 	}
-	if v, code := guarded(d.library, fnSerial, d.raw.GetSerial); code == Success {
-		id.Serial = v
-	}
-	if v, code := guarded(d.library, fnVBIOS, d.raw.GetVbiosVersion); code == Success {
-		id.VBIOS = v
-	}
+	putText(fnName, d.raw.GetName, &id.Model)
+	putText(fnSerial, d.raw.GetSerial, &id.Serial)
+	putText(fnVBIOS, d.raw.GetVbiosVersion, &id.VBIOS)
 	if n, code := guarded(d.library, fnMinor, d.raw.GetMinorNumber); code == Success {
 		id.Minor = count32(n)
 	}
@@ -134,7 +133,7 @@ func (d *device) Identity() (gpuhealth.Identity, Code) {
 
 func (d *device) Read(ctx context.Context, request Request, into *Answer) Code {
 	var t tally
-	// A read that was cut short is no answer: the readings that it lacks would
+	// A read that was cut short is no answer: its missing readings would
 	// look like unsupported readings.
 	over := func() bool { return t.gone != Success || ctx.Err() != nil }
 	end := func() Code {
@@ -154,7 +153,7 @@ func (d *device) Read(ctx context.Context, request Request, into *Answer) Code {
 				return end()
 			}
 		}
-		// News of a worse memory is asked for again at the next poll: a single
+		// A memory that got worse is asked for again at the next poll: a single
 		// answer condemns no board, and a minute is long to wait for the next.
 		d.recheck = badMemory(&d.slow) && memoryHealth(&d.slow) != before
 		d.wasSlow = true
@@ -162,7 +161,7 @@ func (d *device) Read(ctx context.Context, request Request, into *Answer) Code {
 	}
 	into.Readings = d.slow
 	into.Cached = !fresh
-	// The sample's own, as whoever has the sample may write to it.
+	// The sample's own: its reader may write to it.
 	into.NVLink.PerLink = slices.Clone(d.slow.NVLink.PerLink)
 	into.Garbage = slices.Clone(d.slow.Garbage)
 	// The driver knows settings of a GPU that no longer answers.

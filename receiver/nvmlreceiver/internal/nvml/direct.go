@@ -16,7 +16,7 @@ typedef int (*pages_t)(void *device, int cause, unsigned int *count, unsigned lo
 typedef int (*rows_t)(void *device, unsigned int *corrected, unsigned int *uncorrected, unsigned int *pending, unsigned int *failed);
 
 struct count { int code; unsigned int n; };
-// Of a GPU's processes so many are told by pid, the others are only counted. An entry begins
+// Of a GPU's processes so many are listed by pid, the others are only counted. An entry begins
 // with the pid, and has 16 bytes in the first version, else 24.
 enum { MAX_PIDS = 256 };
 struct pids { struct count all; unsigned int pid[MAX_PIDS]; };
@@ -64,7 +64,7 @@ import (
 )
 
 // directly are the functions whose go-nvml methods are no good. The methods of lists
-// make room for the driver's number of entries: a dying board that says four billion
+// make room for the driver's number of entries: a dying board that reports four billion
 // ends the process. The method of remapped rows takes garbage for a flag that is set.
 var directly = [...]function{fnCompute, fnGraphics, fnRetiredPages, fnRemappedRows}
 

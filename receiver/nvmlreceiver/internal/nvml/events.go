@@ -14,7 +14,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 )
 
-// events is an event set with the names of those who are in it.
+// events is an event set with the names of its GPUs.
 type events struct {
 	library *library
 	raw     gonvml.EventSet
@@ -33,14 +33,14 @@ func (e *events) Register(dev Device, uuid string) Code {
 	e.uuids[d.raw] = uuid
 	e.mu.Unlock()
 	_, code := guarded(e.library, fnEventRegister, func() (struct{}, gonvml.Return) {
-		return struct{}{}, d.raw.RegisterEvents(gonvml.EventTypeXidCriticalError, e.raw)
+		return struct{}{}, d.raw.RegisterEvents(gonvml.EventTypeXidCriticalError, e.raw) //nolint:forbidigo // guarded by the line above
 	})
 	return code
 }
 
 func (e *events) Wait(timeout time.Duration) (Event, Code) {
 	data, code := guarded(e.library, fnEventWait, func() (gonvml.EventData, gonvml.Return) {
-		return e.library.binding.raw.EventSetWait(e.raw, uint32(timeout.Milliseconds()))
+		return e.library.binding.raw.EventSetWait(e.raw, uint32(timeout.Milliseconds())) //nolint:forbidigo // guarded by the line above
 	})
 	if code != Success {
 		return Event{}, code
@@ -60,7 +60,7 @@ func (e *events) Wait(timeout time.Duration) (Event, Code) {
 
 func (e *events) Free() {
 	guarded(e.library, fnEventFree, func() (struct{}, gonvml.Return) {
-		return struct{}{}, e.library.binding.raw.EventSetFree(e.raw)
+		return struct{}{}, e.library.binding.raw.EventSetFree(e.raw) //nolint:forbidigo // guarded by the line above
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // allLinks is the scope of a field that is summed over the NVLinks (nvml.h).
@@ -24,7 +25,7 @@ type setter func(*fields, *gpuhealth.Readings, value)
 type field struct {
 	id, scope uint32
 	set       setter
-	// spare, where it is there, says that another field of the batch, asked
+	// spare, where it is there, reports whether another field of the batch, asked
 	// before this one, has answered the same.
 	spare func(*fields) bool
 }
@@ -69,8 +70,8 @@ func (w *wrapped) add(v uint32) uint64 {
 }
 
 var nodeFields = []field{
-	{id: gonvml.FI_DEV_MEMORY_TEMP, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.MemoryTemperature = v.float(1) }},
-	{id: gonvml.FI_DEV_POWER_INSTANT, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.Power = v.float(1000) }},
+	{id: gonvml.FI_DEV_MEMORY_TEMP, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.Numbers[reading.MemoryTemperature] = v.float(1) }},
+	{id: gonvml.FI_DEV_POWER_INSTANT, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.Numbers[reading.Power] = v.float(1000) }},
 	marginLimit(gonvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, gpuhealth.LimitShutdown),
 	marginLimit(gonvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, gpuhealth.LimitSlowdown),
 	marginLimit(gonvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, gpuhealth.LimitMemoryMax),
@@ -99,12 +100,8 @@ var linkFields = []field{
 	nvlinkBytes(gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, gpuhealth.LinkNVLink, gpuhealth.Transmit),
 	nvlinkBytes(gonvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, gpuhealth.LinkNVLink, gpuhealth.Receive),
 	// Up to Ampere the driver counts both kinds of CRC errors over all links.
-	{id: gonvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, set: func(_ *fields, r *gpuhealth.Readings, v value) {
-		r.NVLink.Errors[gpuhealth.NVLinkCRCFlit] = gpuhealth.Some(v.count())
-	}},
-	{id: gonvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, set: func(_ *fields, r *gpuhealth.Readings, v value) {
-		r.NVLink.Errors[gpuhealth.NVLinkCRCData] = gpuhealth.Some(v.count())
-	}},
+	crcErrors(gonvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, gpuhealth.NVLinkCRCFlit),
+	crcErrors(gonvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, gpuhealth.NVLinkCRCData),
 }
 
 // detailFields are asked once for all links where they are wanted.
@@ -114,15 +111,11 @@ var detailFields = []field{
 }
 
 // perLink are asked for each link: 161 to 163 up to Hopper, the others from
-// Blackwell on (nvml.h). Which of them a GPU has, it says itself. nvml.h does
-// not say which kinds of CRC errors field 163 counts, so it has a name apart.
+// Blackwell on (nvml.h). The GPU reports which of them it has. nvml.h does
+// not define which kinds of CRC errors field 163 counts, so it has a name apart.
 func perLink(link uint32, detail bool) []field {
 	one := func(id uint32, kind gpuhealth.NVLinkError) field {
-		return field{id: id, scope: link, set: func(_ *fields, r *gpuhealth.Readings, v value) {
-			if int(link) < len(r.NVLink.PerLink) {
-				r.NVLink.PerLink[link].Errors[kind] = gpuhealth.Some(v.count())
-			}
-		}}
+		return ofLink(id, link, func(_ *gpuhealth.Readings, l *gpuhealth.NVLink, v value) { l.Errors[kind] = gpuhealth.Some(v.count()) })
 	}
 	batch := []field{
 		stateOfLink(link),
@@ -145,32 +138,32 @@ func perLink(link uint32, detail bool) []field {
 	return batch
 }
 
+// ofLink is a field of one link.
+func ofLink(id, link uint32, set func(*gpuhealth.Readings, *gpuhealth.NVLink, value)) field {
+	return field{id: id, scope: link, set: func(_ *fields, r *gpuhealth.Readings, v value) {
+		if int(link) < len(r.NVLink.PerLink) {
+			set(r, &r.NVLink.PerLink[link], v)
+		}
+	}}
+}
+
 // stateOfLink is NVML_NVLINK_STATE_*: inactive, active, or asleep to save power.
 // NCCL asks for it from Hopper on, and calls for the state of a link before.
 func stateOfLink(link uint32) field {
-	return field{id: gonvml.FI_DEV_NVLINK_GET_STATE, scope: link, set: func(_ *fields, r *gpuhealth.Readings, v value) {
-		if int(link) >= len(r.NVLink.PerLink) {
-			return
-		}
+	return ofLink(gonvml.FI_DEV_NVLINK_GET_STATE, link, func(r *gpuhealth.Readings, l *gpuhealth.NVLink, v value) {
 		state := uint32(min(v.count(), math.MaxUint32))
 		if state == gonvml.NVLINK_STATE_SLEEP {
 			state = gonvml.NVLINK_STATE_ACTIVE
 		}
-		r.NVLink.PerLink[link].Up = r.Flag(gpuhealth.FieldNVLinks, state)
-	}}
+		l.Up = r.Flag(gpuhealth.FieldNVLinks, state)
+	})
 }
 
 // linkBytes is what drivers that do not sum themselves count by link.
 func linkBytes(id, link uint32, d gpuhealth.Direction) field {
-	return field{
-		id: id, scope: link,
-		set: func(_ *fields, r *gpuhealth.Readings, v value) {
-			if int(link) < len(r.NVLink.PerLink) {
-				r.NVLink.PerLink[link].IO[d] = gpuhealth.Some(v.count())
-			}
-		},
-		spare: func(f *fields) bool { return f.payload[d] },
-	}
+	f := ofLink(id, link, func(_ *gpuhealth.Readings, l *gpuhealth.NVLink, v value) { l.IO[d] = gpuhealth.Some(v.count()) })
+	f.spare = func(f *fields) bool { return f.payload[d] }
+	return f
 }
 
 // bitErrorRate keeps the rate of the worst link. Bits 0 to 7 are the negative
@@ -194,6 +187,10 @@ func marginLimit(id uint32, limit gpuhealth.TemperatureLimit) field {
 
 func throttled(id uint32, which gpuhealth.ThrottleTime) field {
 	return field{id: id, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.ThrottleTime[which] = v.float(1e9) }}
+}
+
+func crcErrors(id uint32, kind gpuhealth.NVLinkError) field {
+	return field{id: id, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.NVLink.Errors[kind] = gpuhealth.Some(v.count()) }}
 }
 
 func pcieBytes(d gpuhealth.Direction) setter {
@@ -296,12 +293,10 @@ func (v value) count() uint64 {
 	switch v.kind {
 	case gonvml.VALUE_TYPE_UNSIGNED_INT:
 		return uint64(binary.NativeEndian.Uint32(v.bits[:]))
-	case gonvml.VALUE_TYPE_UNSIGNED_LONG, gonvml.VALUE_TYPE_UNSIGNED_LONG_LONG:
+	case gonvml.VALUE_TYPE_UNSIGNED_LONG, gonvml.VALUE_TYPE_UNSIGNED_LONG_LONG, gonvml.VALUE_TYPE_SIGNED_LONG_LONG:
 		return binary.NativeEndian.Uint64(v.bits[:])
 	case gonvml.VALUE_TYPE_SIGNED_INT:
 		return uint64(int64(int32(binary.NativeEndian.Uint32(v.bits[:]))))
-	case gonvml.VALUE_TYPE_SIGNED_LONG_LONG:
-		return binary.NativeEndian.Uint64(v.bits[:])
 	case gonvml.VALUE_TYPE_UNSIGNED_SHORT:
 		return uint64(binary.NativeEndian.Uint16(v.bits[:]))
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // allocates is what the polls made the process allocate, which a list that is
-// as long as the driver says would be seen in.
+// as long as the driver claims would be seen in.
 func (a *abi) allocates(polls int) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -28,7 +28,7 @@ func (a *abi) allocates(polls int) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestListsOfAnyLength: no list is read that is as long as the driver says, nor
+// TestListsOfAnyLength: no list is read that is as long as the driver claims, nor
 // is the buffer for it grown until the driver is content.
 func TestListsOfAnyLength(t *testing.T) {
 	const enough = 1 << 20
@@ -58,7 +58,7 @@ func TestListsOfAnyLength(t *testing.T) {
 			}
 		})
 		t.Run(name+" too small", func(t *testing.T) {
-			// Says the driver of the buffer, whatever its size.
+			// The driver's answer on the buffer, whatever its size.
 			failures := map[string]int{}
 			a := openFake(t, sound().SetGPU(0, "call."+functions[list.call].symbols[0]+".return", 7), func(c *Config) {
 				c.Library = NewLibrary(fakenvml.Library(t), func(function string, code Code) {

@@ -18,14 +18,14 @@ import (
 const defaultLibrary = "libnvidia-ml.so.1"
 
 // function is a C function of NVML that this package may call. go-nvml is
-// linked with unresolved symbols: a call of a symbol that the driver lacks ends
+// linked with unresolved symbols: a call of a symbol that the driver does not have ends
 // the process. So go-nvml's methods are reached through guarded only, which looks
-// the symbol up first. TestGuard keeps the table in step with go-nvml and finds
-// calls that go around it.
+// the symbol up first. The linter forbidigo finds calls that go around it.
 type function int
 
 // functions has, for each function, go-nvml's method and its C symbols. The method
-// calls the newest symbol that is there: one of them suffices.
+// calls the newest symbol that is there: one of them suffices. A row may stand
+// beside the reader that calls it.
 var functions []entry
 
 type entry struct {
@@ -38,6 +38,9 @@ func enter(method string, symbols ...string) function {
 	return function(len(functions) - 1)
 }
 
+// ofDevice enters a method of a device with the one C function that has its name.
+func ofDevice(method string) function { return enter(method, "nvmlDevice"+method) }
+
 var (
 	fnInit              = enter("Init", "nvmlInit_v2", "nvmlInit")
 	fnShutdown          = enter("Shutdown", "nvmlShutdown")
@@ -45,58 +48,58 @@ var (
 	fnCUDAVersion       = enter("SystemGetCudaDriverVersion", "nvmlSystemGetCudaDriverVersion")
 	fnDeviceCount       = enter("DeviceGetCount", "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount")
 	fnDeviceByIndex     = enter("DeviceGetHandleByIndex", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex")
-	fnUUID              = enter("GetUUID", "nvmlDeviceGetUUID")
-	fnName              = enter("GetName", "nvmlDeviceGetName")
-	fnSerial            = enter("GetSerial", "nvmlDeviceGetSerial")
+	fnUUID              = ofDevice("GetUUID")
+	fnName              = ofDevice("GetName")
+	fnSerial            = ofDevice("GetSerial")
 	fnPCIInfo           = enter("GetPciInfo", "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")
-	fnMinor             = enter("GetMinorNumber", "nvmlDeviceGetMinorNumber")
-	fnVBIOS             = enter("GetVbiosVersion", "nvmlDeviceGetVbiosVersion")
-	fnMemoryV2          = enter("GetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo_v2")
-	fnMemory            = enter("GetMemoryInfo", "nvmlDeviceGetMemoryInfo")
-	fnUtilization       = enter("GetUtilizationRates", "nvmlDeviceGetUtilizationRates")
-	fnEncoder           = enter("GetEncoderUtilization", "nvmlDeviceGetEncoderUtilization")
-	fnDecoder           = enter("GetDecoderUtilization", "nvmlDeviceGetDecoderUtilization")
-	fnTemperatureV      = enter("GetTemperatureV", "nvmlDeviceGetTemperatureV")
-	fnTemperature       = enter("GetTemperature", "nvmlDeviceGetTemperature")
-	fnFieldValues       = enter("GetFieldValues", "nvmlDeviceGetFieldValues")
-	fnPower             = enter("GetPowerUsage", "nvmlDeviceGetPowerUsage")
-	fnPowerLimit        = enter("GetEnforcedPowerLimit", "nvmlDeviceGetEnforcedPowerLimit")
-	fnPowerLimitRange   = enter("GetPowerManagementLimitConstraints", "nvmlDeviceGetPowerManagementLimitConstraints")
-	fnEnergy            = enter("GetTotalEnergyConsumption", "nvmlDeviceGetTotalEnergyConsumption")
-	fnClock             = enter("GetClockInfo", "nvmlDeviceGetClockInfo")
-	fnMaxClock          = enter("GetMaxClockInfo", "nvmlDeviceGetMaxClockInfo")
-	fnECC               = enter("GetTotalEccErrors", "nvmlDeviceGetTotalEccErrors")
-	fnClockEvents       = enter("GetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksEventReasons")
-	fnClockThrottle     = enter("GetCurrentClocksThrottleReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-	fnPerformanceState  = enter("GetPerformanceState", "nvmlDeviceGetPerformanceState")
-	fnMargin            = enter("GetMarginTemperature", "nvmlDeviceGetMarginTemperature")
-	fnThreshold         = enter("GetTemperatureThreshold", "nvmlDeviceGetTemperatureThreshold")
-	fnMemoryErrors      = enter("GetMemoryErrorCounter", "nvmlDeviceGetMemoryErrorCounter")
-	fnSRAM              = enter("GetSramEccErrorStatus", "nvmlDeviceGetSramEccErrorStatus")
-	fnRetiredPages      = enter("GetRetiredPages", "nvmlDeviceGetRetiredPages")
-	fnRetirementPending = enter("GetRetiredPagesPendingStatus", "nvmlDeviceGetRetiredPagesPendingStatus")
-	fnRemappedRows      = enter("GetRemappedRows", "nvmlDeviceGetRemappedRows")
-	fnRepair            = enter("GetRepairStatus", "nvmlDeviceGetRepairStatus")
-	fnPersistence       = enter("GetPersistenceMode", "nvmlDeviceGetPersistenceMode")
-	fnECCMode           = enter("GetEccMode", "nvmlDeviceGetEccMode")
-	fnMIGMode           = enter("GetMigMode", "nvmlDeviceGetMigMode")
-	fnGSPMode           = enter("GetGspFirmwareMode", "nvmlDeviceGetGspFirmwareMode")
+	fnMinor             = ofDevice("GetMinorNumber")
+	fnVBIOS             = ofDevice("GetVbiosVersion")
+	fnMemoryV2          = ofDevice("GetMemoryInfo_v2")
+	fnMemory            = ofDevice("GetMemoryInfo")
+	fnUtilization       = ofDevice("GetUtilizationRates")
+	fnEncoder           = ofDevice("GetEncoderUtilization")
+	fnDecoder           = ofDevice("GetDecoderUtilization")
+	fnTemperatureV      = ofDevice("GetTemperatureV")
+	fnTemperature       = ofDevice("GetTemperature")
+	fnFieldValues       = ofDevice("GetFieldValues")
+	fnPower             = ofDevice("GetPowerUsage")
+	fnPowerLimit        = ofDevice("GetEnforcedPowerLimit")
+	fnPowerLimitRange   = ofDevice("GetPowerManagementLimitConstraints")
+	fnEnergy            = ofDevice("GetTotalEnergyConsumption")
+	fnClock             = ofDevice("GetClockInfo")
+	fnMaxClock          = ofDevice("GetMaxClockInfo")
+	fnECC               = ofDevice("GetTotalEccErrors")
+	fnClockEvents       = ofDevice("GetCurrentClocksEventReasons")
+	fnClockThrottle     = ofDevice("GetCurrentClocksThrottleReasons")
+	fnPerformanceState  = ofDevice("GetPerformanceState")
+	fnMargin            = ofDevice("GetMarginTemperature")
+	fnThreshold         = ofDevice("GetTemperatureThreshold")
+	fnMemoryErrors      = ofDevice("GetMemoryErrorCounter")
+	fnSRAM              = ofDevice("GetSramEccErrorStatus")
+	fnRetiredPages      = ofDevice("GetRetiredPages")
+	fnRetirementPending = ofDevice("GetRetiredPagesPendingStatus")
+	fnRemappedRows      = ofDevice("GetRemappedRows")
+	fnRepair            = ofDevice("GetRepairStatus")
+	fnPersistence       = ofDevice("GetPersistenceMode")
+	fnECCMode           = ofDevice("GetEccMode")
+	fnMIGMode           = ofDevice("GetMigMode")
+	fnGSPMode           = ofDevice("GetGspFirmwareMode")
 	fnConfidential      = enter("SystemGetConfComputeState", "nvmlSystemGetConfComputeState")
-	fnPCIeWidth         = enter("GetCurrPcieLinkWidth", "nvmlDeviceGetCurrPcieLinkWidth")
-	fnPCIeWidthMax      = enter("GetMaxPcieLinkWidth", "nvmlDeviceGetMaxPcieLinkWidth")
-	fnPCIeGeneration    = enter("GetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkGeneration")
-	fnPCIeGenerationMax = enter("GetMaxPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkGeneration")
-	fnNVLinkState       = enter("GetNvLinkState", "nvmlDeviceGetNvLinkState")
-	fnFabricV           = enter("GetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfoV")
-	fnFabric            = enter("GetGpuFabricInfo", "nvmlDeviceGetGpuFabricInfo")
+	fnPCIeWidth         = ofDevice("GetCurrPcieLinkWidth")
+	fnPCIeWidthMax      = ofDevice("GetMaxPcieLinkWidth")
+	fnPCIeGeneration    = ofDevice("GetCurrPcieLinkGeneration")
+	fnPCIeGenerationMax = ofDevice("GetMaxPcieLinkGeneration")
+	fnNVLinkState       = ofDevice("GetNvLinkState")
+	fnFabricV           = ofDevice("GetGpuFabricInfoV")
+	fnFabric            = ofDevice("GetGpuFabricInfo")
 	fnCompute           = enter("GetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses")
 	fnGraphics          = enter("GetGraphicsRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2", "nvmlDeviceGetGraphicsRunningProcesses")
-	fnMIGCount          = enter("GetMaxMigDeviceCount", "nvmlDeviceGetMaxMigDeviceCount")
-	fnMIGDevice         = enter("GetMigDeviceHandleByIndex", "nvmlDeviceGetMigDeviceHandleByIndex")
-	fnGPUInstance       = enter("GetGpuInstanceId", "nvmlDeviceGetGpuInstanceId")
-	fnComputeInstance   = enter("GetComputeInstanceId", "nvmlDeviceGetComputeInstanceId")
+	fnMIGCount          = ofDevice("GetMaxMigDeviceCount")
+	fnMIGDevice         = ofDevice("GetMigDeviceHandleByIndex")
+	fnGPUInstance       = ofDevice("GetGpuInstanceId")
+	fnComputeInstance   = ofDevice("GetComputeInstanceId")
 	fnEventCreate       = enter("EventSetCreate", "nvmlEventSetCreate")
-	fnEventRegister     = enter("RegisterEvents", "nvmlDeviceRegisterEvents")
+	fnEventRegister     = ofDevice("RegisterEvents")
 	fnEventWait         = enter("EventSetWait", "nvmlEventSetWait_v2", "nvmlEventSetWait")
 	fnEventFree         = enter("EventSetFree", "nvmlEventSetFree")
 	fnGPMSupport        = enter("GpmQueryDeviceSupport", "nvmlGpmQueryDeviceSupport")
@@ -142,7 +145,7 @@ type binding struct {
 	has  []bool // by function
 	// direct are the symbols of the functions that are called directly.
 	direct []unsafe.Pointer
-	// unversioned says that lists of processes are of the first version.
+	// unversioned: lists of processes are of the first version.
 	unversioned bool
 	// pin keeps the library mapped after nvmlShutdown: symbols that the linker
 	// has bound would otherwise point into nothing.

@@ -12,11 +12,11 @@ import (
 
 // The errors of Library.Open.
 var (
-	// ErrNotBuilt says that this binary cannot load NVML at all.
+	// ErrNotBuilt means that this binary cannot load NVML at all.
 	ErrNotBuilt = errors.New("this binary was built without NVML support: it needs linux and CGO_ENABLED=1")
-	// ErrLibraryNotFound says that the library is not there now; it may come.
+	// ErrLibraryNotFound means that the library is not there now; it may come.
 	ErrLibraryNotFound = errors.New("NVML library not found")
-	// ErrOtherLibrary says that the process has another NVML library loaded:
+	// ErrOtherLibrary means that the process has another NVML library loaded:
 	// the dynamic linker binds each symbol once per process.
 	ErrOtherLibrary = errors.New("another NVML library is already loaded in this process")
 )
@@ -38,7 +38,7 @@ type Library interface {
 	NewEvents() (Events, Code)
 }
 
-// Request says what one reading is to hold.
+// Request is what one reading is to hold.
 type Request struct {
 	// Slow asks for the readings that rarely change too. Without it they are
 	// those of the last slow reading of the same handle.
@@ -64,7 +64,7 @@ type Slice struct {
 // Event is something that the driver reported of a GPU.
 type Event struct {
 	UUID string // of the whole GPU, as it was when it was registered
-	// Xid is false for the kinds of events that nobody asked for.
+	// Xid is false for the kinds of events that were not registered for.
 	Xid  bool
 	Code uint64
 	// GPUInstance and ComputeInstance are there where the event is one of a MIG slice.
@@ -75,7 +75,7 @@ type Event struct {
 // also while another one waits.
 type Events interface {
 	// Register adds a GPU of the same library. Its UUID is kept, because a GPU
-	// that is lost no longer says it.
+	// that is lost no longer reports it.
 	Register(device Device, uuid string) Code
 	// Wait returns an event, Timeout, or another code.
 	Wait(timeout time.Duration) (Event, Code)
@@ -89,7 +89,7 @@ type Device interface {
 	// Identity reads what does not change. Only the UUID is sure to be there
 	// when the code is Success, and only the PCI address may be there otherwise.
 	Identity() (gpuhealth.Identity, Code)
-	// Read fills in what the GPU reports now. A code other than Success says
+	// Read fills in what the GPU reports now. A code other than Success means
 	// that the GPU as a whole does not answer, and the answer is void. It
 	// returns early, with Timeout, when ctx is done. The first reading of a handle is slow.
 	Read(ctx context.Context, request Request, into *Answer) Code
@@ -97,10 +97,10 @@ type Device interface {
 	Close()
 }
 
-// Failure is told each call that failed, by the name of the C function. Calls
+// Failure is called for each call that failed, with the name of the C function. Calls
 // that are not supported are no failures. It may be called from any goroutine.
 type Failure func(function string, code Code)
 
-// Timing is told how long each call took that returned, but for waits for
+// Timing is called with the duration of each call that returned, but for waits for
 // events. It may be called from any goroutine.
 type Timing func(time.Duration)

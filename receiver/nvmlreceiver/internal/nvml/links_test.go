@@ -19,11 +19,11 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
-// TestHealthyModelsFailNoCall: where a list ends, and what a model lacks, is no
+// TestHealthyModelsFailNoCall: where a list ends, and what a model does not have, is no
 // failure, in the first poll, in slow ones and in others.
 func TestHealthyModelsFailNoCall(t *testing.T) {
 	profiles := maps.Clone(fakenvml.Profiles)
-	profiles["another word for an empty place"] = func(gpus int) *fakenvml.State {
+	profiles["another code for an empty slot"] = func(gpus int) *fakenvml.State {
 		return fakenvml.NewA100MIG(gpus).SetGPU(0, "call.nvmlDeviceGetMigDeviceHandleByIndex.return", int(InvalidArgument))
 	}
 	for model, profile := range profiles {

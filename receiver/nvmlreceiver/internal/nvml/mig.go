@@ -27,15 +27,15 @@ func (d *device) readSlices(ctx context.Context, request Request, into *Answer, 
 	if mode != 1 {
 		return
 	}
-	places, code := guarded(d.library, fnMIGCount, d.raw.GetMaxMigDeviceCount)
+	slots, code := guarded(d.library, fnMIGCount, d.raw.GetMaxMigDeviceCount)
 	if !t.ok(code) {
 		return
 	}
-	into.Places = count32(places)
-	for i := range min(places, gpuhealth.MaxSlices) {
+	into.SliceCapacity = count32(slots)
+	for i := range min(slots, gpuhealth.MaxSlices) {
 		handle, code := guarded(d.library, fnMIGDevice, func() (gonvml.Device, gonvml.Return) { return d.raw.GetMigDeviceHandleByIndex(i) }, InvalidArgument)
 		if code == NotFound || code == InvalidArgument {
-			continue // an empty place
+			continue // an empty slot
 		}
 		if !t.ok(code) {
 			continue
@@ -74,20 +74,13 @@ func (d *device) readSlice(part *device, t *tally) (Slice, bool) {
 	if v, code := guarded(d.library, fnName, part.raw.GetName); own.ok(code) {
 		s.Model = v
 	}
-	if n, code := guarded(d.library, fnGPUInstance, part.raw.GetGpuInstanceId); own.ok(code) {
-		s.GPUInstance = count32(n)
-	}
-	if n, code := guarded(d.library, fnComputeInstance, part.raw.GetComputeInstanceId); own.ok(code) {
-		s.ComputeInstance = count32(n)
-	}
+	put(part, &own, fnGPUInstance, part.raw.GetGpuInstanceId, count32, &s.GPUInstance)
+	put(part, &own, fnComputeInstance, part.raw.GetComputeInstanceId, count32, &s.ComputeInstance)
 	readMemory(part, &s.Readings, &own)
 	readProcesses(part, &s.Readings, &own)
-	n, code := guarded(d.library, fnMemoryErrors, func() (uint64, gonvml.Return) {
-		return part.raw.GetMemoryErrorCounter(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.VOLATILE_ECC, gonvml.MEMORY_LOCATION_SRAM)
-	})
-	if own.ok(code) {
-		s.ECCLocation[gpuhealth.ECCUncorrected][gpuhealth.ECCVolatile][gpuhealth.ECCSRAM] = gpuhealth.Some(n)
-	}
+	put(part, &own, fnMemoryErrors, func() (uint64, gonvml.Return) {
+		return part.raw.GetMemoryErrorCounter(gonvml.MEMORY_ERROR_TYPE_UNCORRECTED, gonvml.VOLATILE_ECC, gonvml.MEMORY_LOCATION_SRAM) //nolint:forbidigo // guarded by the line above
+	}, gpuhealth.Some[uint64], &s.ECCLocation[gpuhealth.ECCUncorrected][gpuhealth.ECCVolatile][gpuhealth.ECCSRAM])
 	if own.gone != Success {
 		t.ok(own.gone)
 		return Slice{}, false

@@ -16,11 +16,11 @@ import (
 
 // The errors of a Report besides those of Library.Open.
 var (
-	// ErrDriver says that NVML could not be initialised.
+	// ErrDriver means that NVML could not be initialised.
 	ErrDriver = errors.New("the NVIDIA driver does not answer")
-	// ErrHang says that a call that concerns no single GPU has not returned.
+	// ErrHang means that a call that concerns no single GPU has not returned.
 	ErrHang = errors.New("a call of NVML has not returned")
-	// ErrClosed says that the poller was closed.
+	// ErrClosed means that the poller was closed.
 	ErrClosed = errors.New("the poller is closed")
 )
 
@@ -38,9 +38,9 @@ type Config struct {
 	// SlowInterval is how often the readings that rarely change are read
 	// again, a minute where it is 0. The GPUs take turns within it.
 	SlowInterval time.Duration
-	// OnXid is told each Xid, by a goroutine that must not be held up. The UUID
-	// is empty where nobody registered the GPU. Nobody waits for events where
-	// OnXid is nil.
+	// OnXid is called with each Xid, by a goroutine that must not be held up. The UUID
+	// is empty for a GPU that is not registered. Where OnXid is nil the poller does not
+	// wait for events.
 	OnXid func(gpuhealth.XidEvent)
 	// Activity reads GPM (Hopper and newer), PerLink each NVLink by itself,
 	// Detail the raw bytes, effective errors and bit error rates of the NVLinks.
@@ -56,35 +56,35 @@ type Config struct {
 
 // Report is what one Poll found.
 type Report struct {
-	// Samples has one entry for each GPU of the roster that nobody has
-	// acknowledged as missing, ordered by index and UUID. It belongs to the caller. The samples are not validated.
+	// Samples has one entry for each GPU of the roster that is not acknowledged as missing,
+	// ordered by index and UUID. It belongs to the caller. The samples are not validated.
 	Samples []gpuhealth.Sample
 	// Generation counts the times that NVML was initialised.
 	Generation uint64
 	// Listed is how many GPUs NVML enumerates.
 	Listed int
-	// Silent are the GPUs that NVML enumerates and that have no reading. Those of an
-	// empty UUID never said who they are, or say that they are another.
-	Silent []Silence
+	// NoReadings are the GPUs that NVML enumerates and that have no reading. The UUID is
+	// empty for a GPU that has never reported one, or that reports another GPU's.
+	NoReadings []NoReading
 	// InvalidUUIDs counts the GPUs that gave an empty UUID or another GPU's.
 	InvalidUUIDs int
-	// Err says why nothing, or nothing new, is known of the node as a whole.
+	// Err is why nothing, or nothing new, is known of the node as a whole.
 	Err error
 	// Down is why the driver as a whole does not answer, empty where it does.
 	Down gpuhealth.Reason
 }
 
-// Silence is a GPU that NVML enumerates and that has no reading.
-type Silence struct {
+// NoReading is a GPU that NVML enumerates and that has no reading.
+type NoReading struct {
 	Index int
 	// UUID is the GPU's, or of the GPU that was last at the index. PCIBusID is empty
-	// where NVML does not tell it.
+	// where NVML does not report it.
 	UUID, PCIBusID string
 	Reason         gpuhealth.Reason
 	// Why is NVML's error, or what is wrong with the UUID; empty for a call in flight.
 	Why string
-	// Told is false where the driver has not spoken of this GPU.
-	Told bool
+	// Reported: the driver has reported this GPU, if only with an error.
+	Reported bool
 }
 
 // Poller reads all GPUs of the node. Each GPU has its own worker, and the driver has
@@ -206,7 +206,7 @@ func (p *Poller) begin(again bool, old generation) driverState {
 	lib := p.cfg.Library
 	var state driverState
 	if again {
-		// An error here is no news: the driver may have gone.
+		// An error here is expected: the driver may have gone.
 		old.end(lib)
 	}
 	if state.err = lib.Open(); state.err != nil {
@@ -222,7 +222,7 @@ func (p *Poller) begin(again bool, old generation) driverState {
 			state.events, _ = lib.NewEvents()
 		}
 	}
-	// Where the poller was closed meanwhile, nobody else would shut down.
+	// Where the poller was closed meanwhile, nothing else would shut down.
 	if state.code != Success || p.ctx.Err() != nil {
 		generation{watch: &watch{events: state.events}}.end(lib)
 		return state
@@ -274,7 +274,7 @@ func (p *Poller) round(ctx context.Context) (suspect bool) {
 	for _, s := range p.slots {
 		var result slotResult
 		ok := false
-		if s.asked { // who hung in an earlier round is not waited for again
+		if s.asked { // a GPU that hung in an earlier round is not waited for again
 			result, ok = s.worker.wait(ctx)
 		}
 		s.note(result, ok)
@@ -319,7 +319,7 @@ func (p *Poller) Interrupt() { p.cancel() }
 
 // Close stops a Poll that is under way, ends the workers and shuts NVML down,
 // and returns within the timeout. While a call hangs NVML must not be shut
-// down: the error says so, and it is done when the call returns, if ever.
+// down: Close returns errHeld, and NVML is shut down when the call returns, if ever.
 func (p *Poller) Close(timeout time.Duration) error {
 	p.cancel()
 	p.mu.Lock()

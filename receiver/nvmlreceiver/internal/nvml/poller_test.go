@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // child is what the test binary does instead of testing when childEnv names a
@@ -193,7 +194,7 @@ func (d *scriptedDevice) Read(_ context.Context, request Request, r *Answer) Cod
 		<-hang
 	}
 	g.lib.set(func() { g.lib.inFlight--; g.answered = time.Now() })
-	r.Power = gpuhealth.Some(100.0)
+	r.Numbers[reading.Power] = gpuhealth.Some(100.0)
 	return code
 }
 
@@ -375,7 +376,7 @@ func TestTally(t *testing.T) {
 		{"nothing is supported, but it answers", []Code{NotSupported, NotSupported}, Success},
 		{"what is not supported is no answer", []Code{NotSupported, NoPermission}, NoPermission},
 		{"nothing but errors", []Code{Unknown, NoPermission}, Unknown},
-		{"an error and symbols that the library lacks", []Code{FunctionNotFound, Unknown}, Unknown},
+		{"an error and symbols that are missing", []Code{FunctionNotFound, Unknown}, Unknown},
 		{"lost in the middle", []Code{Success, GPUIsLost, Success}, GPUIsLost},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -8,11 +8,11 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// reader fills in some readings and notes what its calls returned. A new
-// signal is a new reader, a new function in the guard's table and a new field
-// of gpuhealth.Readings.
+// reader fills in some readings and notes what its calls returned. CONTRIBUTING.md has
+// what a new reading takes.
 type reader func(*device, *gpuhealth.Readings, *tally)
 
 // fastReaders run at each poll.
@@ -31,12 +31,12 @@ var fastReaders = []reader{
 	readProcesses,
 }
 
-// readMemory prefers the call that tells used from reserved bytes (driver 510).
+// readMemory prefers the call that has used and reserved bytes apart (driver 510).
 func readMemory(d *device, r *gpuhealth.Readings, t *tally) {
 	m2, code := guarded(d.library, fnMemoryV2, d.raw.GetMemoryInfo_v2, outdated...)
 	if t.ok(code) {
-		r.MemoryTotal, r.MemoryUsed = gpuhealth.Some(m2.Total), gpuhealth.Some(m2.Used)
-		r.MemoryReserved = gpuhealth.Some(m2.Reserved)
+		r.Numbers[reading.MemoryLimit], r.Numbers[reading.MemoryUsed] = gpuhealth.Ratio(m2.Total, 1, 1), gpuhealth.Ratio(m2.Used, 1, 1)
+		r.Numbers[reading.MemoryReserved] = gpuhealth.Ratio(m2.Reserved, 1, 1)
 		return
 	}
 	if !code.tryOlder() {
@@ -44,21 +44,35 @@ func readMemory(d *device, r *gpuhealth.Readings, t *tally) {
 	}
 	m1, code := guarded(d.library, fnMemory, d.raw.GetMemoryInfo)
 	if t.ok(code) {
-		r.MemoryTotal, r.MemoryUsed = gpuhealth.Some(m1.Total), gpuhealth.Some(m1.Used)
+		r.Numbers[reading.MemoryLimit], r.Numbers[reading.MemoryUsed] = gpuhealth.Ratio(m1.Total, 1, 1), gpuhealth.Ratio(m1.Used, 1, 1)
 	}
 }
 
 func readUtilization(d *device, r *gpuhealth.Readings, t *tally) {
 	if u, code := guarded(d.library, fnUtilization, d.raw.GetUtilizationRates); t.ok(code) {
-		r.Utilization, r.MemoryUtilization = gpuhealth.Ratio(u.Gpu, 1, 100), gpuhealth.Ratio(u.Memory, 1, 100)
+		r.Numbers[reading.Utilization], r.Numbers[reading.MemoryUtilization] = percent(u.Gpu), percent(u.Memory)
 	}
-	if v, code := guarded(d.library, fnEncoder, func() (uint32, gonvml.Return) { return first(d.raw.GetEncoderUtilization()) }); t.ok(code) {
-		r.Encoder = gpuhealth.Ratio(v, 1, 100)
-	}
-	if v, code := guarded(d.library, fnDecoder, func() (uint32, gonvml.Return) { return first(d.raw.GetDecoderUtilization()) }); t.ok(code) {
-		r.Decoder = gpuhealth.Ratio(v, 1, 100)
+	put(d, t, fnEncoder, func() (uint32, gonvml.Return) { return first(d.raw.GetEncoderUtilization()) },
+		percent, &r.Numbers[reading.EncoderUtilization])
+	put(d, t, fnDecoder, func() (uint32, gonvml.Return) { return first(d.raw.GetDecoderUtilization()) },
+		percent, &r.Numbers[reading.DecoderUtilization])
+}
+
+// put reads one value, in the unit of the reading. A call that fails leaves it absent.
+func put[T, O any](d *device, t *tally, fn function, call func() (T, gonvml.Return), of func(T) gpuhealth.Opt[O], to *gpuhealth.Opt[O]) {
+	if v, code := guarded(d.library, fn, call); t.ok(code) {
+		*to = of(v)
 	}
 }
+
+func percent(n uint32) gpuhealth.Opt[float64] { return gpuhealth.Ratio(n, 1, 100) }
+
+func whole(n uint32) gpuhealth.Opt[float64] { return gpuhealth.Ratio(n, 1, 1) }
+
+func megahertz(n uint32) gpuhealth.Opt[float64] { return gpuhealth.Ratio(n, 1e6, 1) }
+
+// thousandths are milliwatts or millijoules.
+func thousandths[T uint32 | uint64](n T) gpuhealth.Opt[float64] { return gpuhealth.Ratio(n, 1, 1000) }
 
 func first[T any](v, _ T, ret gonvml.Return) (T, gonvml.Return) { return v, ret }
 
@@ -67,53 +81,42 @@ func second[T any](_, v T, ret gonvml.Return) (T, gonvml.Return) { return v, ret
 // readTemperature prefers the call that replaced GetTemperature in NVML 13.
 func readTemperature(d *device, r *gpuhealth.Readings, t *tally) {
 	if m, code := guarded(d.library, fnMargin, d.raw.GetMarginTemperature); t.ok(code) {
-		r.TemperatureMargin = gpuhealth.Some(float64(m.MarginTemperature))
+		r.Numbers[reading.TemperatureMargin] = gpuhealth.Some(float64(m.MarginTemperature))
 	}
 	v, code := guarded(d.library, fnTemperatureV, func() (gonvml.Temperature, gonvml.Return) { return d.raw.GetTemperatureV().V1() }, outdated...)
 	if t.ok(code) {
-		r.Temperature = gpuhealth.Some(float64(v.Temperature))
+		r.Numbers[reading.Temperature] = gpuhealth.Some(float64(v.Temperature))
 		return
 	}
 	if !code.tryOlder() {
 		return
 	}
-	old, code := guarded(d.library, fnTemperature, func() (uint32, gonvml.Return) { return d.raw.GetTemperature(gonvml.TEMPERATURE_GPU) })
-	if t.ok(code) {
-		r.Temperature = gpuhealth.Ratio(old, 1, 1)
-	}
+	put(d, t, fnTemperature, func() (uint32, gonvml.Return) { return d.raw.GetTemperature(gonvml.TEMPERATURE_GPU) },
+		whole, &r.Numbers[reading.Temperature])
 }
 
 func readPower(d *device, r *gpuhealth.Readings, t *tally) {
 	// Field 186 is the power of this moment; the call may be an average over a
-	// second (nvml.h), and is for drivers that lack the field.
-	if !r.Power.OK {
-		if mw, code := guarded(d.library, fnPower, d.raw.GetPowerUsage); t.ok(code) {
-			r.Power = gpuhealth.Ratio(mw, 1, 1000)
-		}
+	// second (nvml.h), and is for drivers without the field.
+	if !r.Numbers[reading.Power].OK {
+		put(d, t, fnPower, d.raw.GetPowerUsage, thousandths, &r.Numbers[reading.Power])
 	}
-	if mj, code := guarded(d.library, fnEnergy, d.raw.GetTotalEnergyConsumption); t.ok(code) {
-		r.Energy = gpuhealth.Ratio(mj, 1, 1000)
-	}
+	put(d, t, fnEnergy, d.raw.GetTotalEnergyConsumption, thousandths, &r.Numbers[reading.Energy])
 }
 
 func readClocks(d *device, r *gpuhealth.Readings, t *tally) {
 	for c := range gpuhealth.NumClocks {
-		domain := gonvml.ClockType(c)
-		if mhz, code := guarded(d.library, fnClock, func() (uint32, gonvml.Return) { return d.raw.GetClockInfo(domain) }); t.ok(code) {
-			r.Clocks[c] = gpuhealth.Ratio(mhz, 1e6, 1)
-		}
+		put(d, t, fnClock, func() (uint32, gonvml.Return) { return d.raw.GetClockInfo(gonvml.ClockType(c)) },
+			megahertz, &r.Clocks[c])
 	}
 }
 
 func readECC(d *device, r *gpuhealth.Readings, t *tally) {
 	for e := range gpuhealth.NumECCErrors {
 		for c := range gpuhealth.NumECCCounters {
-			n, code := guarded(d.library, fnECC, func() (uint64, gonvml.Return) {
-				return d.raw.GetTotalEccErrors(gonvml.MemoryErrorType(e), gonvml.EccCounterType(c))
-			})
-			if t.ok(code) {
-				r.ECC[e][c] = gpuhealth.Some(n)
-			}
+			put(d, t, fnECC, func() (uint64, gonvml.Return) {
+				return d.raw.GetTotalEccErrors(gonvml.MemoryErrorType(e), gonvml.EccCounterType(c)) //nolint:forbidigo // guarded by the line above
+			}, gpuhealth.Some[uint64], &r.ECC[e][c])
 		}
 	}
 }
@@ -131,12 +134,8 @@ func readThrottle(d *device, r *gpuhealth.Readings, t *tally) {
 }
 
 func readPCIe(d *device, r *gpuhealth.Readings, t *tally) {
-	if n, code := guarded(d.library, fnPCIeWidth, d.raw.GetCurrPcieLinkWidth); t.ok(code) {
-		r.PCIe.Width = count32(n)
-	}
-	if n, code := guarded(d.library, fnPCIeGeneration, d.raw.GetCurrPcieLinkGeneration); t.ok(code) {
-		r.PCIe.Generation = count32(n)
-	}
+	put(d, t, fnPCIeWidth, d.raw.GetCurrPcieLinkWidth, count32, &r.PCIe.Width)
+	put(d, t, fnPCIeGeneration, d.raw.GetCurrPcieLinkGeneration, count32, &r.PCIe.Generation)
 	if p, code := guarded(d.library, fnPerformanceState, d.raw.GetPerformanceState); t.ok(code) && p != gonvml.PSTATE_UNKNOWN {
 		r.PerformanceState = gpuhealth.Some(uint32(p))
 	}

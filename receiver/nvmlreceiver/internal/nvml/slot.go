@@ -33,7 +33,7 @@ type slotResult struct {
 	answer Answer
 }
 
-// read runs on the slot's worker. A panic over an odd answer costs that GPU's
+// read runs on the slot's worker. A panic over a malformed answer costs that GPU's
 // sample and not the process.
 func (s *slot) read(ctx context.Context, lib Library, w *watch, request Request) (result slotResult) {
 	defer func() {
@@ -88,31 +88,27 @@ func (r *slotResult) reason() gpuhealth.Reason {
 	return r.code.reason()
 }
 
-// told reports whether the driver has spoken of this GPU, if only with an error. It has
-// not where it is silent, not ready or gone.
-func (r *slotResult) told(driverGone bool) bool {
+// reported returns whether the driver has reported this GPU, if only with an error. A
+// driver that hangs, is not ready or is gone has not.
+func (r *slotResult) reported(driverGone bool) bool {
 	if r.hung || driverGone || r.code == Timeout || r.code == NotReady {
 		return false
 	}
-	switch r.code.reason() {
-	case gpuhealth.ReasonLost, gpuhealth.ReasonResetRequired, gpuhealth.ReasonError:
-		return true
-	default:
-		return false
-	}
+	reason := r.code.reason()
+	return reason == gpuhealth.ReasonLost || reason == gpuhealth.ReasonResetRequired || reason == gpuhealth.ReasonError
 }
 
-// silence is what is known of the GPU at the slot, which has no reading.
-func (s *slot) silence(driverGone bool) Silence {
-	silent := Silence{Index: s.index, PCIBusID: s.last.id.PCIBusID, Reason: s.last.reason(), Told: s.last.told(driverGone)}
+// noReading is what is known of the GPU at the slot, which has no reading.
+func (s *slot) noReading(driverGone bool) NoReading {
+	unread := NoReading{Index: s.index, PCIBusID: s.last.id.PCIBusID, Reason: s.last.reason(), Reported: s.last.reported(driverGone)}
 	switch {
 	case s.last.hung:
 	case s.last.noUUID:
-		silent.Why = "its UUID is empty"
+		unread.Why = "its UUID is empty"
 	default:
-		silent.Why = s.last.code.error()
+		unread.Why = s.last.code.error()
 	}
-	return silent
+	return unread
 }
 
 // down reports all known GPUs when the driver as a whole does not answer.
@@ -154,32 +150,32 @@ func (p *Poller) report() Report {
 		switch {
 		case valid && !roster.Claim(id):
 			r.InvalidUUIDs++
-			r.Silent = append(r.Silent, Silence{Index: s.index, PCIBusID: id.PCIBusID, Reason: reason, Why: "its UUID is another GPU's", Told: true})
+			r.NoReadings = append(r.NoReadings, NoReading{Index: s.index, PCIBusID: id.PCIBusID, Reason: reason, Why: "its UUID is another GPU's", Reported: true})
 		case reason == gpuhealth.ReasonOK:
 			r.answers(id, &s.last.answer, roster)
 		case valid:
-			silent := s.silence(p.gone)
-			silent.UUID = id.UUID
-			r.Silent = append(r.Silent, silent)
-			r.Samples = append(r.Samples, roster.Silent(id.UUID, reason, silent.Told)...)
-		default: // counted as garbage by whoever validates it
+			unread := s.noReading(p.gone)
+			unread.UUID = id.UUID
+			r.NoReadings = append(r.NoReadings, unread)
+			r.Samples = append(r.Samples, roster.NoAnswer(id.UUID, reason, unread.Reported)...)
+		default: // Validate counts it as garbage
 			r.Samples = append(r.Samples, gpuhealth.Sample{Identity: id, Reason: reason})
 		}
 		if !valid {
-			r.Silent = append(r.Silent, Silence{Index: s.index, PCIBusID: id.PCIBusID, Reason: reason, Why: "its UUID is malformed", Told: true})
+			r.NoReadings = append(r.NoReadings, NoReading{Index: s.index, PCIBusID: id.PCIBusID, Reason: reason, Why: "its UUID is malformed", Reported: true})
 		}
 	}
-	// A slot that failed before it told its UUID counts as the GPU that had its
-	// index, if no other slot speaks for that GPU.
+	// A slot that failed before its UUID was read counts as the GPU that had its
+	// index, if no other slot has claimed that GPU.
 	for _, s := range p.slots {
 		if s.last.id.UUID != "" {
 			continue
 		}
-		silent := s.silence(p.gone)
-		if silent.UUID = roster.ClaimAt(s.index); silent.UUID != "" {
-			r.Samples = append(r.Samples, roster.Silent(silent.UUID, silent.Reason, silent.Told)...)
+		unread := s.noReading(p.gone)
+		if unread.UUID = roster.ClaimAt(s.index); unread.UUID != "" {
+			r.Samples = append(r.Samples, roster.NoAnswer(unread.UUID, unread.Reason, unread.Reported)...)
 		}
-		r.Silent = append(r.Silent, silent)
+		r.NoReadings = append(r.NoReadings, unread)
 	}
 	r.Samples = append(r.Samples, roster.End()...)
 	sortSamples(r.Samples)

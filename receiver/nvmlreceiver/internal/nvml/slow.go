@@ -8,10 +8,11 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // slowReaders run once a minute. Their readings change with a reset, a repair or an
-// operator, or are details of a reading of each poll (the places of ECC errors).
+// operator, or are details of a reading of each poll (where ECC errors were).
 var slowReaders = []reader{
 	readLimits,
 	readModes,
@@ -21,16 +22,12 @@ var slowReaders = []reader{
 }
 
 func readLimits(d *device, r *gpuhealth.Readings, t *tally) {
-	if mw, code := guarded(d.library, fnPowerLimit, d.raw.GetEnforcedPowerLimit); t.ok(code) {
-		r.PowerLimit = gpuhealth.Ratio(mw, 1, 1000)
-	}
-	if mw, code := guarded(d.library, fnPowerLimitRange, func() (uint32, gonvml.Return) { return second(d.raw.GetPowerManagementLimitConstraints()) }); t.ok(code) {
-		r.PowerLimitMax = gpuhealth.Ratio(mw, 1, 1000)
-	}
+	put(d, t, fnPowerLimit, d.raw.GetEnforcedPowerLimit, thousandths, &r.Numbers[reading.PowerLimit])
+	put(d, t, fnPowerLimitRange, func() (uint32, gonvml.Return) { return second(d.raw.GetPowerManagementLimitConstraints()) },
+		thousandths, &r.Numbers[reading.PowerLimitMax])
 	for c := range gpuhealth.NumClocks {
-		if mhz, code := guarded(d.library, fnMaxClock, func() (uint32, gonvml.Return) { return d.raw.GetMaxClockInfo(gonvml.ClockType(c)) }); t.ok(code) {
-			r.ClockLimits[c] = gpuhealth.Ratio(mhz, 1e6, 1)
-		}
+		put(d, t, fnMaxClock, func() (uint32, gonvml.Return) { return d.raw.GetMaxClockInfo(gonvml.ClockType(c)) },
+			megahertz, &r.ClockLimits[c])
 	}
 	for limit, threshold := range map[gpuhealth.TemperatureLimit]gonvml.TemperatureThresholds{
 		gpuhealth.LimitShutdown:  gonvml.TEMPERATURE_THRESHOLD_SHUTDOWN,
@@ -38,28 +35,20 @@ func readLimits(d *device, r *gpuhealth.Readings, t *tally) {
 		gpuhealth.LimitMemoryMax: gonvml.TEMPERATURE_THRESHOLD_MEM_MAX,
 		gpuhealth.LimitGPUMax:    gonvml.TEMPERATURE_THRESHOLD_GPU_MAX,
 	} {
-		if c, code := guarded(d.library, fnThreshold, func() (uint32, gonvml.Return) { return d.raw.GetTemperatureThreshold(threshold) }); t.ok(code) {
-			r.TemperatureLimits[limit] = gpuhealth.Ratio(c, 1, 1)
-		}
+		put(d, t, fnThreshold, func() (uint32, gonvml.Return) { return d.raw.GetTemperatureThreshold(threshold) },
+			whole, &r.TemperatureLimits[limit])
 	}
-	if n, code := guarded(d.library, fnPCIeWidthMax, d.raw.GetMaxPcieLinkWidth); t.ok(code) {
-		r.PCIe.WidthMax = count32(n)
-	}
-	if n, code := guarded(d.library, fnPCIeGenerationMax, d.raw.GetMaxPcieLinkGeneration); t.ok(code) {
-		r.PCIe.GenerationMax = count32(n)
-	}
+	put(d, t, fnPCIeWidthMax, d.raw.GetMaxPcieLinkWidth, count32, &r.PCIe.WidthMax)
+	put(d, t, fnPCIeGenerationMax, d.raw.GetMaxPcieLinkGeneration, count32, &r.PCIe.GenerationMax)
 }
 
 func readModes(d *device, r *gpuhealth.Readings, t *tally) {
-	if m, code := guarded(d.library, fnPersistence, d.raw.GetPersistenceMode); t.ok(code) {
-		r.Modes[gpuhealth.ModePersistence] = r.Flag(gpuhealth.FieldMode, uint32(m))
-	}
-	if m, code := guarded(d.library, fnECCMode, func() (gonvml.EnableState, gonvml.Return) { return first(d.raw.GetEccMode()) }); t.ok(code) {
-		r.Modes[gpuhealth.ModeECC] = r.Flag(gpuhealth.FieldMode, uint32(m))
-	}
-	if m, code := guarded(d.library, fnGSPMode, func() (bool, gonvml.Return) { return first(d.raw.GetGspFirmwareMode()) }); t.ok(code) {
-		r.Modes[gpuhealth.ModeGSP] = gpuhealth.Some(m)
-	}
+	mode := func(m gonvml.EnableState) gpuhealth.Opt[bool] { return r.Flag(gpuhealth.FieldMode, uint32(m)) }
+	put(d, t, fnPersistence, d.raw.GetPersistenceMode, mode, &r.Modes[gpuhealth.ModePersistence])
+	put(d, t, fnECCMode, func() (gonvml.EnableState, gonvml.Return) { return first(d.raw.GetEccMode()) },
+		mode, &r.Modes[gpuhealth.ModeECC])
+	put(d, t, fnGSPMode, func() (bool, gonvml.Return) { return first(d.raw.GetGspFirmwareMode()) },
+		gpuhealth.Some[bool], &r.Modes[gpuhealth.ModeGSP])
 	if s, code := guarded(d.library, fnConfidential, d.library.binding.raw.SystemGetConfComputeState); t.ok(code) {
 		r.Modes[gpuhealth.ModeConfidentialCompute] = r.Flag(gpuhealth.FieldMode, s.CcFeature)
 	}
@@ -94,7 +83,7 @@ func memoryHealth(r *gpuhealth.Readings) [5]any {
 	return [...]any{r.RetiredPages, r.RetirementPending, r.RemappedRows, r.RepairPending, r.SRAMThresholdExceeded}
 }
 
-// badMemory reports whether memory health has anything to tell.
+// badMemory reports whether any reading of memory health is bad.
 func badMemory(r *gpuhealth.Readings) bool {
 	pages, rows, repairs := &r.RetiredPages, &r.RemappedRows, &r.RepairPending
 	return max(pages[gpuhealth.RetiredSBE].V, pages[gpuhealth.RetiredDBE].V, rows.Corrected.V, rows.Uncorrected.V) > 0 ||
@@ -107,12 +96,9 @@ func readECCLocations(d *device, r *gpuhealth.Readings, t *tally) {
 	for e := range gpuhealth.NumECCErrors {
 		for c := range gpuhealth.NumECCCounters {
 			for l, location := range locations {
-				n, code := guarded(d.library, fnMemoryErrors, func() (uint64, gonvml.Return) {
-					return d.raw.GetMemoryErrorCounter(gonvml.MemoryErrorType(e), gonvml.EccCounterType(c), location)
-				})
-				if t.ok(code) {
-					r.ECCLocation[e][c][l] = gpuhealth.Some(n)
-				}
+				put(d, t, fnMemoryErrors, func() (uint64, gonvml.Return) {
+					return d.raw.GetMemoryErrorCounter(gonvml.MemoryErrorType(e), gonvml.EccCounterType(c), location) //nolint:forbidigo // guarded by the line above
+				}, gpuhealth.Some[uint64], &r.ECCLocation[e][c][l])
 			}
 		}
 	}
@@ -131,7 +117,7 @@ func countNVLinks(d *device, r *gpuhealth.Readings, t *tally) {
 				break
 			}
 			if !t.ok(code) && !code.unsupported() {
-				// A GPU in trouble may not say where the list ends: next time.
+				// A GPU in trouble may not show where the list ends: next time.
 				d.linksCounted = false
 			}
 			if t.gone != Success {

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
@@ -52,8 +53,8 @@ func pollOnce(path string) error {
 		p.Poll(context.Background()) // GPM's activity takes two samples
 		r := p.Poll(context.Background())
 		out := childReport{Samples: r.Samples}
-		for i := range r.Silent {
-			if r.Silent[i].UUID == "" {
+		for i := range r.NoReadings {
+			if r.NoReadings[i].UUID == "" {
 				out.Unidentified++
 			}
 		}
@@ -125,13 +126,13 @@ func readings(t *testing.T, samples []gpuhealth.Sample) map[string]any {
 	return found
 }
 
-// Without these there is nothing to say of any GPU.
+// Without these there is nothing to report of any GPU.
 var essential = []function{fnInit, fnDeviceCount, fnDeviceByIndex, fnUUID}
 
 // answeredFor has the calls that another call replaces, and the readings that are
 // lost nevertheless.
 var answeredFor = map[string]string{
-	"nvmlDeviceGetMemoryInfo_v2":                `\.MemoryReserved$`,
+	"nvmlDeviceGetMemoryInfo_v2":                fmt.Sprintf(`\.Numbers\[%d\]$`, reading.MemoryReserved),
 	"nvmlDeviceGetTemperatureV":                 `^$`,
 	"nvmlDeviceGetCurrentClocksEventReasons":    `^$`,
 	"nvmlDeviceGetGpuFabricInfoV":               `\.Fabric\.(Conditions|Summary)`,
@@ -184,7 +185,7 @@ type variant struct {
 func TestEverySymbolMayBeMissing(t *testing.T) {
 	state := fakenvml.NewH100(2).SetGPU(0, "retired.sbe", 1).SetGPU(0, "retired.dbe", 2).SetGPU(0, "retired.pending", 0).
 		SetGPU(0, "mig.mode", 1).SetGPU(0, "mig.places", 1).Slice(0, 0, 2, 0, "3g.40gb", 40<<30).SetGPU(0, "mig.0.gpm.2", 25)
-	for i := range 2 { // what the old calls cannot tell apart
+	for i := range 2 { // what the old calls do not separate
 		state.SetGPU(i, "memory.reserved", 0).SetGPU(i, "power", 350_000).SetGPU(i, "field.186", 350_000)
 	}
 	path := filepath.Join(t.TempDir(), "state")
@@ -226,7 +227,7 @@ func TestEverySymbolMayBeMissing(t *testing.T) {
 			require.NoError(t, v.err, "the process has to survive")
 			if v.whole && slices.Contains(essential, v.fn) {
 				assert.Empty(t, v.report.Samples)
-				assert.True(t, v.report.Err != "" || v.report.Unidentified == 2, "it is said that there is nothing to say")
+				assert.True(t, v.report.Err != "" || v.report.Unidentified == 2, "it is reported that nothing is known")
 				return
 			}
 			assert.Empty(t, v.report.Err)
@@ -261,8 +262,8 @@ func TestEverySymbolMayBeMissing(t *testing.T) {
 	for _, s := range variants[0].report.Samples {
 		// The readings of the first drivers are there.
 		for name, there := range map[string]bool{
-			"memory": s.MemoryUsed.OK, "temperature": s.Temperature.OK, "power": s.Power.OK, "clock": s.Clocks[0].OK,
-			"utilization": s.Utilization.OK || s.Index == 0, "throttle": s.Throttle.OK, "ecc": s.ECC[1][1].OK, "pcie": s.PCIe.Width.OK,
+			"memory": s.Numbers[reading.MemoryUsed].OK, "temperature": s.Numbers[reading.Temperature].OK, "power": s.Numbers[reading.Power].OK, "clock": s.Clocks[0].OK,
+			"utilization": s.Numbers[reading.Utilization].OK || s.Index == 0, "throttle": s.Throttle.OK, "ecc": s.ECC[1][1].OK, "pcie": s.PCIe.Width.OK,
 			"processes": s.Processes[gpuhealth.ProcessCompute].OK && s.Processes[gpuhealth.ProcessCompute].V == uint64(len(s.PIDs)), "address": s.PCIBusID != "",
 			"links": s.NVLink.Up.OK || s.Parent != "",
 		} {

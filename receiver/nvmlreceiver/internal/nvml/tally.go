@@ -2,7 +2,7 @@
 
 package nvml
 
-// tally sums up what the calls of one reading said about the GPU as a whole.
+// tally sums up the codes of one reading's calls for the GPU as a whole.
 type tally struct {
 	answered bool // a call succeeded
 	gone     Code // the first code after which no call can succeed
@@ -16,7 +16,7 @@ func (t *tally) ok(code Code) bool {
 		t.answered = true
 		return true
 	case code.unsupported():
-		// The library said this, not the GPU.
+		// The answer is the library's, not the GPU's.
 	case code.deviceGone():
 		if t.gone == Success {
 			t.gone = code

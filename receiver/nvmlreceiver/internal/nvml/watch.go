@@ -35,7 +35,7 @@ func (p *Poller) watchEvents(events Events) *watch {
 				return
 			case code == Success:
 				// Only Xids are registered for: whatever else NVML
-				// invents is no news of a GPU.
+				// invents is not about a GPU.
 				if event.Xid {
 					p.cfg.OnXid(gpuhealth.XidEvent{
 						UUID: event.UUID, Code: event.Code, Time: p.cfg.Now(),
@@ -69,7 +69,7 @@ type generation struct {
 	devices []Device
 }
 
-// takeGeneration takes the generation from the poller and tells its goroutine
+// takeGeneration takes the generation from the poller and asks its goroutine
 // to end. It takes the handles of workers that are idle only.
 func (p *Poller) takeGeneration() generation {
 	old := generation{watch: p.watch}

@@ -32,7 +32,7 @@ func TestEventsOfOtherKindsAreIgnored(t *testing.T) {
 		s.events <- Event{UUID: "GPU-1", Xid: true, Code: 79}
 		synctest.Wait()
 		require.Len(t, xids, 2)
-		assert.Empty(t, xids[0].UUID, "whoever counts what is lost has to hear of it")
+		assert.Empty(t, xids[0].UUID, "an Xid without a GPU is counted as lost")
 		assert.Equal(t, "GPU-1", xids[1].UUID)
 		require.NoError(t, p.Close(time.Second))
 		assert.Equal(t, 1, s.freed)

@@ -26,7 +26,7 @@ func newWorker[T any]() *worker[T] {
 }
 
 // start begins the job, or returns false while an earlier one is in flight or
-// has a result that nobody took.
+// has a result that was not taken.
 func (w *worker[T]) start(job func() T) bool {
 	if w.busy {
 		return false
@@ -43,16 +43,12 @@ func (w *worker[T]) wait(ctx context.Context) (T, bool) {
 	if !w.busy {
 		return none, false
 	}
-	// A result that is there counts even where ctx is done.
-	if v, ok := w.take(); ok {
-		return v, true
-	}
 	select {
 	case v := <-w.results:
 		w.busy = false
 		return v, true
 	case <-ctx.Done():
-		return w.take()
+		return w.take() // a result that is there counts all the same
 	}
 }
 

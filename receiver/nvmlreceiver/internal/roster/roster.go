@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package roster remembers the GPUs of one node. A lost GPU stays lost until it
-// answers again or a person says otherwise. It is pure: it knows neither NVML nor a
+// answers again or a person acknowledges it. It is pure: it knows neither NVML nor a
 // clock nor a disk.
 package roster // import "github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 
@@ -26,22 +26,22 @@ const MaxGPUs = 256
 // All stands for every GPU in Acknowledge.
 const All = "all"
 
-// Cause says why a GPU is no longer remembered as missing.
+// Cause is why a GPU is no longer remembered as missing.
 type Cause string
 
 // The causes.
 const (
 	Acknowledged Cause = "acknowledged" // by a person
-	Replaced     Cause = "replaced"     // a board that nobody knew answers at its PCI address
+	Replaced     Cause = "replaced"     // an unknown board answers at its PCI address
 	HandedOver   Cause = "handed_over"  // to a virtual machine
 )
 
-// Ended is a GPU that nobody waits for any more.
+// Ended is a GPU that is no longer waited for.
 type Ended struct {
 	ID     gpuhealth.Identity
 	Reason gpuhealth.Reason // that it had last
 	Cause  Cause
-	By     string // UUID of the board in its place
+	By     string // UUID of the board at its address
 }
 
 // Roster is what the node had. Its methods may be called by several goroutines.
@@ -53,7 +53,7 @@ type Roster struct {
 	ignored map[string]struct{} // PCI addresses that were acknowledged, of GPUs without a name
 	bus     []string            // PCI addresses that show a GPU
 	most    int                 // of them, since the start
-	waiting bool                // for GPUs that the driver has not spoken of
+	waiting bool                // for GPUs that the driver has not reported
 	round   uint64
 	ended   []Ended
 }
@@ -63,9 +63,9 @@ type gpu struct {
 	slices []gpuhealth.Identity // when it last answered
 	reason gpuhealth.Reason
 	// lost: the driver lost the GPU, which has not answered since.
-	// acknowledged: nobody waits for it.
-	// told: the driver has spoken of it since the wait began.
-	lost, acknowledged, told bool
+	// acknowledged: it is not waited for.
+	// reported: the driver has reported it since the wait began.
+	lost, acknowledged, reported bool
 	// Rounds in which it was first seen, last claimed by a slot and last
 	// answered; 0 is before the start.
 	first, claimed, answered uint64
@@ -83,21 +83,21 @@ func (r *Roster) Begin() {
 	r.round++
 }
 
-// Await says whether GPUs are waited for that the driver has not spoken of since the wait
+// Await sets whether GPUs are waited for that the driver has not reported since the wait
 // began. They are pending: neither found nor lost, unless they were lost before.
 func (r *Roster) Await(yes bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if yes && !r.waiting {
 		for _, g := range r.gpus {
-			g.told = false
+			g.reported = false
 		}
 	}
 	r.waiting = yes
 }
 
 func (r *Roster) pending(g *gpu) bool {
-	return r.waiting && !g.told && !g.acknowledged && g.reason == gpuhealth.ReasonOK
+	return r.waiting && !g.reported && !g.acknowledged && g.reason == gpuhealth.ReasonOK
 }
 
 // Pending are the GPUs that are remembered and pending, in the order of their UUIDs.
@@ -112,7 +112,7 @@ func (r *Roster) Pending() (ids []gpuhealth.Identity) {
 	return ids
 }
 
-// Claim notes that a slot speaks for the GPU in this round, and returns false
+// Claim notes that a slot is the GPU's in this round, and returns false
 // when another slot already did.
 func (r *Roster) Claim(id gpuhealth.Identity) bool {
 	r.mu.Lock()
@@ -132,8 +132,8 @@ func (r *Roster) Claim(id gpuhealth.Identity) bool {
 }
 
 // ClaimAt claims the GPU that was last seen at the index and not elsewhere since. It is for a
-// slot that cannot say who it is, once the others have answered. It returns an empty UUID where
-// there is none, or where a board has that GPU's place and the slot may be another GPU's.
+// slot without a UUID, once the others have answered. It returns an empty UUID where
+// there is none, or where a board has that GPU's address and the slot may be another GPU's.
 func (r *Roster) ClaimAt(index int) (uuid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,23 +166,23 @@ func (r *Roster) Answers(uuid string, parts []gpuhealth.Identity) {
 		return
 	}
 	delete(r.ignored, Address(g.id.PCIBusID))
-	g.slices, g.reason, g.lost, g.acknowledged, g.answered, g.told = parts, gpuhealth.ReasonOK, false, false, r.round, true
+	g.slices, g.reason, g.lost, g.acknowledged, g.answered, g.reported = parts, gpuhealth.ReasonOK, false, false, r.round, true
 }
 
-// Silent is what a GPU that does not answer is reported as, with its slices; told: the
-// driver has spoken of it. A pending GPU is not reported.
-func (r *Roster) Silent(uuid string, reason gpuhealth.Reason, told bool) []gpuhealth.Sample {
+// NoAnswer is what a GPU that does not answer is reported as, with its slices; reported: the
+// driver has reported it. A pending GPU has no samples.
+func (r *Roster) NoAnswer(uuid string, reason gpuhealth.Reason, reported bool) []gpuhealth.Sample {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.gpus[uuid]
 	if g == nil {
 		return nil
 	}
-	g.told = g.told || told
-	return r.silent(g, reason)
+	g.reported = g.reported || reported
+	return r.noAnswer(g, reason)
 }
 
-func (r *Roster) silent(g *gpu, reason gpuhealth.Reason) []gpuhealth.Sample {
+func (r *Roster) noAnswer(g *gpu, reason gpuhealth.Reason) []gpuhealth.Sample {
 	if g.acknowledged || r.pending(g) {
 		return nil
 	}
@@ -200,9 +200,9 @@ func (r *Roster) silent(g *gpu, reason gpuhealth.Reason) []gpuhealth.Sample {
 	return samples
 }
 
-// End ends a round and reports the GPUs that no slot spoke for. A GPU gives its PCI
+// End ends a round and reports the GPUs that no slot has claimed. A GPU gives its PCI
 // address up to another that answers there. Where that board is new since the GPU
-// answered last, it has taken the GPU's place.
+// answered last, it has replaced the GPU.
 func (r *Roster) End() []gpuhealth.Sample {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,9 +219,9 @@ func (r *Roster) End() []gpuhealth.Sample {
 				delete(r.gpus, uuid)
 				continue
 			}
-			g.id.PCIBusID = "" // the boards changed places
+			g.id.PCIBusID = "" // the boards were swapped
 		}
-		missing = append(missing, r.silent(g, gpuhealth.ReasonNotFound)...)
+		missing = append(missing, r.noAnswer(g, gpuhealth.ReasonNotFound)...)
 	}
 	return missing
 }
@@ -242,7 +242,7 @@ func (r *Roster) Down(reason gpuhealth.Reason) (samples []gpuhealth.Sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, g := range r.gpus {
-		samples = append(samples, r.silent(g, reason)...)
+		samples = append(samples, r.noAnswer(g, reason)...)
 	}
 	return samples
 }
@@ -266,7 +266,7 @@ func (r *Roster) SeeBus(shown, handedOver, others []string) {
 	}
 }
 
-// Nameless are the PCI addresses of GPUs that NVML has never spoken of.
+// Nameless are the PCI addresses of GPUs that NVML has never named.
 func (r *Roster) Nameless() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -313,7 +313,7 @@ func (r *Roster) end(g *gpu, cause Cause, by string) {
 	r.ended = append(r.ended, Ended{ID: g.id, Reason: g.reason, Cause: cause, By: by})
 }
 
-// Ended returns each GPU once that nobody waits for any more.
+// Ended returns each GPU once that is no longer waited for.
 func (r *Roster) Ended() []Ended {
 	r.mu.Lock()
 	defer r.mu.Unlock()

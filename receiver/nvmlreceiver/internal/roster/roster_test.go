@@ -38,8 +38,8 @@ func TestRosterIsBounded(t *testing.T) {
 		round(r, gpuhealth.Identity{UUID: fmt.Sprintf("GPU-%d", i)})
 	}
 	assert.Equal(t, MaxGPUs, r.Expected(0, 0))
-	assert.Empty(t, r.Silent("GPU-9", gpuhealth.ReasonLost, true), "those unseen for longest are forgotten")
-	assert.NotEmpty(t, r.Silent("GPU-10", gpuhealth.ReasonLost, true))
+	assert.Empty(t, r.NoAnswer("GPU-9", gpuhealth.ReasonLost, true), "those unseen for longest are forgotten")
+	assert.NotEmpty(t, r.NoAnswer("GPU-10", gpuhealth.ReasonLost, true))
 }
 
 func TestAGPUIsClaimedOnceInARound(t *testing.T) {
@@ -53,20 +53,20 @@ func TestAGPUIsClaimedOnceInARound(t *testing.T) {
 	assert.Empty(t, r.End())
 }
 
-// A slot that cannot say who it is speaks for the GPU that had its index, and not for that
+// A slot without a UUID counts as the GPU that had its index, and not for that
 // GPU's PCI address, where another answers by now.
-func TestASilentGPUHoldsNoAddress(t *testing.T) {
+func TestAGPUWithoutAnswerHoldsNoAddress(t *testing.T) {
 	at := func(uuid string, index int) gpuhealth.Identity {
 		return gpuhealth.Identity{UUID: uuid, Index: index, PCIBusID: "00000000:1B:00.0"}
 	}
 	for range 20 { // the order of a map is another each time
 		r := New("")
-		round(r, at("GPU-silent", 0))
+		round(r, at("GPU-down", 0))
 		for _, next := range []string{"GPU-old", "GPU-new"} {
 			r.Begin()
 			require.True(t, r.Claim(at(next, 1)))
 			r.Answers(next, nil)
-			require.Equal(t, "GPU-silent", r.ClaimAt(0))
+			require.Equal(t, "GPU-down", r.ClaimAt(0))
 			require.Empty(t, r.End())
 		}
 		ended := r.Ended()
@@ -76,9 +76,9 @@ func TestASilentGPUHoldsNoAddress(t *testing.T) {
 	}
 }
 
-// A driver that is loaded anew lists no GPU that is broken, so that indices move. A silent slot
+// A driver that is loaded anew lists no GPU that is broken, so that indices move. A slot without an answer
 // is not the board that was taken out.
-func TestASilentSlotIsNotAGPUThatWasReplaced(t *testing.T) {
+func TestASlotWithoutAnswerIsNotAGPUThatWasReplaced(t *testing.T) {
 	at := func(n, index int) gpuhealth.Identity {
 		return gpuhealth.Identity{UUID: fmt.Sprint("GPU-", n), Index: index, PCIBusID: fmt.Sprintf("00000000:%02X:00.0", n%10)}
 	}
@@ -124,7 +124,7 @@ func TestSnapshotFollowsChanges(t *testing.T) {
 	for range 5 {
 		assert.False(t, grew(func() { round(r, gpuAt(1), gpuAt(2)) }))
 	}
-	lose := func() { r.Begin(); r.Claim(gpuAt(1)); r.Silent("GPU-1", gpuhealth.ReasonLost, true); r.End() }
+	lose := func() { r.Begin(); r.Claim(gpuAt(1)); r.NoAnswer("GPU-1", gpuhealth.ReasonLost, true); r.End() }
 	assert.True(t, grew(lose))
 	assert.False(t, grew(lose))
 	assert.True(t, grew(func() { r.Acknowledge("GPU-1") }))
@@ -132,7 +132,7 @@ func TestSnapshotFollowsChanges(t *testing.T) {
 	assert.True(t, grew(func() { round(r, gpuAt(1), gpuAt(2)) }))
 }
 
-// A GPU that is silent for a passing reason is not missing.
+// A GPU that does not answer for a passing reason is not missing.
 func TestOnlyWhatIsMissingIsAcknowledged(t *testing.T) {
 	for reason, want := range map[gpuhealth.Reason]bool{
 		gpuhealth.ReasonOK: false, gpuhealth.ReasonHang: false, gpuhealth.ReasonDriverNotLoaded: false,
@@ -140,10 +140,10 @@ func TestOnlyWhatIsMissingIsAcknowledged(t *testing.T) {
 	} {
 		r := New("")
 		round(r, gpuAt(1))
-		r.Silent("GPU-1", reason, false)
+		r.NoAnswer("GPU-1", reason, false)
 		assert.Equal(t, want, len(r.Acknowledge(All)) == 1, reason)
 		assert.Equal(t, want, len(r.Ended()) == 1, reason)
-		assert.Empty(t, r.Ended(), "it is told once")
+		assert.Empty(t, r.Ended(), "it is reported once")
 	}
 }
 
@@ -165,9 +165,9 @@ func TestSnapshotHasEverything(t *testing.T) {
 	r.Claim(gpuAt(3))
 	r.Answers("GPU-3", nil)
 	r.Claim(gpuAt(2))
-	r.Silent("GPU-2", gpuhealth.ReasonLost, true)
+	r.NoAnswer("GPU-2", gpuhealth.ReasonLost, true)
 	r.Claim(gpuAt(1))
-	r.Silent("GPU-1", gpuhealth.ReasonLost, true)
+	r.NoAnswer("GPU-1", gpuhealth.ReasonLost, true)
 	assert.Equal(t, []string{"GPU-2"}, r.Acknowledge("GPU-2"))
 	assert.Equal(t, []string{"0000:09:00.0"}, r.Acknowledge("0000:09:00.0"))
 	data, err := r.Snapshot()
