@@ -86,7 +86,8 @@ func TestGreedyTenant(t *testing.T) {
 			figure.Print(b.figure+"_newcomer", took.Seconds(), "s", 90, true)
 			process.Eventually(t, "the new tenant is in the view", func() bool {
 				late.push(&pushes{})
-				return len(f.view.nodes("late")) == honestNodes
+				nodes, err := f.view.nodesOf("late") // 404 until the first is there
+				return err == nil && len(nodes) == honestNodes
 			})
 		})
 	}
