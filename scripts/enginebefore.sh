@@ -12,9 +12,9 @@ base=$(git rev-parse --verify --quiet "$commit^{commit}") || { echo "BASE=$commi
 rm -rf "$dir"
 mkdir -p "$dir"
 git archive "$base" | tar -x -C "$dir"
-for part in test/scenarios test/bench/eval test/bench/figure; do
+for part in test/scenarios test/bench/eval test/bench/figure tools/page; do
 	rm -rf "${dir:?}/$part"
-	cp -R $part "$dir/$part"
+	mkdir -p "$(dirname "$dir/$part")" && cp -R $part "$dir/$part"
 done
 if ! (cd "$dir" && go build -o eval ./test/bench/eval); then
 	echo "the engine of $commit does not build with this evaluation, and is left out" >&2

@@ -44,7 +44,7 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	fs := flag.NewFlagSet("fleetsim", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.StringVar(&o.push.Endpoint, "endpoint", "127.0.0.1:4317", "`host:port` of the OTLP receiver for gRPC")
-	fs.StringVar(&o.push.Compression, "compression", fleetpush.CompressionNone, strings.Join(fleetpush.Compressions(), ", "))
+	fs.StringVar(&o.push.Compression, "compression", o.push.Compression, strings.Join(fleetpush.Compressions, ", "))
 	fs.DurationVar(&o.push.Interval, "interval", o.push.Interval, "time between two pushes of a node; 0 for as fast as answers come")
 	fs.DurationVar(&o.push.Timeout, "timeout", o.push.Timeout, "of a push")
 	fs.IntVar(&o.push.Connections, "connections", o.push.Connections, "that the nodes share")
@@ -68,10 +68,12 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	fs.BoolVar(&o.fleet.Ranks, "ranks", false, "with what the ranks of training jobs tell")
 	fs.StringVar(&o.nccl, "nccl", "", "`folder` for the files of NCCL's Inspector of one job on all nodes, in place of pushing")
 	fs.StringVar(&o.json, "json", "", "`file` for the report as JSON, - for standard output")
-	ca := fs.String("ca", "", "`file` of the CA's certificates in PEM")
-	cert := fs.String("cert", "", "`file` of the client's certificate in PEM")
-	key := fs.String("key", "", "`file` of the client's key in PEM")
-	insecure := fs.Bool("insecure", false, "without TLS; the default for loopback addresses")
+	o.push.TLS = configtls.NewDefaultClientConfig()
+	files := &o.push.TLS.Config
+	fs.StringVar(&files.CAFile, "ca", "", "`file` of the CA's certificates in PEM")
+	fs.StringVar(&files.CertFile, "cert", "", "`file` of the client's certificate in PEM")
+	fs.StringVar(&files.KeyFile, "key", "", "`file` of the client's key in PEM")
+	fs.BoolVar(&o.push.TLS.Insecure, "insecure", false, "without TLS; the default for loopback addresses")
 
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -101,20 +103,11 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 		o.fleet.Clusters, o.fleet.Jobs, o.fleet.Ranks, o.fleet.Load = 1, 1, true, fleetsim.Training
 	}
 	errs = append(errs, flagErrors(o.fleet.Validate()), flagErrors(o.push.Validate()))
-	plain := *insecure
-	if !plain && *ca == "" && *cert == "" && *key == "" {
-		plain = onLoopback(o.push.Endpoint)
-	}
-	if !plain {
-		var err error
-		client := configtls.NewDefaultClientConfig()
-		client.CAFile, client.CertFile, client.KeyFile = *ca, *cert, *key
-		o.push.TLS, err = client.LoadTLSConfig(context.Background())
-		errs = append(errs, err)
-	} else if *ca != "" || *cert != "" || *key != "" {
-		errs = append(errs, errors.New("-insecure does not go with -ca, -cert and -key"))
-	}
-	return o, errors.Join(errs...)
+	secured := files.CAFile != "" || files.CertFile != "" || files.KeyFile != ""
+	errs = append(errs, mistake.If(o.push.TLS.Insecure && secured, "-insecure does not go with -ca, -cert and -key"))
+	o.push.TLS.Insecure = o.push.TLS.Insecure || !secured && onLoopback(o.push.Endpoint)
+	_, err := o.push.TLS.LoadTLSConfig(context.Background()) // else its first push would have the mistakes
+	return o, errors.Join(append(errs, err)...)
 }
 
 // flagErrors makes mistakes of a configuration those of the flags that have the

@@ -76,8 +76,8 @@ func TestFlagsBecomeTheFleet(t *testing.T) {
 			{Share: 0.3, Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, From: 5 * time.Minute, Until: 10 * time.Minute, Severity: 0.3},
 		},
 	}, o.fleet)
-	assert.NotNil(t, o.push.TLS, "TLS is the default but on loopback")
-	o.push.TLS = nil
+	assert.False(t, o.push.TLS.Insecure, "TLS is the default but on loopback")
+	o.push.TLS = fleetpush.DefaultPushConfig().TLS
 	want := fleetpush.DefaultPushConfig()
 	want.Endpoint, want.Interval, want.Timeout, want.Connections, want.InFlight, want.Compression = "gateway:4317", 2*time.Second, 3*time.Second, 4, 5, "zstd"
 	assert.Equal(t, want, o.push)
@@ -93,11 +93,11 @@ func TestWhereTLSIsOn(t *testing.T) {
 	} {
 		o, err := parse([]string{"-endpoint", endpoint}, io.Discard)
 		require.NoError(t, err)
-		assert.Equal(t, plain, o.push.TLS == nil, endpoint)
+		assert.Equal(t, plain, o.push.TLS.Insecure, endpoint)
 	}
 	o, err := parse([]string{"-endpoint", "gateway:4317", "-insecure"}, io.Discard)
 	require.NoError(t, err)
-	assert.Nil(t, o.push.TLS)
+	assert.True(t, o.push.TLS.Insecure)
 }
 
 // Without anybody there the report is written all the same, and the exit code

@@ -45,7 +45,6 @@ func showGroup(u *fleetstate.GroupUpdate, p *metricreading.Point) {
 // cluster takes a resource without a node: the gateway's report of a cluster's groups, which
 // keeps their views from expiring.
 func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, s *scratch) {
-	s.hasGPU = func(string) bool { return false }
 	take := func(p *metricreading.Point) {
 		if p.Field == reading.NodeRank {
 			e.rank(p, s.of.Cluster, s.now)
@@ -58,8 +57,6 @@ func (e *fleetExporter) cluster(rm pmetric.ResourceMetrics, s *scratch) {
 		for _, m := range sm.Metrics().All() {
 			if known := reading.ByName(m.Name()); known != nil && known.For&reading.View != 0 && known.Subject() == reading.Group {
 				s.each(known, m, take)
-			} else {
-				s.each(known, m, nil)
 			}
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadata"
-	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/platform/hostextension"
 	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
@@ -31,7 +30,6 @@ type fleetExporter struct {
 	reader    *metricreading.Reader
 	now       func() time.Time
 	state     *fleetstate.Store
-	history   fleethistory.History
 }
 
 func newExporter(cfg *Config, set component.TelemetrySettings) (*fleetExporter, error) {
@@ -49,23 +47,46 @@ func (e *fleetExporter) shutdown(context.Context) error {
 }
 
 func (e *fleetExporter) start(_ context.Context, host component.Host) error {
-	sink, err := hostextension.Find[fleetstate.Sink](host, "extension", "fleet_view", e.cfg.Extension)
+	source, err := hostextension.Find[fleetstate.Source](host, "extension", "fleet_view", e.cfg.Extension)
 	if err != nil {
 		return err
 	}
-	e.state, e.history = sink.State(), sink.History()
+	e.state = source.State()
 	e.reader.Join()
 	return nil
 }
 
+// scratch is the memory for reading a push; it is used again.
+type scratch struct {
+	from  metricreading.Resource
+	point metricreading.Point
+	vague []pmetric.Metric // of the resource that is being read
+	now   time.Time
+	of    fleetstate.Key
+}
+
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// each calls take with the points of a metric of the catalogue, with NaN where a value was
+// refused or its series has ended.
+func (s *scratch) each(known *reading.Metric, m pmetric.Metric, take func(*metricreading.Point)) {
+	points, ok := s.from.Open(known, m)
+	if !ok {
+		return
+	}
+	for _, dp := range points.All() {
+		if s.from.Read(dp, &s.point) != reading.BadSubject {
+			take(&s.point)
+		}
+	}
+}
 
 // pushMetrics takes each resource into the view of its node, or of its cluster's groups. The
 // store counts refusals, which are no errors: a retry would not help.
 func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) error {
 	caller := pushheaders.CallerFromContext(ctx).Cluster
 	s := scratches.Get().(*scratch)
-	s.now, s.records = e.now(), e.history.Enabled()
+	s.now = e.now()
 	for _, rm := range md.ResourceMetrics().All() {
 		id := readSender(rm.Resource().Attributes(), caller, e.cfg.DefaultCluster)
 		s.of = id.Key
@@ -77,11 +98,7 @@ func (e *fleetExporter) pushMetrics(ctx context.Context, md pmetric.Metrics) err
 		}
 		s.from.End(ctx)
 	}
-	if len(s.samples) > 0 {
-		e.history.Write(s.samples)
-	}
-	clear(s.samples)
-	*s = scratch{vague: s.vague, samples: s.samples[:0]} // no pdata is kept
+	*s = scratch{vague: s.vague} // no pdata is kept
 	scratches.Put(s)
 	return nil
 }

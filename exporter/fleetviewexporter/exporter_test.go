@@ -20,7 +20,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
-	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
@@ -33,12 +32,10 @@ import (
 type sink struct {
 	component.StartFunc
 	component.ShutdownFunc
-	state   *fleetstate.Store
-	history fleethistory.History
+	state *fleetstate.Store
 }
 
-func (s *sink) State() *fleetstate.Store      { return s.state }
-func (s *sink) History() fleethistory.History { return s.history }
+func (s *sink) State() *fleetstate.Store { return s.state }
 
 type host map[component.ID]component.Component
 
@@ -49,7 +46,7 @@ func newTestExporter(tb testing.TB) *fleetExporter {
 	e, err := newExporter(createDefaultConfig().(*Config), componenttest.NewNopTelemetrySettings())
 	require.NoError(tb, err)
 	e.now = func() time.Time { return start }
-	s := &sink{state: fleetstate.New(fleetstate.DefaultConfig()), history: fleethistory.None{}}
+	s := &sink{state: fleetstate.New(fleetstate.DefaultConfig())}
 	require.NoError(tb, e.start(tb.Context(), host{e.cfg.Extension: s}))
 	tb.Cleanup(func() { require.NoError(tb, e.shutdown(context.WithoutCancel(tb.Context()))) })
 	return e
@@ -316,60 +313,41 @@ func TestWhoHoldsAGPU(t *testing.T) {
 	assert.Empty(t, e.view(t, "c", "m").GPUs, "an end makes no GPU")
 }
 
-type recorder struct {
-	fleethistory.None
-	samples []fleethistory.Sample
-}
-
-func (*recorder) Enabled() bool                   { return true }
-func (r *recorder) Write(b []fleethistory.Sample) { r.samples = append(r.samples, b...) }
-
-func TestHistoryTakesAllMetrics(t *testing.T) {
+// TestAJobWithSteps: the view knows which nodes count their throughput in steps.
+func TestAJobWithSteps(t *testing.T) {
 	e := newTestExporter(t)
-	r := &recorder{}
-	e.history = r
-	e.push(t, newReport("c", "n").point("some.metric", 1.5, "b", "2,3", "a", "1", gpusemconv.AttrHWID, "g").
-		point("some.metric", nil, "a", "gone").point(gpusemconv.MetricNodeHealthScore, 0.9))
-	assert.Equal(t, []fleethistory.Sample{
-		{Cluster: "c", Node: "n", GPU: "g", Metric: "some.metric", Attributes: `a=1,b=2\,3`, Value: 1.5},
-		{Cluster: "c", Node: "n", Metric: gpusemconv.MetricNodeHealthScore, Value: 0.9},
-	}, r.samples)
-	e.push(t, newReport("c", "m").point("other", 1))
-	assert.Equal(t, "n", r.samples[0].Node, "a batch that is used again changes nothing")
+	steps := func() *float64 { v := e.view(t, "c", "n"); return v.Values.Get(reading.StepDuration) }
+	e.push(t, newReport("c", "n").point(gpusemconv.MetricAppStepDuration, .5, gpusemconv.AttrJobRank, "3"))
+	assert.InDelta(t, .5, *steps(), 0)
+	e.push(t, newReport("c", "n").point(gpusemconv.MetricAppStepDuration, nil, gpusemconv.AttrJobRank, "3"))
+	assert.Nil(t, steps(), "the job is over")
 }
 
-// TestAPushIsReadOnce: a history changes neither what the view has nor what is counted.
-func TestAPushIsReadOnce(t *testing.T) {
+// TestRefusedReadings: they are counted, and leave what the view had.
+func TestRefusedReadings(t *testing.T) {
 	b := newReport("c", "n")
 	b.fullGPU(0, 1)
 	b.fullGPU(1, 1)
 	b.point(gpusemconv.MetricPower, -1.0, gpusemconv.AttrHWID, uuid(1), gpusemconv.AttrHWType, "gpu").
 		point(gpusemconv.MetricTemperature, 900.0, gpusemconv.AttrHWID, uuid(1), gpusemconv.AttrSensorLocation, "memory").
 		point(gpusemconv.MetricGPUUp, 1).point("some.metric", 1)
-	var views []fleetstate.View
-	for _, history := range []fleethistory.History{fleethistory.None{}, &recorder{}} {
-		tel := componenttest.NewTelemetry()
-		e := newTestExporter(t)
-		counting, err := newExporter(e.cfg, tel.NewTelemetrySettings())
-		require.NoError(t, err)
-		e.reader, e.history = counting.reader, history
-		e.push(t, b)
-		views = append(views, e.view(t, "c", "n"))
-		metadatatest.AssertEqualExporterFleetViewRejected(t, tel, []metricdata.DataPoint[int64]{
-			{Attributes: otelattribute.NewSet(otelattribute.String("reason", "subject")), Value: 1},
-			{Attributes: otelattribute.NewSet(otelattribute.String("reason", "value_range")), Value: 2},
-		}, metricdatatest.IgnoreTimestamp())
-		require.NoError(t, tel.Shutdown(t.Context()))
-	}
-	assert.Equal(t, views[0], views[1])
-	assert.Nil(t, views[0].GPUs[1].Get(reading.Power))
+	tel := componenttest.NewTelemetry()
+	e := newTestExporter(t)
+	counting, err := newExporter(e.cfg, tel.NewTelemetrySettings())
+	require.NoError(t, err)
+	e.reader = counting.reader
+	e.push(t, b)
+	metadatatest.AssertEqualExporterFleetViewRejected(t, tel, []metricdata.DataPoint[int64]{
+		{Attributes: otelattribute.NewSet(otelattribute.String("reason", "subject")), Value: 1},
+		{Attributes: otelattribute.NewSet(otelattribute.String("reason", "value_range")), Value: 2},
+	}, metricdatatest.IgnoreTimestamp())
+	require.NoError(t, tel.Shutdown(t.Context()))
+	assert.Nil(t, e.view(t, "c", "n").GPUs[1].Get(reading.Power))
 }
 
 // Other hardware of a node is no GPU.
 func TestOtherHardwareIsNoGPU(t *testing.T) {
 	e := newTestExporter(t)
-	r := &recorder{}
-	e.history = r
 	e.push(t, newReport("c", "n").
 		point(gpusemconv.MetricErrors, 7, gpusemconv.AttrHWID, "mlx5_0", gpusemconv.AttrHWType, "network", gpusemconv.AttrErrorType, "uncorrected").
 		point(gpusemconv.MetricErrors, 7, gpusemconv.AttrHWID, "mlx5_1", gpusemconv.AttrErrorType, "symbol").
@@ -385,13 +363,6 @@ func TestOtherHardwareIsNoGPU(t *testing.T) {
 	assert.Equal(t, "GPU-0", v.GPUs[0].UUID)
 	assert.InDelta(t, 500, v.Watts, 0)
 	assert.InDelta(t, 60, *v.GPUs[0].Get(reading.Temperature), 0, "a GPU may be named after its temperature")
-	gpus := map[string]bool{}
-	for _, s := range r.samples {
-		if s.Metric == gpusemconv.MetricPower || s.Metric == gpusemconv.MetricTemperature || s.Metric == gpusemconv.MetricErrors && s.GPU != "" {
-			gpus[s.GPU] = true
-		}
-	}
-	assert.Equal(t, map[string]bool{"GPU-0": true, "": true}, gpus, "in the history a power supply is known by its attributes")
 }
 
 // The job of a node ends when its reports have not named it for a minute. A gateway's verdict

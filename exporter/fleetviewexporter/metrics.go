@@ -172,19 +172,18 @@ func lives(m *reading.Metric) bool { return m == nil || m != heartbeat && !m.Gat
 // node takes a resource into its node's view, if there is room.
 func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, facts fleetstate.Facts) {
 	u, ok := e.state.Begin(s.of, s.now)
+	if !ok {
+		return
+	}
 	var seen time.Time
 	alive := false
-	s.hasGPU = func(uuid string) bool { return ok && u.KnownGPU(uuid) >= 0 }
-	var take func(*metricreading.Point)
-	if ok {
-		take = func(p *metricreading.Point) {
-			if p.Field == reading.Heartbeat {
-				if at := time.UnixMilli(int64(p.Value * 1000)); p.Value > 0 && at.After(seen) {
-					seen = at
-				}
-			} else {
-				show(&u, p)
+	take := func(p *metricreading.Point) {
+		if p.Field == reading.Heartbeat {
+			if at := time.UnixMilli(int64(p.Value * 1000)); p.Value > 0 && at.After(seen) {
+				seen = at
 			}
+		} else {
+			show(&u, p)
 		}
 	}
 	s.vague = s.vague[:0]
@@ -193,12 +192,9 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, facts fleet
 			known := reading.ByName(m.Name())
 			alive = alive || lives(known)
 			switch {
-			case known == nil:
-				s.each(nil, m, nil)
+			case known == nil || known.For&reading.View == 0:
 			case known.Vague():
 				s.vague = append(s.vague, m) // the others name the GPUs
-			case known.For&reading.View == 0:
-				s.each(known, m, nil)
 			default:
 				s.each(known, m, take)
 			}
@@ -208,9 +204,6 @@ func (e *fleetExporter) node(rm pmetric.ResourceMetrics, s *scratch, facts fleet
 		s.each(reading.ByName(m.Name()), m, take)
 	}
 	clear(s.vague)
-	if !ok {
-		return
-	}
 	if alive || !seen.IsZero() { // a verdict may be of a job that is over
 		u.SetFacts(facts)
 	}

@@ -401,12 +401,3 @@ func TestForeignNamesAreRefused(t *testing.T) {
 		assert.Equal(t, want, code, name)
 	}
 }
-
-func TestAddressTaken(t *testing.T) {
-	e := newTestExtension(t)
-	require.NoError(t, e.Start(t.Context(), componenttest.NewNopHost()))
-	defer func() { require.NoError(t, e.Shutdown(t.Context())) }()
-	other := extensionOf(t, e.cfg)
-	require.ErrorContains(t, other.Start(t.Context(), componenttest.NewNopHost()), "`http::endpoint` "+e.cfg.HTTP.Get().NetAddr.Endpoint)
-	require.NoError(t, other.Shutdown(t.Context()))
-}

@@ -61,28 +61,19 @@ func createDefaultConfig() component.Config {
 
 func (c *Config) state() fleetstate.Config {
 	s := c.Config
-	bytes := c.viewBytes()
+	bytes := c.MemoryBytes()
 	// Up to an eighth each is for open episodes and for others, which are counted in KiB.
 	s.MaxEpisodes = min(s.MaxEpisodes, int(bytes/8>>10))
 	s.MaxBytes = bytes - int64(2*max(s.MaxEpisodes, 0)<<10)
 	return s
 }
 
-// The parts of the process' memory.
-const (
-	viewPercent    = 12
-	historyPercent = 8
-)
+// viewPercent is the part of the process' memory.
+const viewPercent = 12
 
-// MemoryBytes implements memorybudget.Holder: the views, and what waits for the history.
-func (c *Config) MemoryBytes() int64 {
-	if c.History.Storage != storageSQLite {
-		return c.viewBytes()
-	}
-	return c.viewBytes() + c.History.SQLite.queueBytes()
-}
-
-func (c *Config) viewBytes() int64 { return cmp.Or(c.MaxBytes, memorybudget.Percent(viewPercent)) }
+// MemoryBytes implements memorybudget.Holder: the views. A round of the history takes little
+// more than its rows.
+func (c *Config) MemoryBytes() int64 { return cmp.Or(c.MaxBytes, memorybudget.Percent(viewPercent)) }
 
 // Opens implements serverguard.Opener.
 func (c *Config) Opens() (key string, server *confighttp.ServerConfig) { return "http", &c.HTTP }

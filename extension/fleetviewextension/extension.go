@@ -19,7 +19,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/fleetviewextension/web"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
-	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory/sqlite"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/platform/gauge"
 	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
@@ -28,7 +27,7 @@ import (
 
 var (
 	_ extension.Extension = (*fleetViewExtension)(nil)
-	_ fleetstate.Sink     = (*fleetViewExtension)(nil)
+	_ fleetstate.Source   = (*fleetViewExtension)(nil)
 )
 
 // expireInterval is how often the store expires nodes, which stay for hours, or for a minute
@@ -42,8 +41,8 @@ type fleetViewExtension struct {
 	state     *fleetstate.Store
 	feed      *fleetstate.Feed
 	history   fleethistory.History
-	past      *sqlite.History // the history, where it writes
-	client    *http.Client    // of the history, where it asks a server
+	past      *past        // the history, where it writes
+	client    *http.Client // of the history, where it asks a server
 	short     memorybudget.Shortages
 
 	api    *fleetapi.API
@@ -62,7 +61,7 @@ func newExtension(set extension.Settings, cfg *Config) (*fleetViewExtension, err
 		cfg: cfg, set: set, telemetry: tb, state: state, feed: fleetstate.NewFeed(state),
 		stop: make(chan struct{}),
 	}
-	e.history = e.newHistory()
+	e.newHistory()
 	state.OnShort(e.logShortage)
 	return e, nil
 }
@@ -75,11 +74,8 @@ func (e *fleetViewExtension) logShortage(cluster string) {
 	}
 }
 
-// State implements fleetstate.Sink.
+// State implements fleetstate.Source.
 func (e *fleetViewExtension) State() *fleetstate.Store { return e.state }
-
-// History implements fleetstate.Sink.
-func (e *fleetViewExtension) History() fleethistory.History { return e.history }
 
 // Start serves API and page.
 func (e *fleetViewExtension) Start(ctx context.Context, host component.Host) error {
@@ -151,9 +147,6 @@ func (e *fleetViewExtension) observe() error {
 			report := func(reason string, n int64) { o.Observe(n, metric.WithAttributes(attribute.String("reason", reason))) }
 			if status.Dropped > 0 {
 				report("history", status.Dropped)
-			}
-			if status.Refused > 0 {
-				report("history_text", status.Refused)
 			}
 			e.state.Dropped(func(d fleetstate.Drop, n int64) { report(d.String(), n) })
 			return nil

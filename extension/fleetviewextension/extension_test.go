@@ -147,8 +147,7 @@ func TestConfig(t *testing.T) {
 	want.Stream.WriteTimeout, want.Stream.NodesPerEvent = 3*time.Second, 10
 	want.History.Storage = "prometheus"
 	want.History.SQLite = SQLiteConfig{
-		Path: "/data/history.db", Retention: 24 * time.Hour, MaxSizeMiB: 100, MaxSeries: 1000,
-		FlushInterval: 2 * time.Second, BatchSize: 10, QueueSize: 100, QueueMiB: 5, QueryTimeout: 3 * time.Second,
+		Path: "/data/history.db", Interval: 2 * time.Second, Retention: 24 * time.Hour, MaxSizeMiB: 100, QueryTimeout: 3 * time.Second,
 	}
 	want.History.Prometheus.HTTP.Endpoint = "http://prometheus:9090"
 	want.History.Prometheus.ClusterLabel, want.History.Prometheus.HostLabel, want.History.Prometheus.GPULabel = "cluster", "node", "uuid"
@@ -162,7 +161,7 @@ func TestConfig(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, "`"+key+"` is ")
 	}
-	for _, key := range []string{"path", "retention", "max_size_mib", "max_series", "flush_interval", "batch_size", "queue_size", "queue_mib", "query_timeout"} {
+	for _, key := range []string{"path", "interval", "retention", "max_size_mib", "query_timeout"} {
 		require.ErrorContains(t, err, "`history::sqlite::"+key+"` is ")
 	}
 	err = xconfmap.Validate(load("fleet_view/mistakes_prometheus"))

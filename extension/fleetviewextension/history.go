@@ -3,15 +3,12 @@
 package fleetviewextension
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,9 +20,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory/promql"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory/sqlite"
-	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
-	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
 // Storages of the history.
@@ -34,9 +29,6 @@ const (
 	storageSQLite     = "sqlite"
 	storagePrometheus = "prometheus"
 )
-
-// maxQueueMiB is a TiB, more than any collector has.
-const maxQueueMiB = 1 << 20
 
 // HistoryConfig is the storage of the past.
 type HistoryConfig struct {
@@ -51,21 +43,13 @@ type HistoryConfig struct {
 // SQLiteConfig is of the file that the collector writes.
 type SQLiteConfig struct {
 	Path string `mapstructure:"path"`
-	// Retention is the age at which samples and episodes go, MaxSizeMiB the size
+	// Interval is the time between two rounds of samples.
+	Interval time.Duration `mapstructure:"interval"`
+	// Retention is the time of which samples are kept, MaxSizeMiB the size of the file
 	// at which the oldest samples go.
-	Retention  time.Duration `mapstructure:"retention"`
-	MaxSizeMiB int64         `mapstructure:"max_size_mib"`
-	// MaxSeries bounds the series, those of a cluster by its share of them; samples
-	// of further ones are dropped.
-	MaxSeries int `mapstructure:"max_series"`
-	// A sample waits FlushInterval for others, and a transaction has at most
-	// BatchSize. While the file cannot be written QueueSize samples wait at most,
-	// in QueueMiB of memory. 0 is a part of the memory, see memorybudget.
-	FlushInterval time.Duration `mapstructure:"flush_interval"`
-	BatchSize     int           `mapstructure:"batch_size"`
-	QueueSize     int           `mapstructure:"queue_size"`
-	QueueMiB      int64         `mapstructure:"queue_mib"`
-	QueryTimeout  time.Duration `mapstructure:"query_timeout"`
+	Retention    time.Duration `mapstructure:"retention"`
+	MaxSizeMiB   int64         `mapstructure:"max_size_mib"`
+	QueryTimeout time.Duration `mapstructure:"query_timeout"`
 
 	_ struct{}
 }
@@ -90,8 +74,8 @@ func defaultHistory() HistoryConfig {
 	return HistoryConfig{
 		Storage: storageSQLite,
 		SQLite: SQLiteConfig{
-			Path: filepath.Join(stateDirectory(), "fleet_view.db"), Retention: 7 * 24 * time.Hour, MaxSizeMiB: 10 * 1024, MaxSeries: 2_000_000,
-			FlushInterval: time.Second, BatchSize: 20_000, QueueSize: 500_000, QueryTimeout: 10 * time.Second,
+			Path: filepath.Join(stateDirectory(), "fleet_view.db"), Interval: 30 * time.Second, Retention: 7 * 24 * time.Hour, MaxSizeMiB: 10 * 1024,
+			QueryTimeout: 10 * time.Second,
 		},
 		Prometheus: PrometheusConfig{
 			HTTP: confighttp.NewDefaultClientConfig(), ClusterLabel: "k8s_cluster_name", HostLabel: "host_name", GPULabel: "hw_id",
@@ -125,17 +109,14 @@ func (c *HistoryConfig) validate() error {
 func (c *SQLiteConfig) validate() error {
 	return errors.Join(
 		mistake.If(c.Path == "", "`history::sqlite::path` is empty, must be the path of a file"),
-		mistake.If(c.FlushInterval < 10*time.Millisecond, "`history::sqlite::flush_interval` is %s, must be at least 10ms", c.FlushInterval),
+		mistake.If(c.Interval < time.Second || c.Interval > maxInterval, "`history::sqlite::interval` is %s, must be from 1s to %s", c.Interval, maxInterval),
 		mistake.If(c.QueryTimeout < time.Millisecond, "`history::sqlite::query_timeout` is %s, must be at least 1ms", c.QueryTimeout),
 		mistake.If(c.Retention < 0, "`history::sqlite::retention` is %s, must be at least 0s", c.Retention),
-		mistake.If(c.MaxSizeMiB < 0, "`history::sqlite::max_size_mib` is %d, must be positive, or 0 for no bound", c.MaxSizeMiB),
-		mistake.If(c.MaxSeries <= 0, "`history::sqlite::max_series` is %d, must be greater than 0", c.MaxSeries),
-		mistake.If(c.BatchSize <= 0, "`history::sqlite::batch_size` is %d, must be greater than 0", c.BatchSize),
-		mistake.If(c.QueueSize < c.BatchSize,
-			"`history::sqlite::queue_size` is %d, must not be less than `history::sqlite::batch_size`, %d", c.QueueSize, c.BatchSize),
-		mistake.If(c.QueueMiB < 0 || c.QueueMiB > maxQueueMiB,
-			"`history::sqlite::queue_mib` is %d, must be from 1 to %d, or 0 for %d %% of the memory", c.QueueMiB, maxQueueMiB, historyPercent))
+		mistake.If(c.MaxSizeMiB < 0, "`history::sqlite::max_size_mib` is %d, must be positive, or 0 for no bound", c.MaxSizeMiB))
 }
+
+// maxInterval is the age up to which a plot shows a value.
+const maxInterval = 5 * time.Minute
 
 func (c *PrometheusConfig) validate() error {
 	u, err := url.Parse(c.HTTP.Endpoint)
@@ -151,44 +132,42 @@ func (c *PrometheusConfig) validate() error {
 		mistake.If(c.QueryTimeout <= 0, "`history::prometheus::query_timeout` is %s, must be greater than 0s", c.QueryTimeout))
 }
 
-// queueBytes is the memory in which samples wait.
-func (c *SQLiteConfig) queueBytes() int64 {
-	return cmp.Or(c.QueueMiB<<20, memorybudget.Percent(historyPercent))
+// past is a history that is written here.
+type past struct {
+	*sqlite.Store
+	writer *fleethistory.Writer
 }
 
-// newHistory returns the history, and sets past where it writes. A Prometheus server is known
-// only once the host has its extensions.
-func (e *fleetViewExtension) newHistory() fleethistory.History {
+// Status implements fleethistory.History.
+func (p *past) Status() fleethistory.Status {
+	out := p.Store.Status()
+	out.Dropped = p.writer.Dropped()
+	if err := p.writer.Err(); err != nil {
+		out.Err = err
+	}
+	return out
+}
+
+// newHistory sets the history. A Prometheus server is known only once the host has its
+// extensions.
+func (e *fleetViewExtension) newHistory() {
+	e.history = fleethistory.None{}
 	if e.cfg.History.Storage != storageSQLite {
-		return fleethistory.None{}
+		return
 	}
 	c := &e.cfg.History.SQLite
-	h := sqlite.NewHistory(sqlite.Config{
-		Path: c.Path, Retention: c.Retention, MaxBytes: c.MaxSizeMiB << 20, MaxSeries: c.MaxSeries, ClusterShare: e.cfg.ClusterShare, QueryTimeout: c.QueryTimeout,
-	}, fleethistory.BatchConfig{
-		MaxSamples: c.BatchSize, MaxAge: c.FlushInterval, QueueSize: c.QueueSize, QueueBytes: c.queueBytes(),
-	}, func(err error) {
+	// Rounded up: a part of an interval is a round as well.
+	rounds := (c.Retention + c.Interval - 1) / c.Interval
+	store := sqlite.New(sqlite.Config{Path: c.Path, MaxRounds: int64(rounds), MaxBytes: c.MaxSizeMiB << 20, QueryTimeout: c.QueryTimeout})
+	e.past = &past{store, fleethistory.NewWriter(store, e.state, c.Interval, func(err error) {
 		if err != nil {
 			e.set.Logger.Error("The history cannot be written, which is tried again; the views go on.", zap.Error(err))
 		} else {
 			e.set.Logger.Info("The history is written again.")
 		}
-	})
-	e.past = h
-	e.state.KeepEpisodes(func(ep *episode.Episode) {
-		record, err := json.Marshal(ep)
-		if err != nil {
-			e.set.Logger.Warn("An episode cannot be written.", zap.String("id", ep.ID), zap.Error(err))
-			return
-		}
-		h.WriteEpisode(fleethistory.Episode{Cluster: ep.Cluster, ID: historyID(ep), Updated: ep.Updated.UnixMilli(), Record: record})
-	})
-	return h
+	})}
+	e.history = e.past
 }
-
-// historyID is the episode's ID in the history, where clusters may share IDs. An older file has
-// bare IDs: the views take the later of both records.
-func historyID(ep *episode.Episode) string { return strconv.Quote(ep.Cluster) + " " + ep.ID }
 
 // startHistory starts the writer and restores the episodes. A file that cannot be read or
 // written does not stop the start: the API reports it.
@@ -211,21 +190,15 @@ func (e *fleetViewExtension) startHistory(ctx context.Context, host component.Ho
 	if e.past == nil {
 		return nil
 	}
-	list, err := e.history.Episodes(ctx, e.cfg.MaxEpisodes)
+	episodes, err := e.past.Episodes(ctx)
 	if err != nil {
 		e.set.Logger.Error("The history cannot be read; the episodes of before the start are not shown.", zap.Error(err))
 	}
-	episodes := make([]*episode.Episode, 0, len(list))
-	for _, r := range list {
-		ep := &episode.Episode{}
-		if err := json.Unmarshal(r.Record, ep); err != nil {
-			e.set.Logger.Warn("An episode in the history cannot be read.", zap.String("id", r.ID), zap.Error(err))
-			continue
-		}
-		episodes = append(episodes, ep)
+	if note := e.past.Store.Status().Note; note != "" {
+		e.set.Logger.Warn("The history begins anew.", zap.String("why", note))
 	}
 	e.state.RestoreEpisodes(episodes)
-	e.past.Start()
+	e.past.writer.Start(episodes)
 	return nil
 }
 
@@ -236,5 +209,5 @@ func (e *fleetViewExtension) stopHistory(ctx context.Context) error {
 	if e.past == nil {
 		return nil
 	}
-	return e.past.Shutdown(ctx)
+	return errors.Join(e.past.writer.Shutdown(ctx), e.past.Close())
 }

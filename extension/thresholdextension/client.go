@@ -216,20 +216,20 @@ func (e *thresholdExtension) readState(ctx context.Context, claim *pushheaders.C
 	}
 	now := e.now().Unix()
 	last := e.answeredAt.Swap(now)
-	if r, lost := e.epochs.Observe(claim.Cluster, claim.Node, h[0]); lost {
-		e.resync(ctx, r)
+	if e.epochs.Observe(claim.Node != "", h[0]) {
+		e.resync(ctx, claim)
 	} else if last != 0 && now-last > int64(forgottenAfter/time.Second) {
-		e.Subscribers.Publish(resync.Request{})
+		e.Subscribers.Publish()
 	}
 	return err
 }
 
-func (e *thresholdExtension) resync(ctx context.Context, r resync.Request) {
+func (e *thresholdExtension) resync(ctx context.Context, claim *pushheaders.Claim) {
 	e.telemetry.ExtensionStragglerThresholdResyncs.Add(ctx, 1)
-	e.Subscribers.Publish(r)
+	e.Subscribers.Publish()
 	// The tiers below, whose state is not here, have to send all again. The state of one
 	// node is in this process.
-	if r.Node == "" && e.isServer.Load() {
+	if claim.Node == "" && e.isServer.Load() {
 		e.renewEpoch()
 	}
 }

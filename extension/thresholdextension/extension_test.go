@@ -41,7 +41,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadata"
 	"github.com/gpu-collector/gpu-collector/extension/thresholdextension/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
-	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/platform/pushheaders"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
@@ -224,47 +223,26 @@ func serve(t *testing.T, e *thresholdExtension, g *gateway, transport string) st
 	return serveHTTP(t, e, g)
 }
 
-func TestThresholdCrossesTheWire(t *testing.T) {
+// TestOnlyWhatIsAskedForIsAnswered, once it is known.
+func TestOnlyWhatIsAskedForIsAnswered(t *testing.T) {
 	for _, transport := range []string{"grpc", "http"} {
 		t.Run(transport, func(t *testing.T) {
 			server, tel := newTestExtension(t, nil)
 			node, _ := newTestExtension(t, nil)
-			g := &gateway{}
-			push := pusher(t, node, transport, serve(t, server, g, transport))
+			push := pusher(t, node, transport, serve(t, server, &gateway{}, transport))
+			node.SetClaim(pushheaders.Claim{Cluster: "prod", Node: "n1", Groups: []string{"a", "unknown"}})
 			assert.False(t, node.Reachable())
-
-			node.SetClaim(pushheaders.Claim{Cluster: "prod", Node: "n1", Groups: []string{"AR/stage-0", "unknown"}})
-			knows := func(want map[string]float64, why string) {
-				got := map[string]float64{}
-				for _, group := range []string{"", "AR/stage-0", "AR/stage-1", "unknown"} {
-					if r, ok := node.Received("prod", group); ok {
-						got[group] = r.Threshold
-					}
-				}
-				assert.Equal(t, want, got, why)
+			for _, known := range []bool{false, true} {
+				require.NoError(t, push())
+				assert.True(t, node.Reachable())
+				_, received := node.Received("prod", "a")
+				assert.Equal(t, known, received)
+				publish(t, server, "prod", 0.9, threshold.Value{Group: "a", Threshold: 0.8}, threshold.Value{Group: "b", Threshold: 0.7})
 			}
-			require.NoError(t, push())
-			knows(map[string]float64{}, "no answer before something is known")
-			assert.True(t, node.Reachable())
-			assert.Equal(t, pushheaders.Caller{Cluster: "prod"}, g.caller)
-
-			publish(t, server, "prod", 0.9,
-				threshold.Value{Group: "AR/stage-0", Threshold: 0.8, Ref: 0.0520833333},
-				threshold.Value{Group: "AR/stage-1", Threshold: 0.7})
-			require.NoError(t, push())
-			knows(map[string]float64{"": 0.9, "AR/stage-0": 0.8}, "only the groups asked for")
-			r, _ := node.Received("prod", "AR/stage-0")
-			assert.InDelta(t, 0.0520833333, r.Ref, 0)
-			assert.True(t, r.QuorumMet)
-			assert.Equal(t, 50*time.Second, r.TTL)
-
-			g.err = status.Error(codes.Unavailable, "overloaded")
-			publish(t, server, "prod", 0.9, threshold.Value{Group: "AR/stage-0", Threshold: 0.6})
-			_ = push()
-			knows(map[string]float64{"": 0.9, "AR/stage-0": 0.6}, "refusals carry the headers too")
-
+			_, received := node.Received("prod", "b")
+			assert.False(t, received)
 			metadatatest.AssertEqualExtensionStragglerThresholdRequests(t, tel, []metricdata.DataPoint[int64]{
-				{Attributes: outcomeSet(threshold.Transport(transport), "served"), Value: 2},
+				{Attributes: outcomeSet(threshold.Transport(transport), "served"), Value: 1},
 				{Attributes: outcomeSet(threshold.Transport(transport), "no_threshold"), Value: 1},
 			}, metricdatatest.IgnoreTimestamp())
 		})
@@ -368,7 +346,7 @@ func TestProxyBeforeAnAbsentGateway(t *testing.T) {
 
 func TestHostileAnswers(t *testing.T) {
 	e, tel := newTestExtension(t, nil)
-	var reported requests
+	var reported losses
 	defer e.Subscribe(reported.add)()
 	readResponse := func(pairs ...string) {
 		answer := http.Header{}
@@ -389,9 +367,9 @@ func TestHostileAnswers(t *testing.T) {
 	readResponse("gpu-state-epoch", "A")
 	readResponse("gpu-state-epoch", strings.Repeat("x", 65))
 	readResponse("gpu-state-epoch", "")
-	assert.Empty(t, reported.take())
+	assert.Zero(t, reported.take())
 	readResponse("gpu-state-epoch", "B")
-	assert.Equal(t, []resync.Request{{Cluster: "prod", Node: "n1"}}, reported.take(), "a valid one still counts")
+	assert.Equal(t, 1, reported.take(), "a valid one still counts")
 	metadatatest.AssertEqualExtensionStragglerThresholdResponses(t, tel, []metricdata.DataPoint[int64]{
 		{Attributes: outcomeSet("http", "invalid"), Value: 7}, {Attributes: outcomeSet("http", "absent"), Value: 2},
 	}, metricdatatest.IgnoreTimestamp())

@@ -3,7 +3,6 @@
 package lastvalue
 
 import (
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -45,14 +44,6 @@ func requireEmpty(t require.TestingT, tb *Table) {
 	require.Zero(t, tb.byteBudget.Taken())
 }
 
-func heap() int {
-	var s runtime.MemStats
-	runtime.GC()
-	runtime.GC()
-	runtime.ReadMemStats(&s)
-	return int(s.HeapAlloc)
-}
-
 // What is over a bound is dropped, or goes on each time and is not remembered. A full table
 // is pressed, but not by a node that is at its own bound.
 func TestLimits(t *testing.T) {
@@ -68,7 +59,7 @@ func TestLimits(t *testing.T) {
 	} {
 		for _, drop := range []bool{false, true} {
 			t.Run(name+" "+strconv.FormatBool(drop), func(t *testing.T) {
-				tt.set.DropOver = drop
+				tt.set.DropOver, tt.set.TTL = drop, time.Hour
 				p := push{Table: New(tt.set)}
 				for round := range int64(3) {
 					a := p.begin(integer(1, round), integer(2, round), integer(3, round))

@@ -41,13 +41,23 @@ func TestAnEndIsSentAgainAfterAPause(t *testing.T) {
 // A report of a tier has not all of the node.
 func TestARequestOutlivesAPause(t *testing.T) {
 	p := paused()
-	p.Resync("")
+	p.Resync()
 	p.relayed = true
 	assert.Equal(t, []uint64{1}, p.send(integer(1, 1)).keys())
 	p.at += 10 * second
 	assert.Equal(t, []uint64{1, 2, 3}, p.send(integer(1, 1)).keys())
 	p.at += 10 * second
 	assert.Empty(t, p.send(integer(1, 1)).keys())
+}
+
+func TestAPauseOfATierIsAPause(t *testing.T) {
+	p := push{Table: newTable(), relayed: true}
+	for range 3 {
+		p.at += 10 * second
+		p.send(integer(1, 1))
+	}
+	p.at += 30 * second
+	assert.Equal(t, []uint64{1}, p.send(integer(1, 1)).keys())
 }
 
 // A tier does not send again what is clean there.

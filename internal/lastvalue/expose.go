@@ -138,7 +138,7 @@ type Scrape struct {
 // family is the series of one name, of all nodes.
 type family struct {
 	name, help string
-	kind       promtext.Type
+	counter    bool
 	mixed      bool // there are gauges and counters
 	begun      bool // its first line is written
 	runs       []run
@@ -204,14 +204,14 @@ func (s *Scrape) familyOf(n *node, e *entry) (*family, Hidden) {
 // familyFor finds the family of a metric, nil for a reserved name. Where metrics differ, gauges
 // come before counters, and among either the first help by the alphabet.
 func (s *Scrape) familyFor(m *Metric) *family {
-	kind, otlp := promtext.Gauge, promtext.KindGauge
+	kind := promtext.KindGauge
 	switch {
 	case m.Type == TypeSum && m.Monotonic:
-		kind, otlp = promtext.Counter, promtext.KindCounter
+		kind = promtext.KindCounter
 	case m.Type == TypeSum:
-		otlp = promtext.KindNonMonotonic
+		kind = promtext.KindNonMonotonic
 	}
-	name := promtext.MetricName(m.Name, m.Unit, otlp)
+	name, counter := promtext.MetricName(m.Name, m.Unit, kind), kind == promtext.KindCounter
 	if slices.ContainsFunc(s.Reserved, func(reserved string) bool { return strings.HasPrefix(name, reserved) }) {
 		return nil
 	}
@@ -221,14 +221,15 @@ func (s *Scrape) familyFor(m *Metric) *family {
 	}
 	f := s.byName[name]
 	if f == nil {
-		f = &family{name: name, help: help, kind: kind}
+		f = &family{name: name, help: help, counter: counter}
 		s.byName[name] = f
 		return f
 	}
-	f.mixed = f.mixed || kind != f.kind
+	differs := counter != f.counter
+	f.mixed = f.mixed || differs
 	// No sender describes the text's own series.
-	if f != s.heartbeat && f != s.info && cmp.Or(cmp.Compare(kind, f.kind), strings.Compare(help, f.help)) < 0 {
-		f.kind, f.help = kind, help
+	if f != s.heartbeat && f != s.info && (differs && f.counter || !differs && help < f.help) {
+		f.counter, f.help = counter, help
 	}
 	return f
 }
@@ -255,7 +256,7 @@ func (s *Scrape) write(f *family, text []byte, lines int) {
 		}
 		base, _ := promtext.CounterBase(f.name)
 		_, taken := s.byName[base]
-		text = append(promtext.AppendFamily(nil, f.name, f.help, f.kind, s.OpenMetrics, !taken), text...)
+		text = append(promtext.AppendFamily(nil, f.name, f.help, f.counter, s.OpenMetrics, !taken), text...)
 	}
 	s.Series += lines
 	s.Bytes += int64(len(text))
@@ -330,7 +331,7 @@ func (s *Scrape) Samples(family string, yield func(*Sample)) {
 }
 
 // Family begins a family of More's own, and returns what writes a line of it.
-func (s *Scrape) Family(name, help string, kind promtext.Type) (write func(line []byte)) {
-	f := &family{name: name, help: help, kind: kind}
+func (s *Scrape) Family(name, help string, counter bool) (write func(line []byte)) {
+	f := &family{name: name, help: help, counter: counter}
 	return func(line []byte) { s.write(f, line, 1) }
 }

@@ -15,15 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/promtext"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/internal/reading/identity"
 	"github.com/gpu-collector/gpu-collector/test/promparse"
 )
 
@@ -147,6 +144,16 @@ plain{`+east+`} -3
 	text, _ = written(t, forever(Exposition{OpenMetrics: true, Attributes: []string{"host.name"}}), tb, time.Second)
 	assert.Contains(t, text, "# TYPE hw_errors counter\nhw_errors_total{k8s_cluster_name=\"east\",host_name=\"n1\",hw_id=\"GPU-1\",job=\"gpu/agent\",instance=\"7\"} 17\n")
 	assert.Contains(t, text, "# TYPE gpu_node_info gauge\ngpu_node_info{"+east+"} 1\n")
+}
+
+// A node without a cluster cannot claim one, by a label of its own or of its points.
+func TestNoNodeClaimsACluster(t *testing.T) {
+	tb := newTable(roomy)
+	claim := attr("k8s_cluster_name", "other")
+	pushPoints(tb, 0, []Attr{attr(gpusemconv.AttrHostName, "n"), claim}, gauge("a", 1, claim))
+	text, done := written(t, forever(Exposition{}), tb, 0)
+	assert.Equal(t, 2, done.Series)
+	assert.NotContains(t, text, "other")
 }
 
 // TestTheFirstTypeAndHelpStand: in any order of reports, a gauge comes before a counter, and
@@ -336,78 +343,41 @@ func TestExpositionIsWhatTheTableHas(t *testing.T) {
 			rapid.SampledFrom([]func(*Report){(*Report).Accepted, (*Report).Refused}).Draw(t, "answer")(r)
 		}
 		x := Exposition{Expiration: 5 * time.Minute}
-		want := expected(tb, now, x.Expiration)
-		got, _ := exposed(t, x, tb, now)
-		require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got.Series)))
-		for series, v := range got.Series {
-			require.True(t, slices.ContainsFunc(want[series], func(w float64) bool { return w == v || (math.IsNaN(w) && math.IsNaN(v)) }), "%s is %v, not of %v", series, v, want[series])
+		want, done := exposed(t, x, tb, now)
+		hidden := 0
+		for _, counts := range done.Hidden {
+			hidden += counts[HiddenDuplicate] + counts[HiddenLong]
 		}
+		require.Equal(t, reported(tb, now, x.Expiration), done.Series+hidden)
 		x.OpenMetrics = true
 		open, _ := exposed(t, x, tb, now)
-		require.Equal(t, slices.Sorted(maps.Keys(got.Series)), slices.Sorted(maps.Keys(open.Series)))
+		require.Equal(t, want.Series, open.Series)
 
-		parts := map[string]bool{}
+		parts := map[string]float64{}
 		for x.Parts = 3; x.Part < x.Parts; x.Part++ {
 			part, _ := exposed(t, x, tb, now)
-			for series := range part.Series {
-				parts[series] = true
-			}
+			maps.Copy(parts, part.Series)
 		}
-		require.Equal(t, slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(parts)))
+		require.Equal(t, slices.Sorted(maps.Keys(want.Series)), slices.Sorted(maps.Keys(parts)))
 	})
 }
 
-// expected are the values that each series may have, made of the table's copies.
-func expected(tb *Table, now, expiration time.Duration) map[string][]float64 {
-	out := map[string][]float64{}
+// reported is how many series the table has of nodes that are not missing, with their heartbeats.
+func reported(tb *Table, now, expiration time.Duration) (series int) {
 	for n := range tb.all() {
 		if now-n.lastSeen > expiration {
 			continue
 		}
-		resource := n.names.attributes(n.attrs)
-		if names := Identify(resource); names.Node() != "" && n.heartbeat != 0 {
-			series := seriesOf("gpu_node_heartbeat_seconds", nil, resource)
-			out[series] = append(out[series], float64(n.heartbeat/1e9))
+		if names := Identify(n.names.attributes(n.attrs)); names.Node() != "" && n.heartbeat != 0 {
+			series++
 		}
 		for i := range n.entries {
-			s := n.series(&n.entries[i])
-			if s.Gone {
-				continue
-			}
-			kind := promtext.KindGauge
-			if s.Metric.Type == TypeSum {
-				if kind = promtext.KindNonMonotonic; s.Metric.Monotonic {
-					kind = promtext.KindCounter
-				}
-			}
-			series := seriesOf(promtext.MetricName(s.Metric.Name, s.Metric.Unit, kind), s.Attrs, resource)
-			out[series] = append(out[series], math.Float64frombits(s.Value))
-		}
-	}
-	return out
-}
-
-func seriesOf(name string, point, resource []Attr) string {
-	set := map[string]string{model.MetricNameLabel: name}
-	var names []Attr
-	for _, key := range identity.Attributes {
-		for _, a := range resource {
-			if a.Key == key && a.text() != "" {
-				names = append(names, a)
+			if !n.entries[i].is(gone) {
+				series++
 			}
 		}
 	}
-	claim := func(a Attr) bool { return promtext.LabelName(a.Key) == "k8s_cluster_name" } // of another cluster
-	point, resource = slices.DeleteFunc(slices.Clone(point), claim), slices.DeleteFunc(slices.Clone(resource), claim)
-	for _, attrs := range [][]Attr{names, point, resource} {
-		for _, a := range attrs {
-			text := a.text()
-			if key := promtext.LabelName(a.Key); set[key] == "" && text != "" {
-				set[key] = promparse.Readable(text)
-			}
-		}
-	}
-	return labels.FromMap(set).String()
+	return series
 }
 
 // between calls something each time a part of the text is written.

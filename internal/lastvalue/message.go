@@ -27,11 +27,7 @@ type Series struct {
 // Where yield returns false, the rest waits for another message, which goes on at next. That
 // is 0 where nothing is left.
 func (r *Report) Emit(from int, yield func(*Series) bool) (next int) {
-	n := r.node
-	if n == nil {
-		return 0
-	}
-	full := false
+	n, full := r.node, false
 	for i := from; i < len(n.entries); i++ {
 		e := &n.entries[i]
 		if !e.sendable() {
@@ -73,7 +69,7 @@ func (e *entry) sendable() bool {
 // it: the first of the node, which begins at 0.
 func (r *Report) Heartbeat(from int) (unixNano uint64, dirty bool) {
 	n := r.node
-	if n == nil || from > 0 || !n.heartbeatDirty || n.heartbeatMessage == r.id {
+	if from > 0 || !n.heartbeatDirty || n.heartbeatMessage == r.id {
 		return 0, false
 	}
 	r.sent.heartbeat, n.heartbeatMessage = n.heartbeat, r.id
@@ -113,7 +109,7 @@ func (r *Report) OpenPending(key NodeKey) (attrs []Attr, ok bool) {
 		return nil, false
 	}
 	r.begin(n)
-	if r.table.requests.since(n.resyncRequest, n.label) {
+	if n.losses != r.table.losses.Load() {
 		r.table.resync(n, r.now)
 		n.heartbeatDirty = n.heartbeat != 0 && n.isNode
 	}

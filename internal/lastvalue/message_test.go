@@ -73,9 +73,9 @@ func TestWhatIsCleanIsWhatTheNextHopHas(t *testing.T) {
 				}
 				settle(drawFlight(t), (*Report).GaveUp)
 			},
-			"restarted": func(t *rapid.T) {
+			"restarted": func(*rapid.T) {
 				clear(hop)
-				tb.Resync(rapid.SampledFrom([]string{"", "a"}).Draw(t, "node"))
+				tb.Resync()
 			},
 			"time": func(t *rapid.T) {
 				now += time.Duration(rapid.IntRange(1, 40).Draw(t, "seconds")) * second
@@ -186,42 +186,6 @@ func TestANodeInPieces(t *testing.T) {
 	assert.Len(t, p.Pending(), 1, "the heartbeat alone")
 }
 
-func TestResyncByName(t *testing.T) {
-	nodes := []push{{cluster: "east"}, {cluster: "west"}, {node: "b"}}
-	for name, want := range map[string][]int{"": {1, 1, 1}, "a": {1, 1, 0}, "b": {0, 0, 1}, "c": {0, 0, 0}} {
-		tb := newTable()
-		send := func() (sent []int) {
-			for _, p := range nodes {
-				p.Table = tb
-				sent = append(sent, len(p.send(integer(1, 1)).has))
-			}
-			return sent
-		}
-		send()
-		before := tb.Epoch()
-		tb.Resync(name)
-		assert.Equal(t, before+1, tb.Epoch())
-		assert.Equal(t, want, send(), name)
-		assert.Equal(t, []int{0, 0, 0}, send())
-	}
-}
-
-// Names are remembered up to a bound. One more is a request for all, and then there is room.
-func TestRequestsByNameAreBounded(t *testing.T) {
-	p := push{Table: newTable()}
-	p.send(integer(1, 1))
-	for i := range maxRequests {
-		p.Resync(strconv.Itoa(i))
-		p.Resync("0")
-	}
-	assert.Empty(t, p.send(integer(1, 1)).has)
-	p.Resync("a")
-	p.Resync("z")
-	assert.Len(t, p.send(integer(1, 1)).has, 1)
-	assert.Len(t, p.requests.names, 1)
-	assert.Empty(t, p.send(integer(1, 1)).has)
-}
-
 // What was given up does not go on and on, and all of the node goes once more after a minute,
 // ends as well.
 func TestWhatWasGivenUpGoesAgainLater(t *testing.T) {
@@ -282,7 +246,7 @@ func TestWhatChangedMeanwhileGoesAgain(t *testing.T) {
 
 	p.send(integer(1, 6))
 	m = p.held()
-	p.Resync("")
+	p.Resync()
 	p.relayed = true // without a heartbeat to wait for a message
 	p.send()
 	m.Accepted()

@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/gpu-collector/gpu-collector/test/heap"
 )
 
 // Whatever nodes report, end and forget, each series has the name that it was given. A metric
@@ -183,9 +185,9 @@ func TestBytesAreThoseHeld(t *testing.T) {
 		"attributes of each alone": {100, 1000, 3, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := heap()
+			before := heap.Live()
 			tb := filled(tt.nodes, tt.series, tt.pairs, tt.text, tt.starts)
-			took := heap() - before
+			took := heap.Live() - before
 			each := float64(took) / float64(tb.Stats().Series)
 			t.Logf("%.1f bytes for each series", each)
 			assert.EqualValues(t, tt.nodes*tt.series, tb.Stats().Series)

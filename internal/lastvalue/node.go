@@ -21,13 +21,13 @@ type node struct {
 	layout uint32 // counts the times that entries and sets moved
 
 	// names are those of the series, attrs is the node's own set of attributes. droppedAttrs of
-	// them found no room. label and cluster are hashes of what the node is called.
+	// them found no room. cluster is the hash of its cluster's name.
 	names               names
 	bytes               int // that the ledger has for the node, see recount
 	attrs, droppedAttrs uint16
 	isNode              bool
 	inline              bool // points go on with their reports
-	label, cluster      uint64
+	cluster             uint64
 	starts              []uint64 // of sums, by entry.origin
 
 	lastSeen         time.Duration // the last report, by the table's time
@@ -41,10 +41,10 @@ type node struct {
 	lastPause        time.Duration
 
 	// At resyncAt all of the node goes again, and at opaqueAt what is opaque of it. At retryAt
-	// all goes because the next hop has refused something for good. resyncRequest is the last of
-	// the table's requests when all was made dirty.
+	// all goes because the next hop has refused something for good. losses are the table's when
+	// all was made dirty.
 	resyncAt, opaqueAt, retryAt time.Duration
-	resyncRequest               uint64
+	losses                      uint64
 
 	// At reportingSince the node began to report without a pause, at relayedAt it last reported
 	// through an upstream tier, and at scanned, in ticks, gone series were last looked for.

@@ -57,7 +57,7 @@ func TestAfterAPauseAllIsInDoubt(t *testing.T) {
 	assert.NotZero(t, m.heartbeat, "a reader with the value of elsewhere may take the node for missing")
 	p.at += 10 * second
 	assert.Equal(t, []Verdict{Drop, Pass}, p.send(integer(1, 1), integer(2, 1)).verdicts)
-	p.Resync("")
+	p.Resync()
 	p.at += 10 * second
 	assert.Equal(t, []uint64{1, 2, 3}, p.send(integer(1, 1)).keys(), "all of the node is requested")
 	p.at += 10 * second
@@ -121,7 +121,7 @@ func TestStartsAreBounded(t *testing.T) {
 				require.LessOrEqual(t, len(p.lookup(p.key()).starts), int(2*series)+lookBack)
 			}
 			assert.Empty(t, p.send(points...).has)
-			p.Resync("")
+			p.Resync()
 			m := p.send()
 			for i := range points {
 				assert.Equal(t, points[i].Start, m.has[uint64(i)].Start)
@@ -182,7 +182,7 @@ func TestWhatWasBeforeALongGapIsNotRepeated(t *testing.T) {
 		p.until(300*second+gap, integer(3, 1))
 		p.relayed = true
 		p.send(integer(2, 3))
-		p.Resync("")
+		p.Resync()
 		p.at += second
 		m := p.send(integer(3, 1))
 		delete(m.has, 3)

@@ -137,17 +137,17 @@ func (r *Report) onReport(n *node) {
 	}
 }
 
-// resyncDue reports whether the next hop is to get all of a node: it asked for that, it is time
+// resyncDue reports whether the next hop is to get all of a node: it lost its state, it is time
 // to, or it refused something for good.
 func (t *Table) resyncDue(n *node, now time.Duration) bool {
-	return now >= min(n.resyncAt, n.retryAt) || t.requests.since(n.resyncRequest, n.label)
+	return now >= min(n.resyncAt, n.retryAt) || n.losses != t.losses.Load()
 }
 
 // resync makes all series of a node dirty. What ended is so for the next hop too, unless it
 // has refused something for good.
 func (t *Table) resync(n *node, now time.Duration) {
 	t.noteResync(n, now)
-	n.resyncRequest = t.requests.count.Load()
+	n.losses = t.losses.Load()
 	for i := range n.entries {
 		e := &n.entries[i]
 		if e.is(gone) && (n.retryAt == never || e.metric == 0) {
@@ -358,7 +358,7 @@ func (r *Report) Close(f Facts) {
 	ttl := r.table.set.TTL
 	// A heartbeat that is sent again is no sign of life.
 	if f.Relayed && (f.Heartbeat > n.heartbeat || !n.relayed) {
-		if ttl > 0 && r.now-n.relayedAt >= ttl/2 {
+		if r.now-n.relayedAt >= ttl/2 {
 			n.tierReturned()
 		}
 		n.relayed, n.relayedAt = true, max(n.relayedAt, r.now)

@@ -33,7 +33,7 @@ type Settings struct {
 	// are one cluster.
 	ClusterShare float64
 	// TTL is how long a node, or a series of a living node, is remembered after its last
-	// report. Zero means for ever.
+	// report.
 	TTL time.Duration
 	// ResyncInterval is after how long all series of a node are sent again. Zero means never.
 	ResyncInterval time.Duration
@@ -41,7 +41,7 @@ type Settings struct {
 	// again: those of KindHash and those without a name. Zero means the same.
 	OpaqueInterval time.Duration
 	// VanishedAfter is how long a node goes on reporting without a series until that is
-	// declared gone; up to TTL/16 more. Zero means never, and so does a zero TTL.
+	// declared gone; up to TTL/16 more. Zero means never.
 	VanishedAfter     time.Duration
 	HeartbeatInterval time.Duration // the least time between two heartbeats of a node
 	Collect           bool          // named numbers wait for Pending, and do not go on with their report
@@ -69,11 +69,11 @@ type Stats struct {
 
 // Table is the state of all nodes. It is safe for concurrent use.
 type Table struct {
-	set      Settings
-	nodes    sync.Map      // *node by NodeKey
-	lastID   atomic.Uint64 // of a push
-	metrics  metrics
-	requests requests
+	set     Settings
+	nodes   sync.Map      // *node by NodeKey
+	lastID  atomic.Uint64 // of a push
+	losses  atomic.Uint64 // times that the next hop lost its state
+	metrics metrics
 
 	// The budgets are what each cluster, by hash, holds of nodes, series and
 	// memory. pressed are those that found no room since the last Sweep.
@@ -104,10 +104,10 @@ func New(set Settings) *Table {
 	}
 	t := &Table{
 		set: set, nodeBudget: ledger(set.MaxNodes), seriesBudget: ledger(set.MaxSeries), byteBudget: ledger(set.MaxBytes),
-		requests: requests{names: map[uint64]uint64{}}, pressed: map[uint64]bool{},
+		pressed: map[uint64]bool{},
 	}
 	t.metrics = metrics{bands: set.Bands, bytes: t.byteBudget, all: map[Metric]*metric{}}
-	if set.VanishedAfter > 0 && set.TTL > 0 {
+	if set.VanishedAfter > 0 {
 		t.vanishedTicks = t.ticks(set.VanishedAfter-1) + 1
 	}
 	return t
@@ -154,9 +154,6 @@ func (t *Table) Counts(now time.Duration) (reporting, pending int64) {
 // Sweep forgets the nodes and series that were not reported for TTL, and makes room for
 // clusters that found none. Call it a few times per TTL. It holds one node's lock at a time.
 func (t *Table) Sweep(now time.Duration) {
-	if t.set.TTL <= 0 {
-		return
-	}
 	// No more than one in 16 nodes is taken from clusters over their share: one node of
 	// another cluster must not cost them half.
 	spare := t.set.MaxNodes/16 + 1
@@ -224,45 +221,12 @@ func (t *Table) evict(n *node) {
 	t.evicted.Add(1)
 }
 
-// Resync makes series dirty because the next hop does not have them: those of the nodes of
-// a name, or of all nodes when it is empty. A node's series are dirty when it reports next,
-// whatever a message under way makes clean until then.
-func (t *Table) Resync(name string) {
-	r := &t.requests
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	number, hash := r.count.Add(1), HashString(name)
-	if _, known := r.names[hash]; name == "" || !known && len(r.names) >= maxRequests {
-		r.all, r.names = number, map[uint64]uint64{}
-		return
-	}
-	r.names[hash] = number
-}
+// Resync makes all series dirty because the next hop does not have them. A node's series are
+// dirty when it reports next, whatever a message under way makes clean until then.
+func (t *Table) Resync() { t.losses.Add(1) }
 
 // Epoch is how often Resync was called.
-func (t *Table) Epoch() uint64 { return t.requests.count.Load() }
-
-// maxRequests bounds the names that Resync remembers. One more is a request for all.
-const maxRequests = 1024
-
-// requests are what the next hop asked for, numbered: the last request for all nodes, and
-// those since then for nodes of a name, by its hash.
-type requests struct {
-	count atomic.Uint64
-	mu    sync.Mutex
-	all   uint64
-	names map[uint64]uint64
-}
-
-// since reports whether the nodes of a name were asked for after a request.
-func (r *requests) since(number, name uint64) bool {
-	if r.count.Load() == number {
-		return false
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return max(r.all, r.names[name]) > number
-}
+func (t *Table) Epoch() uint64 { return t.losses.Load() }
 
 // open returns the node with its lock held, or nil where the table has none.
 func (t *Table) open(key NodeKey) *node {
@@ -283,7 +247,7 @@ func (t *Table) open(key NodeKey) *node {
 func (t *Table) add(key NodeKey, attrs []Attr, all bool, now time.Duration) (over Limit, ok bool) {
 	names := Identify(attrs)
 	n := &node{
-		key: key, lastSeen: now, reportingSince: now, resyncRequest: t.requests.count.Load(), label: HashString(names.Node()),
+		key: key, lastSeen: now, reportingSince: now, losses: t.losses.Load(),
 		bytes: nodeBytes + nameSize(nil, attrs), resyncAt: t.phase(t.set.ResyncInterval, now),
 		opaqueAt: t.phase(t.set.OpaqueInterval, now), retryAt: never,
 	}
@@ -323,8 +287,5 @@ func (t *Table) all() iter.Seq[*node] {
 
 // ticks is the coarse clock of the series, which expire by it, see entry.markSeen.
 func (t *Table) ticks(now time.Duration) uint64 {
-	if t.set.TTL <= 0 {
-		return 0
-	}
 	return uint64(now/t.set.TTL*ticksPerTTL + now%t.set.TTL*ticksPerTTL/t.set.TTL)
 }

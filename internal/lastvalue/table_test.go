@@ -26,7 +26,7 @@ func (t *Table) lookup(key NodeKey) *node {
 }
 
 func newTable(edit ...func(*Settings)) *Table {
-	set := Settings{MaxNodes: 10, MaxSeries: 100, Rand: func(int64) int64 { return 0 }}
+	set := Settings{MaxNodes: 10, MaxSeries: 100, TTL: 24 * time.Hour, Rand: func(int64) int64 { return 0 }}
 	for _, e := range edit {
 		e(&set)
 	}

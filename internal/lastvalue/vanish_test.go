@@ -91,4 +91,12 @@ func TestTheEndOfASeries(t *testing.T) {
 	m = p.send(integer(2, 5))
 	assert.False(t, m.has[2].Gone)
 	assert.Empty(t, p.send(integer(2, 5)).has)
+
+	// An end while a message has the value, and none has a heartbeat.
+	p = push{Table: newTable(collecting), relayed: true}
+	p.send(integer(1, 1))
+	m = p.held()
+	p.send(end(1))
+	m.Accepted()
+	assert.True(t, p.flush().has[1].Gone)
 }

@@ -28,10 +28,71 @@ const (
 	Temperature
 	MemoryTemperature
 	TemperatureMargin
+	// TemperatureLimit is where the hardware slows down. It shuts down at the next one, and
+	// the software slows down at a maximum.
+	TemperatureLimit
+	ShutdownTemperature
+	MaxTemperature
+	MaxMemoryTemperature
+	// The same as margins (Ada and newer; slowdown is -2 on H100, -3 on B200).
+	SlowdownMargin
+	ShutdownMargin
+	MaxMargin
+	MaxMemoryMargin
 	Power
 	PowerLimit
 	PowerLimitMax
 	Energy
+	GraphicsClock
+	SMClock
+	MemoryClock
+	VideoClock
+	GraphicsClockLimit
+	SMClockLimit
+	MemoryClockLimit
+	VideoClockLimit
+	GraphicsActivity
+	SMActivity
+	SMOccupancy
+	TensorActivity
+	DRAMActivity
+	FP64Activity
+	FP32Activity
+	FP16Activity
+	Processes
+	GraphicsProcesses
+	PCIeGeneration
+	PCIeGenerationLimit
+	PCIeWidth
+	PCIeWidthLimit
+	PCIeReplays
+	// PCIeRollovers is how often that counter in the hardware wrapped.
+	PCIeRollovers
+	RetiredSBE
+	RetiredDBE
+	RetirementPending
+	RemappedCorrected
+	RemappedUncorrected
+	RemapPending
+	RemapFailed
+	// Since the driver was loaded, the clocks of lowered clocks.
+	PowerCapTime
+	ThermalTime
+	SyncBoostTime
+	BoardLimitTime
+	LowUtilizationTime
+	ReliabilityTime
+	SWThermalTime
+	HWThermalTime
+	PowerBrakeTime
+	// SRAMThreshold is NVIDIA's criterion for replacing the board.
+	SRAMThreshold
+	// Settings that may drift unnoticed.
+	ModePersistence
+	ModeECC
+	ModeMIG
+	ModeGSP
+	ModeConfidentialCompute
 
 	// Of a node.
 	CPUPressure
@@ -44,35 +105,21 @@ const (
 	GPUsPending
 
 	// Of a GPU: flags, gauges and counters.
-	RemapFailed
-	RemapPending
-	RetirementPending
 	PowerBrake
 	HWThermal
 	SWThermal
 	HWSlowdown
 	PowerCap
 
-	SMClock
-	SMClockLimit
-	PCIeGeneration
-	PCIeGenerationLimit
-	PCIeWidth
-	PCIeWidthLimit
 	NVLinksUp
 	MemoryShare
-	Processes
 
 	ECCUncorrected
-	PCIeReplays
 	NVLinkReplay
 	NVLinkRecovery
 	NVLinkCRCFlit
 	NVLinkCRCData
 	NVLinkCRC
-	PowerBrakeTime
-	HWThermalTime
-	SWThermalTime
 
 	Info
 	Up
@@ -82,16 +129,11 @@ const (
 	RecoveryAction
 	Xid
 	Allocation
-	TemperatureLimit
-	TensorActivity
-	SMActivity
 	// OtherThrottle is any other reason that holds the clocks down.
 	OtherThrottle
 	ECCCorrected
 	ECCCorrectedTotal
 	ECCUncorrectedTotal
-	RemappedCorrected
-	RemappedUncorrected
 	// No reader takes these yet. The simulator shows them.
 	PCIeBytes
 	NVLinkBytes
@@ -225,6 +267,10 @@ func gpu(fields ...Entry) []Entry    { return of(GPU, fields...) }
 func is(value string, f Field) Entry { return Entry{Field: f, Values: [maxKeys]string{value}} }
 func full(e Entry) Entry             { e.Full = true; return e }
 func each(f Field) Entry             { return Entry{Field: f, Values: [maxKeys]string{Any}} }
+func at(sensor, limit string, f Field) Entry {
+	return Entry{Field: f, Values: [maxKeys]string{sensor, limit}}
+}
+
 func ecc(kind, counter string, f Field) Entry {
 	return Entry{Field: f, Subject: GPU, Values: [maxKeys]string{kind, counter, "all"}}
 }
@@ -235,9 +281,9 @@ var catalogue = []Metric{
 	{Name: semconv.MetricAgentGatewayReachable, About: "1 while the gateway answers the pushes.", Integer: true, Range: flag, Entries: of(Node, each(AgentReachable)), Fold: last, For: View},
 	{Name: semconv.MetricAgentStraggler, About: "1 while the node takes itself for a straggler.", Integer: true, Range: flag, Entries: of(Node, each(AgentStraggler)), Fold: last, For: View},
 	{Name: semconv.MetricAgentThreshold, Unit: "1", About: "Threshold that the node judges itself by.", Range: share, Entries: of(Node, each(AgentThreshold)), Fold: last, For: View},
-	{Name: semconv.MetricAppStepDuration, Unit: "s", About: "Time of one training step.", Range: step, Entries: of(Rank, each(StepDuration)), Fold: ranks, For: Score | Ranks},
-	{Name: semconv.MetricAppStepOwnDuration, Unit: "s", About: "A rank's own time of one training step, without the wait for other ranks.", Range: step, Entries: of(Rank, each(StepOwnDuration)), Fold: ranks, For: Score | Ranks},
-	{Name: semconv.MetricAppStepRate, Unit: "{step}/s", About: "Training steps per second.", Range: rate, Low: true, Entries: of(Rank, each(StepRate)), Fold: ranks, For: Score | Ranks},
+	{Name: semconv.MetricAppStepDuration, Unit: "s", About: "Time of one training step.", Range: step, Entries: of(Rank, each(StepDuration)), Fold: ranks, For: Score | View | Ranks},
+	{Name: semconv.MetricAppStepOwnDuration, Unit: "s", About: "A rank's own time of one training step, without the wait for other ranks.", Range: step, Entries: of(Rank, each(StepOwnDuration)), Fold: ranks, For: Score | View | Ranks},
+	{Name: semconv.MetricAppStepRate, Unit: "{step}/s", About: "Training steps per second.", Range: rate, Low: true, Entries: of(Rank, each(StepRate)), Fold: ranks, For: Score | View | Ranks},
 	{Name: semconv.MetricCollectiveLaggard, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrState), Entries: of(Rank, each(CollectiveLaggard)), Fold: last, For: Ranks},
 	{Name: semconv.MetricCollectiveStalled, Unit: "s", Integer: true, Range: unix, Entries: of(Rank, each(CollectiveStalled)), Fold: last, For: Ranks},
 	{Name: semconv.MetricCollectiveTimeShare, Unit: "1", Range: overlapped, Low: true, Entries: of(Rank, each(CollectiveTimeShare)), Fold: last, For: Ranks},
@@ -289,12 +335,12 @@ var catalogue = []Metric{
 		},
 		Fold: grows, For: View,
 	},
-	{Name: semconv.MetricGPUActivity, Unit: "1", About: "Fraction of cycles a unit of the GPU was active.", Range: activity, Low: true, Keys: key(semconv.AttrActivityUnit), Entries: gpu(is("tensor", TensorActivity), is("sm", SMActivity)), Fold: levels, For: Score | View},
+	{Name: semconv.MetricGPUActivity, Unit: "1", About: "Fraction of cycles a unit of the GPU was active.", Range: activity, Low: true, Keys: key(semconv.AttrActivityUnit), Entries: gpu(is("graphics", GraphicsActivity), is("sm", SMActivity), is("sm_occupancy", SMOccupancy), is("tensor", TensorActivity), is("dram", DRAMActivity), is("fp64", FP64Activity), is("fp32", FP32Activity), is("fp16", FP16Activity)), Fold: levels, For: Score | View},
 	{Name: semconv.MetricGPUAllocation, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(Allocation)), Fold: states, For: View},
-	{Name: semconv.MetricGPUClock, Unit: "Hz", Integer: true, About: "Clock frequency.", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClock)), Fold: worst, For: Score | View},
-	{Name: semconv.MetricGPUClockLimit, Unit: "Hz", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(is("sm", SMClockLimit)), Fold: worst, For: Score | View},
+	{Name: semconv.MetricGPUClock, Unit: "Hz", Integer: true, About: "Clock frequency.", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(full(is("graphics", GraphicsClock)), is("sm", SMClock), full(is("memory", MemoryClock)), full(is("video", VideoClock))), Fold: worst, For: Score | View},
+	{Name: semconv.MetricGPUClockLimit, Unit: "Hz", Range: hertz, Low: true, Keys: []Key{{Name: semconv.AttrClock, Absent: "sm"}}, Entries: gpu(full(is("graphics", GraphicsClockLimit)), is("sm", SMClockLimit), full(is("memory", MemoryClockLimit)), full(is("video", VideoClockLimit))), Fold: worst, For: Score | View},
 	{Name: semconv.MetricGPUDevices, Unit: "{gpu}", Integer: true, Range: few, Keys: key(semconv.AttrState), Entries: of(Node, is("expected", GPUsExpected), is("found", GPUsFound), is("lost", GPUsLost), is("pending", GPUsPending)), Fold: last, For: View},
-	{Name: "hw.gpu.ecc.sram.threshold_exceeded", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
+	{Name: "hw.gpu.ecc.sram.threshold_exceeded", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(SRAMThreshold)), Unread: byRubric},
 	{Name: "hw.gpu.fabric.health", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
 	{Name: "hw.gpu.fabric.state", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
 	{Name: semconv.MetricGPUHealthReason, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrReason), Entries: gpu(each(HealthReason)), Fold: states, For: View},
@@ -306,9 +352,9 @@ var catalogue = []Metric{
 	{Name: semconv.MetricGPUMemoryLimit, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Size of the memory.", Range: bytes, Entries: gpu(each(MemoryLimit)), Fold: total, For: Score | View},
 	{Name: semconv.MetricGPURemapFailed, Unit: "1", Integer: true, About: "Whether a row remap has failed.", Range: flag, Entries: gpu(each(RemapFailed)), Unread: byRubric},
 	{Name: "hw.gpu.memory.remap.pending", Unit: "1", Integer: true, About: "Whether a row remap waits for a reset.", Range: flag, Entries: gpu(each(RemapPending)), Unread: byRubric},
-	{Name: semconv.MetricGPURemappedRows, Unit: "{row}", Integer: true, About: "Remapped memory rows.", Range: rows, Keys: key(semconv.AttrCause), Entries: gpu(is("corrected", RemappedCorrected), is("uncorrected", RemappedUncorrected)), Fold: states, For: View},
+	{Name: semconv.MetricGPURemappedRows, Unit: "{row}", Integer: true, About: "Remapped memory rows.", Range: rows, Keys: key(semconv.AttrCause), Entries: gpu(full(is("corrected", RemappedCorrected)), is("uncorrected", RemappedUncorrected)), Fold: states, For: View},
 	{Name: "hw.gpu.memory.reserved", Unit: "By", Kind: UpDownCounter, Integer: true, Range: bytes, Entries: gpu(each(MemoryReserved)), Unread: forLooks},
-	{Name: semconv.MetricGPURetiredPages, Unit: "{page}", Integer: true, About: "Retired memory pages.", Range: rows, Entries: gpu(each(None)), Unread: byRubric},
+	{Name: semconv.MetricGPURetiredPages, Unit: "{page}", Integer: true, About: "Retired memory pages.", Range: rows, Keys: key(semconv.AttrCause), Entries: gpu(is("sbe", RetiredSBE), is("dbe", RetiredDBE)), Unread: byRubric},
 	{Name: semconv.MetricGPURetirementPending, Unit: "1", Integer: true, Range: flag, Entries: gpu(each(RetirementPending)), Unread: byRubric},
 	{
 		Name: semconv.MetricGPUMemoryUsage, Unit: "By", Kind: UpDownCounter, Integer: true, About: "Memory in use.",
@@ -316,21 +362,21 @@ var catalogue = []Metric{
 		Range: bytes, Keys: []Key{{Name: "gpu.memory.state", Absent: "used"}}, Entries: gpu(is("used", MemoryUsed)), Fold: total, For: Score | View,
 	},
 	{Name: semconv.MetricGPUMemoryUtil, Unit: "1", About: "Fraction of the memory in use.", Range: share, Entries: gpu(each(MemoryShare)), Unread: "usage and size are read"},
-	{Name: "hw.gpu.mode", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: forLooks},
+	{Name: "hw.gpu.mode", Unit: "1", Integer: true, Range: flag, Keys: key("mode"), Entries: gpu(is("persistence", ModePersistence), is("ecc", ModeECC), is("mig", ModeMIG), full(is("gsp", ModeGSP)), full(is("cc", ModeConfidentialCompute))), Unread: forLooks},
 	{Name: "hw.gpu.nvlink.bit_error_rate", Unit: "1", Range: share, Entries: gpu(each(None)), Unread: forLooks},
 	{Name: semconv.MetricGPUNVLinkErrors, Unit: "{error}", Kind: Counter, Integer: true, About: "NVLink errors of all links.", Range: counts, Keys: key(semconv.AttrErrorType), Entries: gpu(is("replay", NVLinkReplay), is("recovery", NVLinkRecovery), is("crc", NVLinkCRC), is("crc_flit", NVLinkCRCFlit), is("crc_data", NVLinkCRCData)), Fold: grows, For: Score},
 	{Name: "hw.gpu.nvlink.link.errors", Unit: "{error}", Kind: Counter, Integer: true, Range: counts, Entries: gpu(each(None)), Unread: "people"},
 	{Name: "hw.gpu.nvlink.link.up", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: "people"},
 	{Name: semconv.MetricGPUNVLinkLinks, Unit: "{link}", Integer: true, Range: few, Low: true, Keys: key(semconv.AttrState), Entries: gpu(is("up", NVLinksUp), is("down", NVLinksDown)), Fold: worst, For: Score | View},
-	{Name: semconv.MetricGPUPCIeLinkGeneration, Unit: "1", Integer: true, About: "Generation of the PCIe link.", Range: generations, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeGeneration), is("max", PCIeGenerationLimit)), Fold: worst, For: Score | View},
+	{Name: semconv.MetricGPUPCIeLinkGeneration, Unit: "1", Integer: true, About: "Generation of the PCIe link.", Range: generations, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeGeneration), full(is("max", PCIeGenerationLimit))), Fold: worst, For: Score | View},
 	{Name: semconv.MetricGPUPCIeLinkWidth, Unit: "{lane}", Integer: true, About: "Width of the PCIe link.", Range: lanes, Low: true, Keys: key(semconv.AttrKind), Entries: gpu(is("current", PCIeWidth), is("max", PCIeWidthLimit)), Fold: worst, For: Score | View},
-	{Name: semconv.MetricGPUPCIeReplays, Unit: "{replay}", Kind: Counter, Integer: true, About: "PCIe replays.", Range: counts, Keys: []Key{{Name: semconv.AttrKind, Absent: "replay"}}, Entries: gpu(is("replay", PCIeReplays)), Fold: grows, For: Score | View},
+	{Name: semconv.MetricGPUPCIeReplays, Unit: "{replay}", Kind: Counter, Integer: true, About: "PCIe replays.", Range: counts, Keys: []Key{{Name: semconv.AttrKind, Absent: "replay"}}, Entries: gpu(is("replay", PCIeReplays), full(is("rollover", PCIeRollovers))), Fold: grows, For: Score | View},
 	{Name: semconv.MetricGPUPowerLimit, Unit: "W", About: "Power limit.", Range: watts, Low: true, Keys: key(semconv.AttrLimit), Entries: gpu(is("enforced", PowerLimit), full(is("max", PowerLimitMax))), Fold: worst, For: View},
-	{Name: semconv.MetricGPUProcesses, Unit: "{process}", Integer: true, Range: few, Keys: key("type"), Entries: gpu(is("compute", Processes)), Fold: worst, For: View},
+	{Name: semconv.MetricGPUProcesses, Unit: "{process}", Integer: true, Range: few, Keys: key("type"), Entries: gpu(is("compute", Processes), full(is("graphics", GraphicsProcesses))), Fold: worst, For: View},
 	{Name: semconv.MetricGPURecoveryAction, Unit: "1", Integer: true, Range: flag, Keys: key(semconv.AttrAction), Entries: gpu(each(RecoveryAction)), Fold: states, For: View},
 	{Name: "hw.gpu.repair.pending", Unit: "1", Integer: true, Range: flag, Entries: gpu(each(None)), Unread: byRubric},
 	{Name: "hw.gpu.temperature.margin", Unit: "Cel", Range: degrees, Low: true, Entries: gpu(each(TemperatureMargin)), Fold: worst, For: View},
-	{Name: "hw.gpu.temperature.margin.limit", Unit: "Cel", Range: degrees, Entries: gpu(each(None)), Unread: forLooks},
+	{Name: "hw.gpu.temperature.margin.limit", Unit: "Cel", Range: degrees, Keys: []Key{{Name: semconv.AttrSensorLocation}, {Name: "hw.limit_type"}}, Entries: gpu(at("gpu", "throttled", SlowdownMargin), full(at("gpu", "critical", ShutdownMargin)), full(at("gpu", "max", MaxMargin)), full(at("memory", "max", MaxMemoryMargin))), Unread: forLooks},
 	{
 		Name: semconv.MetricGPUThrottleActive, Unit: "1", Integer: true, About: "Whether the clock is held down for the reason.",
 		Range: flag, Keys: key(semconv.AttrReason),
@@ -338,7 +384,7 @@ var catalogue = []Metric{
 			is("hw_slowdown", HWSlowdown), is("power_cap", PowerCap), each(OtherThrottle)),
 		Fold: states, For: View,
 	},
-	{Name: semconv.MetricGPUThrottleTime, Unit: "s", Kind: Counter, Range: loaded, Keys: key(semconv.AttrReason), Entries: gpu(is("power_brake", PowerBrakeTime), is("hw_thermal", HWThermalTime), is("sw_thermal", SWThermalTime)), Fold: grows, For: View},
+	{Name: semconv.MetricGPUThrottleTime, Unit: "s", Kind: Counter, Range: loaded, Keys: key(semconv.AttrReason), Entries: gpu(is("power_brake", PowerBrakeTime), is("hw_thermal", HWThermalTime), is("sw_thermal", SWThermalTime), full(is("power", PowerCapTime)), full(is("thermal", ThermalTime)), full(is("sync_boost", SyncBoostTime)), full(is("board_limit", BoardLimitTime)), full(is("low_utilization", LowUtilizationTime)), full(is("reliability", ReliabilityTime))), Fold: grows, For: View},
 	{Name: semconv.MetricGPUUp, Unit: "1", Integer: true, Range: flag, Low: true, Keys: key(semconv.AttrReason), Entries: gpu(each(Up)), Fold: states, For: View},
 	{Name: semconv.MetricGPUUtilization, Unit: "1", About: "Fraction of time the GPU was busy with the task.", Range: share, Low: true, Keys: []Key{{Name: semconv.AttrGPUTask, Absent: "general"}}, Entries: gpu(is("general", Utilization), full(is("memory", MemoryUtilization)), full(is("encoder", EncoderUtilization)), full(is("decoder", DecoderUtilization))), Fold: levels, For: Score | View},
 	{Name: semconv.MetricGPUXIDEvents, Unit: "{event}", Kind: Counter, Integer: true, About: "Xid events seen since the start.", Range: counts, Entries: gpu(each(Xid)), Fold: grows, For: View},
@@ -347,7 +393,7 @@ var catalogue = []Metric{
 	{Name: semconv.MetricPower, Unit: "W", About: "Power draw.", Range: watts, Shared: true, Typed: true, Entries: gpu(each(Power)), Fold: total, For: Score | View},
 	{Name: "hw.status", Unit: "1", Kind: UpDownCounter, Integer: true, Range: flag, Shared: true, Typed: true, Keys: key("hw.state"), Entries: gpu(each(HardwareState)), Unread: "nobody: hw.gpu.health.* say more"},
 	{Name: semconv.MetricTemperature, Unit: "Cel", About: "Temperature of a sensor.", Range: celsius, Shared: true, Keys: key(semconv.AttrSensorLocation), Entries: gpu(is("gpu", Temperature), is("memory", MemoryTemperature)), Fold: states, For: View},
-	{Name: "hw.temperature.limit", Unit: "Cel", Range: celsius, Shared: true, Keys: []Key{{Name: semconv.AttrSensorLocation}, {Name: "hw.limit_type"}}, Entries: gpu(Entry{Field: TemperatureLimit, Values: [maxKeys]string{"gpu", "throttled"}}), Fold: states, For: View},
+	{Name: "hw.temperature.limit", Unit: "Cel", Range: celsius, Shared: true, Keys: []Key{{Name: semconv.AttrSensorLocation}, {Name: "hw.limit_type"}}, Entries: gpu(full(at("gpu", "throttled", TemperatureLimit)), full(at("gpu", "critical", ShutdownTemperature)), full(at("gpu", "max", MaxTemperature)), at("memory", "max", MaxMemoryTemperature)), Fold: states, For: View},
 	// The metrics of Ingero's agent (its pkg/contract), with the state beside the score.
 	{Name: "ingero.node.health_score", Unit: "1", Range: share, Low: true, Keys: key("ingero.node.state"), Entries: of(Node, each(IngeroScore)), Fold: last, For: Ingero},
 	{Name: "ingero.node.throughput_ratio", Unit: "1", Range: signals, Low: true, Entries: of(Node, each(IngeroThroughput)), Fold: last, For: Ingero},

@@ -32,7 +32,6 @@ type Complaints struct {
 type about struct{ cluster, node, complaint string }
 
 type complaint struct {
-	cluster string
 	at      time.Time
 	reasons []uint8 // a bit per refusal, by metric; of a node
 }
@@ -41,13 +40,12 @@ type complaint struct {
 func (c *Complaints) First(cluster, node string, m *Metric, why Refusal, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known := c.noted[about{cluster, node, ""}]
+	known, begins := c.note(about{cluster, node, ""}, now)
 	if known == nil {
-		if known = c.begin(cluster, now); known == nil {
-			return false
-		}
+		return false
+	}
+	if begins {
 		known.reasons = make([]uint8, len(catalogue))
-		c.noted[about{known.cluster, strings.Clone(node), ""}] = known
 	}
 	bit := uint8(1) << why
 	first := known.reasons[m.index]&bit == 0
@@ -55,40 +53,38 @@ func (c *Complaints) First(cluster, node string, m *Metric, why Refusal, now tim
 	return first
 }
 
-// begin takes a slot for a complaint of a cluster, nil where there is none.
-func (c *Complaints) begin(cluster string, now time.Time) *complaint {
-	if c.slots == nil {
-		c.noted = make(map[about]*complaint)
-		c.slots = fairshare.New[string](maxComplaints, fairshare.Half)
-	}
-	cluster = strings.Clone(cluster)
-	for c.slots.Take(cluster, 1) == 0 {
-		if now.Sub(c.swept) < memory/24 { // it was swept for nothing
-			return nil
-		}
-		c.swept = now
-		maps.DeleteFunc(c.noted, func(_ about, known *complaint) bool {
-			old := now.Sub(known.at) >= memory
-			if old {
-				c.slots.Give(known.cluster, 1)
-			}
-			return old
-		})
-	}
-	return &complaint{cluster: cluster, at: now}
-}
-
 // Once reports whether a complaint about a whole cluster is new.
 func (c *Complaints) Once(cluster, complaint string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.noted[about{cluster, "", complaint}] != nil {
-		return false
+	_, begins := c.note(about{cluster, "", complaint}, now)
+	return begins
+}
+
+// note returns the complaint, nil where a new one finds no slot.
+func (c *Complaints) note(of about, now time.Time) (known *complaint, begins bool) {
+	if known = c.noted[of]; known != nil {
+		return known, false
 	}
-	known := c.begin(cluster, now)
-	if known == nil {
-		return false
+	if c.slots == nil {
+		c.noted = make(map[about]*complaint)
+		c.slots = fairshare.New[string](maxComplaints, fairshare.Half)
 	}
-	c.noted[about{known.cluster, "", complaint}] = known
-	return true
+	of.cluster, of.node = strings.Clone(of.cluster), strings.Clone(of.node)
+	for !c.slots.TakeAll(of.cluster, 1) {
+		if now.Sub(c.swept) < memory/24 { // it was swept for nothing
+			return nil, false
+		}
+		c.swept = now
+		maps.DeleteFunc(c.noted, func(of about, known *complaint) bool {
+			old := now.Sub(known.at) >= memory
+			if old {
+				c.slots.Give(of.cluster, 1)
+			}
+			return old
+		})
+	}
+	known = &complaint{at: now}
+	c.noted[of] = known
+	return known, true
 }

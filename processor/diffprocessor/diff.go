@@ -97,7 +97,7 @@ func (p *diffProcessor) Start(_ context.Context, host component.Host) (err error
 		if err != nil {
 			return err
 		}
-		p.cancels = append(p.cancels, source.Subscribe(func(r resync.Request) { engine.Table.Resync(r.Node) }))
+		p.cancels = append(p.cancels, source.Subscribe(engine.Table.Resync))
 	}
 	if err := p.observeTable(); err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
-	"github.com/gpu-collector/gpu-collector/internal/lastvalue/resync"
 )
 
 type host map[component.ID]component.Component
@@ -29,10 +28,10 @@ type plain struct {
 // source is an extension that gets the next hop's answers.
 type source struct {
 	plain
-	fn func(resync.Request)
+	fn func()
 }
 
-func (e *source) Subscribe(fn func(resync.Request)) func() {
+func (e *source) Subscribe(fn func()) func() {
 	e.fn = fn
 	return func() { e.fn = nil }
 }
@@ -113,9 +112,7 @@ func TestExtensions(t *testing.T) {
 	}
 	push("a")
 	push("b")
-	e.fn(resync.Request{Node: "a"})
-	assert.Equal(t, []int{2, 0, 0}, []int{push("a"), push("a"), push("b")})
-	e.fn(resync.Request{})
+	e.fn()
 	assert.Equal(t, []int{2, 2, 0, 0}, []int{push("a"), push("b"), push("a"), push("b")})
 	require.NoError(t, s.Shutdown(t.Context()))
 	assert.Nil(t, e.fn)

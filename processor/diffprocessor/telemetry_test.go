@@ -78,7 +78,7 @@ func TestFiguresOfReports(t *testing.T) {
 	now := s.clock()
 	s.push("b", time.Hour, 1, 2, 3, 4) // a time to come
 	s.push("a", 0, 1, 2, 3)
-	s.engine.Table.Resync("a")
+	s.engine.Table.Resync()
 	s.push("a", 0, 1) // and two that it does not have
 	*now = now.Add(2 * time.Minute)
 	md := report("a", 2*time.Minute, 1, 2, 3)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/peergroup"
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodereport"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
@@ -53,48 +54,41 @@ type agent struct {
 	from    metricreading.Resource // scratch
 	reading nodescore.Reading      // scratch
 	models  []string               // scratch
-	nodes   map[nodeKey]*agentNode
-	// bytes are those of nodes, by cluster. Jobs push to an agent too, and may make up
-	// clusters, nodes and GPUs: a cluster has half of what the others leave.
-	bytes *fairshare.Ledger[string]
-	short memorybudget.Shortages
-	swept time.Time
+	nodes   map[fleetstate.Key]*agentNode
+	slots   *fairshare.Ledger[string] // by cluster
+	short   memorybudget.Shortages
+	swept   time.Time
 }
 
-type nodeKey struct{ cluster, node string }
-
 type agentNode struct {
-	nodeKey
-	// named are the peer attributes that its reports' labels name. peers are the
+	fleetstate.Key
+	// named are the peer attributes that its reports name. labels are the
 	// same, with the model of its GPUs where no label names one.
 	named, labels []string
 
 	memory peergroup.Memory
-	models gpuModels
+	models peergroup.Models
 	group  string
 	seen   time.Time
 	score  *nodescore.Node
-	bytes  int // that are counted
+	slots  int // that are counted
 }
 
 var _ processor.Metrics = (*agent)(nil)
 
 func newAgent(set processor.Settings, cfg *Config, next consumer.Metrics) (*agent, error) {
-	nodeCfg, err := cfg.node()
-	if err != nil {
-		return nil, err
-	}
+	nodeCfg, _ := cfg.node() // Validate has returned its mistakes
 	tb, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	if err != nil {
 		return nil, err
 	}
-	rejects := newRejects(tb)
+	rejects, plan := newRejects(tb), nodescore.NewPlan(&nodeCfg.Measures)
 	// Without a name, data that names no node is passed on unscored and counted.
 	_, name := cfg.OwnNode()
 	return &agent{
-		cfg: cfg, nodeCfg: nodeCfg, plan: nodescore.NewPlan(&nodeCfg.Measures), next: next, logger: set.Logger, telemetry: tb,
+		cfg: cfg, nodeCfg: nodeCfg, plan: plan, next: next, logger: set.Logger, telemetry: tb,
 		rejects: rejects, reader: metricreading.New(set.Logger, rejects.counter), ids: newIdentifier(cfg), nodeName: name,
-		nodes: make(map[nodeKey]*agentNode), bytes: fairshare.NewSlots[string](int(cfg.MemoryBytes()), fairshare.Half),
+		nodes: make(map[fleetstate.Key]*agentNode), slots: cfg.agentSlots(plan),
 	}, nil
 }
 
@@ -143,18 +137,18 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		ts := a.collect(rm)
 		a.from.End(ctx)
 		id, labels := a.ids.read(caller, attrs)
-		if id.node != "" {
+		if id.Node != "" {
 			a.name(attrs, id)
 		}
 		if a.reading.Empty() && len(a.models) == 0 {
 			continue
 		}
-		if id.node == "" {
+		if id.Node == "" {
 			if a.nodeName == "" {
 				a.rejects.add(ctx, nodesignal.ErrNoNode)
 				continue
 			}
-			id.node = a.nodeName
+			id.Node = a.nodeName
 			attrs.PutStr(gpusemconv.AttrHostName, a.nodeName)
 			a.name(attrs, id)
 		}
@@ -167,14 +161,14 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 		if a.reading.Empty() {
 			continue
 		}
-		dropped, short := n.score.ObserveWithin(a.bytes.Room(n.cluster), &a.reading, now)
+		dropped, short := n.score.ObserveWithin(a.slots.Room(n.Cluster), &a.reading, now)
 		if dropped > 0 {
 			a.rejects.addN(ctx, errGPUs, int64(dropped))
 		}
 		if short > 0 {
-			a.rejectForMemory(ctx, n.cluster, short, now)
+			a.rejectForMemory(ctx, n.Cluster, short, now)
 		}
-		a.keep(n, n.size())
+		a.keep(n)
 		if n.score.Due(now) && !slices.ContainsFunc(due, func(p pending) bool { return p.node == n }) {
 			due = append(due, pending{n, ts})
 		}
@@ -187,56 +181,54 @@ func (a *agent) score(ctx context.Context, md pmetric.Metrics, now time.Time) {
 	}
 	for _, p := range due {
 		a.evaluate(md, p, now)
-		a.keep(p.node, p.node.size())
+		a.keep(p.node)
 	}
 }
 
 // name writes the cluster of a node whose resource has none, as a job's: else one node
 // would be two, of which one would be missing when the job ends.
-func (*agent) name(attrs pcommon.Map, id nodeKey) {
-	if _, named := attrs.Get(gpusemconv.AttrClusterName); !named && id.cluster != "" {
-		attrs.PutStr(gpusemconv.AttrClusterName, id.cluster)
+func (*agent) name(attrs pcommon.Map, id fleetstate.Key) {
+	if _, named := attrs.Get(gpusemconv.AttrClusterName); !named && id.Cluster != "" {
+		attrs.PutStr(gpusemconv.AttrClusterName, id.Cluster)
 	}
 }
 
 // node finds or adds the node of an identity and reports whether the claim has to
 // follow. It returns nil for a node that cannot be taken.
-func (a *agent) node(ctx context.Context, id nodeKey, labels []string, now time.Time) (*agentNode, bool) {
+func (a *agent) node(ctx context.Context, id fleetstate.Key, labels []string, now time.Time) (*agentNode, bool) {
+	tooLong := func(s string) bool { return len(s) > pushheaders.MaxNameLength }
+	if tooLong(id.Cluster) || tooLong(id.Node) || slices.ContainsFunc(labels, tooLong) {
+		a.rejects.add(ctx, nodesignal.ErrNameTooLong)
+		return nil, false
+	}
 	n := a.nodes[id]
 	if n != nil {
-		if a.names(id, labels) > n.bytes+a.bytes.Room(id.cluster) {
-			a.rejectForMemory(ctx, n.cluster, 1, now)
-			return nil, false
-		}
 		changed := a.regroup(n, labels, now)
 		if changed {
 			n.score.Restart()
-			a.keep(n, n.size())
+			a.keep(n)
 		}
 		return n, changed
 	}
 	switch {
-	case id.cluster == "":
+	case id.Cluster == "":
 		a.rejects.add(ctx, nodesignal.ErrNoCluster)
-		return nil, false
-	case len(id.cluster) > pushheaders.MaxNameLength || len(id.node) > pushheaders.MaxNameLength:
-		a.rejects.add(ctx, nodesignal.ErrNameTooLong)
 		return nil, false
 	case len(a.nodes) >= a.cfg.Agent.MaxNodes:
 		a.rejects.add(ctx, fairshare.ErrFull)
 		return nil, false
-	case a.names(id, labels)+emptyBytes > a.bytes.Room(id.cluster):
-		a.rejectForMemory(ctx, id.cluster, 1, now)
+	case a.slots.Room(id.Cluster) < agentNodeSlots:
+		a.rejectForMemory(ctx, id.Cluster, 1, now)
 		return nil, false
 	}
 	n = &agentNode{
-		nodeKey: nodeKey{strings.Clone(id.cluster), strings.Clone(id.node)},
-		score:   nodescore.NewNode(&a.nodeCfg, a.plan),
-		named:   make([]string, len(labels)),
+		Key:   fleetstate.Key{Cluster: strings.Clone(id.Cluster), Node: strings.Clone(id.Node)},
+		score: nodescore.NewNode(&a.nodeCfg, a.plan),
+		named: make([]string, len(labels)),
 	}
 	a.regroup(n, labels, now)
-	a.keep(n, n.size())
-	a.nodes[n.nodeKey] = n
+	a.keep(n)
+	a.nodes[n.Key] = n
 	return n, true
 }
 
@@ -251,14 +243,14 @@ func (a *agent) regroup(n *agentNode, labels []string, now time.Time) bool {
 		}
 	}
 	if a.ids.model >= 0 {
-		changed = n.models.add(a.models, now, a.cfg.ttl()) || changed
+		changed = n.models.Add(a.models, now, a.cfg.ttl()) || changed
 	}
 	if !changed && n.group != "" {
 		return false
 	}
 	n.labels = slices.Clone(n.named)
 	if i := a.ids.model; i >= 0 && n.labels[i] == "" {
-		n.labels[i] = n.models.name
+		n.labels[i] = n.models.Name
 	}
 	before := n.group
 	n.group = peergroup.Key(n.labels)
@@ -272,11 +264,11 @@ func (a *agent) sweep(now time.Time) bool {
 	}
 	a.swept = now
 	before := len(a.nodes)
-	maps.DeleteFunc(a.nodes, func(_ nodeKey, n *agentNode) bool {
+	maps.DeleteFunc(a.nodes, func(_ fleetstate.Key, n *agentNode) bool {
 		if now.Sub(n.seen) <= max(a.cfg.Agent.CachedTTL, a.cfg.ttl()) {
 			return false
 		}
-		a.keep(n, 0)
+		a.slots.Give(n.Cluster, n.slots)
 		return true
 	})
 	return len(a.nodes) != before
@@ -290,16 +282,16 @@ func (a *agent) claim() {
 	}
 	var c pushheaders.Claim
 	groups := map[string]struct{}{}
-	for _, key := range slices.SortedFunc(maps.Keys(a.nodes), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(a.nodes), fleetstate.Key.Compare) {
 		if c.Cluster == "" {
-			c.Cluster = key.cluster
+			c.Cluster = key.Cluster
 		}
-		if key.cluster != c.Cluster {
+		if key.Cluster != c.Cluster {
 			a.logger.Warn("one agent sends data of nodes of several clusters; only those of the first get thresholds",
-				zap.String("first", c.Cluster), zap.String("other", key.cluster))
+				zap.String("first", c.Cluster), zap.String("other", key.Cluster))
 			break
 		}
-		c.Node = key.node
+		c.Node = key.Node
 		groups[a.nodes[key].group] = struct{}{}
 	}
 	if len(a.nodes) != 1 {
@@ -309,35 +301,31 @@ func (a *agent) claim() {
 	a.source.SetClaim(c)
 }
 
-func compareKeys(x, y nodeKey) int {
-	return cmp.Or(strings.Compare(x.cluster, y.cluster), strings.Compare(x.node, y.node))
-}
-
 // evaluate adds what is found to the push, on a resource that is the same whichever
 // report led to it. So a node has one score and not one per source.
 func (a *agent) evaluate(md pmetric.Metrics, p pending, now time.Time) {
 	var peers threshold.Received
 	var known, reachable bool
 	if a.source != nil {
-		peers, known = a.source.Received(p.node.cluster, p.node.group)
+		peers, known = a.source.Received(p.node.Cluster, p.node.group)
 		reachable = a.source.Reachable()
 	}
-	res := p.node.score.Evaluate(now, p.node.node, peers, known)
+	res := p.node.score.Evaluate(now, p.node.Node, peers, known)
 	rm := md.ResourceMetrics().AppendEmpty()
-	a.ids.stamp(rm.Resource().Attributes(), p.node.cluster, p.node.node, p.node.labels)
+	a.ids.stamp(rm.Resource().Attributes(), p.node.Cluster, p.node.Node, p.node.labels)
 	nodereport.Append(rm, metadata.ScopeName, cmp.Or(p.ts, pcommon.NewTimestampFromTime(now)), &res, reachable)
 	if res.Changed {
 		a.logVerdict(p.node, &res)
 	}
-	if p.node.score.HasUnnamedRanks() && a.reader.Once(p.node.cluster, "ranks without a name") {
+	if p.node.score.HasUnnamedRanks() && a.reader.Once(p.node.Cluster, "ranks without a name") {
 		a.logger.Warn("ranks of a job have no name, so that no verdict can name the slow rank: set gpu.job.rank on their points or resources",
-			zap.String("cluster", p.node.cluster), zap.String("node", p.node.node))
+			zap.String("cluster", p.node.Cluster), zap.String("node", p.node.Node))
 	}
 }
 
 func (a *agent) logVerdict(n *agentNode, res *nodescore.Result) {
 	fields := []zap.Field{
-		zap.String("node", n.node), zap.String("cluster", n.cluster), zap.String("group", n.group),
+		zap.String("node", n.Node), zap.String("cluster", n.Cluster), zap.String("group", n.group),
 		zap.Float64("score", round(res.Score)), zap.Float64("threshold", round(res.Threshold)),
 		zap.Stringer("mode", res.Mode),
 	}

@@ -164,22 +164,27 @@ func TestAgentIgnoresNonsenseAndCountsIt(t *testing.T) {
 		addStep(md, "n2", "stage-0", 19)
 		resource(md, nil)
 		gauge(resource(md, map[string]any{"host.name": "n3", "k8s.cluster.name": ""}), "gpu.app.step.duration", 19)
-		for _, name := range []string{"host.name", "k8s.cluster.name"} {
+		for _, name := range []string{"host.name", "k8s.cluster.name", "gpu.job.id"} {
 			attrs := map[string]any{"host.name": "n5", "k8s.cluster.name": "prod"}
 			attrs[name] = strings.Repeat("x", 254)
 			gauge(resource(md, attrs), "gpu.app.step.duration", 19)
 		}
 		gauge(md.ResourceMetrics().At(0), "hw.power", 500, "hw.id", "GPU-0", "hw.type", "gpu")
+		gauge(md.ResourceMetrics().At(0), "hw.power", 500, "hw.id", strings.Repeat("x", 254), "hw.type", "gpu")
 		gauge(md.ResourceMetrics().At(0), "hw.power", 70, "hw.id", "MIG-0", "hw.parent", "GPU-0", "hw.type", "gpu")
+		gauge(md.ResourceMetrics().At(0), "hw.gpu.pcie.link.width", 8, "hw.id", "GPU-0", "kind", "current")
+		gauge(md.ResourceMetrics().At(0), "hw.gpu.pcie.link.width", 16, "hw.id", "GPU-0", "kind", "max")
+		gauge(md.ResourceMetrics().At(0), "hw.gpu.pcie.link.generation", 5, "hw.id", "GPU-0", "kind", "current")
 		at := time.Now().UTC()
 		time.Sleep(3 * time.Second)
 		got := r.push(md)
 		assert.InDelta(t, 1.0/19, got["n1 gpu.node.signal throughput"], 1e-9)
 		assert.InDelta(t, 500, got["n1 gpu.node.signal power"], 0, "a slice is no GPU")
+		assert.InDelta(t, 0.5, got["n1 gpu.node.signal interconnect"], 0, "each input has its own points of a metric")
 		assert.NotContains(t, got, "n2 gpu.node.signal throughput")
-		assert.Equal(t, map[string]int64{"not_finite": 1, "value_range": 1, "max_nodes": 1, "no_cluster": 1, "name_too_long": 2}, rejected(t, r.tel))
-		assert.Equal(t, 6+1, r.sink.AllMetrics()[0].ResourceMetrics().Len(), "the data itself passes, and a score is added")
-		for _, m := range r.sink.AllMetrics()[0].ResourceMetrics().At(6).ScopeMetrics().At(0).Metrics().All() {
+		assert.Equal(t, map[string]int64{"not_finite": 1, "value_range": 1, "max_nodes": 1, "no_cluster": 1, "name_too_long": 3, "max_gpus": 1}, rejected(t, r.tel))
+		assert.Equal(t, 7+1, r.sink.AllMetrics()[0].ResourceMetrics().Len(), "the data itself passes, and a score is added")
+		for _, m := range r.sink.AllMetrics()[0].ResourceMetrics().At(7).ScopeMetrics().At(0).Metrics().All() {
 			assert.Equal(t, at, m.Gauge().DataPoints().At(0).Timestamp().AsTime(), "one report has one time: %s", m.Name())
 		}
 	})
@@ -256,42 +261,20 @@ func TestAnotherJobStartsAnew(t *testing.T) {
 	})
 }
 
-// TestRanksHoweverTheyPush: the slower of two ranks is its node's, whatever identifies them,
-// together or in a push each.
-func TestRanksHoweverTheyPush(t *testing.T) {
-	for name, tt := range map[string]struct {
-		key              string
-		ofPoint, ofApart bool
-	}{
-		"a point each":               {gpusemconv.AttrJobRank, true, false},
-		"a resource each":            {gpusemconv.AttrJobRank, false, false},
-		"a push each":                {gpusemconv.AttrJobLocalRank, false, true},
-		"a push each without a name": {gpusemconv.AttrServiceInstanceID, false, true},
-		"a process each":             {gpusemconv.AttrProcessPID, false, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newAgentRig(t, nil)
-				var got map[string]float64
-				for range 2 {
-					md := pmetric.NewMetrics()
-					for i, seconds := range []float64{2, 1} {
-						rm := resource(md, map[string]any{gpusemconv.AttrHostName: "n1"})
-						attrs := rm.Resource().Attributes()
-						if p := gauge(rm, gpusemconv.MetricAppStepDuration, seconds); tt.ofPoint {
-							attrs = p.Attributes()
-						}
-						if attrs.PutInt(tt.key, int64(1000+i)); tt.ofApart {
-							got = r.push(md)
-							md = pmetric.NewMetrics()
-						}
-					}
-					if !tt.ofApart {
-						got = r.push(md)
-					}
+// TestTheSlowerRankIsItsNodes, whether points or resources name the ranks.
+func TestTheSlowerRankIsItsNodes(t *testing.T) {
+	for _, ofPoint := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			md := pmetric.NewMetrics()
+			for i, seconds := range []float64{2, 1} {
+				rm := resource(md, map[string]any{gpusemconv.AttrHostName: "n1"})
+				attrs := rm.Resource().Attributes()
+				if p := gauge(rm, gpusemconv.MetricAppStepDuration, seconds); ofPoint {
+					attrs = p.Attributes()
 				}
-				assert.InDelta(t, 0.5, got["n1 gpu.node.signal throughput"], 1e-9)
-			})
+				attrs.PutInt(gpusemconv.AttrJobRank, int64(i))
+			}
+			assert.InDelta(t, 0.5, newAgentRig(t, nil).push(md)["n1 gpu.node.signal throughput"], 1e-9)
 		})
 	}
 }
@@ -327,37 +310,6 @@ func TestRanksThatAreRefused(t *testing.T) {
 		r.push(md)
 		assert.Equal(t, int64(7), rejected(t, r.tel)["max_gpus"])
 	})
-}
-
-func TestGPUModels(t *testing.T) {
-	const h100, a100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
-	long := strings.Repeat("Ü", 100)
-	for name, test := range map[string]struct {
-		reports [][]string // 20 s apart
-		want    string
-	}{
-		"none":                          {[][]string{{}}, ""},
-		"one":                           {[][]string{{h100}, {h100}}, "NVIDIA-H100-80GB-HBM3"},
-		"several, in one order":         {[][]string{{h100, a100}}, "NVIDIA-A100-SXM4-80GB+NVIDIA-H100-80GB-HBM3"},
-		"each with a report of its own": {[][]string{{h100}, {a100}, {h100}, {a100}}, "NVIDIA-A100-SXM4-80GB+NVIDIA-H100-80GB-HBM3"},
-		"a driver that hangs":           {[][]string{{h100}, {}, {}, {}, {}}, "NVIDIA-H100-80GB-HBM3"},
-		"another GPU":                   {[][]string{{h100}, {a100}, {a100}, {a100}}, "NVIDIA-A100-SXM4-80GB"},
-		"no name":                       {[][]string{{"", " "}}, ""},
-		"a long name":                   {[][]string{{long}}, strings.Repeat("Ü", maxProduct/2)},
-		"a long name cut in a letter":   {[][]string{{"x" + long}}, "x" + strings.Repeat("Ü", maxProduct/2-1)},
-		"too many":                      {[][]string{{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"}}, "a+b+c+d"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var g gpuModels
-			now := time.Unix(0, 0)
-			for _, products := range test.reports {
-				g.add(products, now, 50*time.Second)
-				now = now.Add(20 * time.Second)
-			}
-			assert.Equal(t, test.want, g.name)
-			assert.LessOrEqual(t, len(g.seen), 2*maxModels)
-		})
-	}
 }
 
 // nvml is a report of a node's GPUs, with hw.gpu.info where there are products.

@@ -3,28 +3,16 @@
 package stragglerprocessor
 
 import (
-	"compress/gzip"
-	"encoding/csv"
 	"fmt"
-	"os"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/collector/component"
-	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/consumer/consumertest"
-	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
-	"go.opentelemetry.io/collector/processor"
 
-	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
-	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/processor/stragglerprocessor/internal/metadata"
 )
 
 // adder adds a gauge of a rank.
@@ -139,64 +127,21 @@ func TestTheSlowRankOfAJobIsNamed(t *testing.T) {
 	})
 }
 
-// Rank 3 of a real job takes 10 % longer. The own times name it, on nodes of one GPU and on a
-// lone node of eight. The wall times of all ranks are alike, and show no slow rank.
-func TestARealJobInLockstep(t *testing.T) {
-	each := func(rank int) string { return fmt.Sprint("n", rank) }
-	report, lines := playRealJob(t, gpusemconv.MetricAppStepDuration, 3, each)
-	require.Len(t, report.Nodes, 8)
-	assert.Equal(t, unjudged.Lockstep, report.Nodes[3].Unjudged)
-	assert.Empty(t, lines)
-	for _, of := range []func(rank int) string{each, func(int) string { return "n3" }} {
-		_, lines := playRealJob(t, gpusemconv.MetricAppStepOwnDuration, 4, of)
-		require.Len(t, lines, 1)
-		assert.Contains(t, lines[0], "Straggler n3, rank 3: ")
-	}
-}
-
-// playRealJob plays the recording for 700 s: each rank sends the column under that name.
-func playRealJob(t *testing.T, metric string, column int, node func(rank int) string) (*straggler.Report, []string) {
-	t.Helper()
-	f, err := os.Open("testdata/steps-slow.csv.gz")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, f.Close()) }()
-	text, err := gzip.NewReader(f)
-	require.NoError(t, err)
-	rows, err := csv.NewReader(text).ReadAll()
-	require.NoError(t, err)
-	type sum struct{ seconds, steps float64 }
-	var sums [10][8]sum
-	began := 0.0
-	for _, row := range rows[1:] {
-		at, _ := strconv.ParseFloat(row[0], 64)
-		rank, _ := strconv.Atoi(row[1])
-		wall, _ := strconv.ParseFloat(row[column], 64)
-		if began == 0 {
-			began = at
-		}
-		s := &sums[min(int(at-began), 9)][rank]
-		s.seconds, s.steps = s.seconds+wall/1e3, s.steps+1
-	}
-	cfg := createDefaultConfig().(*Config)
-	cfg.Mode, cfg.PushInterval = modeAgent, time.Second
-	r := newGatewayRig(t, func(c *Config) { c.PushInterval = time.Second }, nil)
-	var agents [8]*agent
-	for i := range agents {
-		agents[i], err = newAgent(processor.Settings{ID: component.NewID(metadata.Type), TelemetrySettings: componenttest.NewNopTelemetrySettings()}, cfg, consumertest.NewNop())
-		require.NoError(t, err)
-	}
-	for k := range 700 {
-		now := noon.Add(time.Duration(k) * time.Second)
-		for i, a := range agents {
-			md := pmetric.NewMetrics()
-			rm := resource(md, map[string]any{"host.name": node(i), "k8s.cluster.name": "prod", "gpu.job.id": "J", "gpu.job.role": "all", "gpu.job.rank": i})
-			s := sums[1+k%9][i] // the first second sets up
-			gauge(rm, metric, s.seconds/s.steps).SetTimestamp(pcommon.NewTimestampFromTime(now))
-			a.score(t.Context(), md, now)
-			r.g.observer.observe(t.Context(), r.g.engine, md, now)
-		}
+// TestTheOwnTimeOfARankIsCompared: all steps take the same time, and one rank works for longer.
+func TestTheOwnTimeOfARankIsCompared(t *testing.T) {
+	r := newGatewayRig(t, nil, nil)
+	for k := range 30 {
+		now := noon.Add(time.Duration(k) * 10 * time.Second)
+		r.g.observe(t.Context(), rankReport(func(rank int64, add adder) {
+			own := 1 + 0.001*float64((rank+int64(k))%3)
+			if rank == 3 {
+				own *= 1.1
+			}
+			add(gpusemconv.MetricAppStepOwnDuration, "s").SetDoubleValue(own)
+		}), now)
 		r.g.tick(t.Context(), now)
 	}
-	report := r.g.engine.Tick(noon.Add(700 * time.Second))
-	return report, r.sentences()
+	lines := r.sentences()
+	require.Len(t, lines, 1)
+	assert.Contains(t, lines[0], "Straggler node-17, rank 3: ")
 }

@@ -28,7 +28,7 @@ import (
 type explainer struct {
 	views   *views
 	groupBy []string
-	gpus    map[groupKey]int // of the active nodes at this tick, -1 where they are not known
+	gpus    map[fleetstate.GroupKey]int // of the active nodes at this tick, -1 where they are not known
 }
 
 func newExplainer(cfg *Config, views *views) *explainer {
@@ -40,7 +40,7 @@ const maxAgain = 16
 
 // explain completes the episodes of a report.
 func (x *explainer) explain(r *straggler.Report) {
-	x.gpus = make(map[groupKey]int)
+	x.gpus = make(map[fleetstate.GroupKey]int)
 	for _, e := range r.Events {
 		if e.Node != "" && e.Phase == episode.PhaseOnset {
 			e.Holders = x.holders(e)
@@ -54,16 +54,13 @@ func (x *explainer) explain(r *straggler.Report) {
 		if !slow(e) {
 			continue
 		}
-		if e.Reason == string(reason.Unexplained) && e.Phase != "" && again < maxAgain {
+		if e.Reason == string(reason.Unexplained) && again < maxAgain {
 			again++
 			x.why(e, r)
 		}
-		e.Cost = x.cost(e, r)
+		e.Cost = x.cost(e, r) // one that ended keeps what it cost last
 	}
 	for _, e := range r.Events {
-		if slow(e) && e.Phase != episode.PhaseEnd { // which keeps what it cost last
-			e.Cost = x.cost(e, r)
-		}
 		names := x.views.node(e.Cluster, e.Node).GPUName
 		e.Part = words.Part(e, names)
 		e.Text = words.Line(e, names)
@@ -154,7 +151,7 @@ func (x *explainer) cost(e *episode.Episode, r *straggler.Report) *float64 {
 	case job < 0 || job >= len(e.GroupLabels) || e.GroupLabels[job] == "":
 		return nil
 	default:
-		gpus = x.gpusOf(groupKey{e.Cluster, e.Group}, r)
+		gpus = x.gpusOf(fleetstate.GroupKey{Cluster: e.Cluster, Group: e.Group}, r)
 	}
 	if gpus <= 0 {
 		return nil
@@ -164,12 +161,12 @@ func (x *explainer) cost(e *episode.Episode, r *straggler.Report) *float64 {
 }
 
 // gpusOf counts the GPUs of a group's active nodes, -1 where one's are not known.
-func (x *explainer) gpusOf(k groupKey, r *straggler.Report) int {
+func (x *explainer) gpusOf(k fleetstate.GroupKey, r *straggler.Report) int {
 	if n, known := x.gpus[k]; known {
 		return n
 	}
 	sum := 0
-	for _, n := range groupMembers(r.Nodes, k.cluster, k.group) {
+	for _, n := range groupMembers(r.Nodes, k.Cluster, k.Group) {
 		if n.State != nodesignal.StateActive {
 			continue
 		}

@@ -96,7 +96,9 @@ func TestExplain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o, report := hotFleet(t)
 			e := onset(tt.of)
-			report.Events = []*episode.Episode{e}
+			if report.Events = []*episode.Episode{e}; e.Phase != episode.PhaseEnd {
+				report.Open = report.Events
+			}
 			newExplainer(createDefaultConfig().(*Config), &o.views).explain(report)
 			assert.Equal(t, []string{tt.reason, tt.action, tt.gpu}, []string{e.Reason, e.Action, e.GPU})
 			assert.Equal(t, tt.cost, e.Cost)

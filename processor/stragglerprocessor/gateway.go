@@ -104,7 +104,7 @@ func (g *gateway) start(host component.Host) (err error) {
 			g.logger.Info("no logs pipeline names this processor: episodes are written to this log only")
 		}
 	})
-	g.keeper = statefile.Start(g.cfg.StateDirectory, g.id.String(), stateForm, learnt{g}, g.clock.Now(), g.logger)
+	g.keeper = statefile.Start(g.cfg.StateDirectory, g.id.String(), stateForm, g, g.clock.Now(), g.logger)
 	ctx, cancel := context.WithCancel(context.Background())
 	g.stop = cancel
 	g.observer.reader.Join()
@@ -297,8 +297,6 @@ func snapshot(r *straggler.Report, cfg *Config) *threshold.Snapshot {
 	}
 	return snap
 }
-
-type groupKey struct{ cluster, group string }
 
 // verdictsOf returns the verdicts on a group's nodes. judged: the gateway compares them, is
 // about to, or has no verdict by intent. Else the nodes have to judge themselves.

@@ -24,23 +24,22 @@ const (
 	keepEach = 5 * time.Minute
 )
 
-// learnt is the engine's state: nothing before its first tick.
-type learnt struct{ g *gateway }
-
-func (l learnt) Snapshot() ([]byte, error) {
-	if !l.g.ticked.Load() {
+// Snapshot implements statefile.State: what was learnt, nothing before the first tick.
+func (g *gateway) Snapshot() ([]byte, error) {
+	if !g.ticked.Load() {
 		return nil, nil
 	}
 	var data, nodes, ranks bytes.Buffer
-	l.g.mu.Lock()
-	ofNodes, ofRanks := l.g.engine.Save(), l.g.observer.ranks.Save()
-	l.g.mu.Unlock() // pushes wait for the copy, and not for its encoding
+	g.mu.Lock()
+	ofNodes, ofRanks := g.engine.Save(), g.observer.ranks.Save()
+	g.mu.Unlock() // pushes wait for the copy, and not for its encoding
 	err := errors.Join(ofNodes.Write(&nodes), ofRanks.Write(&ranks))
 	err = errors.Join(err, gob.NewEncoder(&data).Encode([][]byte{nodes.Bytes(), ranks.Bytes()}))
 	return data.Bytes(), err
 }
 
-func (l learnt) Restore(data []byte, now time.Time) error {
+// Restore implements statefile.State.
+func (g *gateway) Restore(data []byte, now time.Time) error {
 	var parts [][]byte
 	if err := gob.NewDecoder(bytes.NewReader(data)).Decode(&parts); err != nil {
 		return fmt.Errorf("its parts cannot be read: %w", err)
@@ -48,11 +47,11 @@ func (l learnt) Restore(data []byte, now time.Time) error {
 	if len(parts) != 2 {
 		return fmt.Errorf("it has %d parts, must be two: nodes and ranks", len(parts))
 	}
-	engine, ranks := straggler.New(l.g.cfg.bounded()), collective.New(l.g.cfg.bounded())
+	engine, ranks := straggler.New(g.cfg.bounded()), collective.New(g.cfg.bounded())
 	if err := errors.Join(engine.Restore(bytes.NewReader(parts[0]), now), ranks.Restore(bytes.NewReader(parts[1]), now)); err != nil {
 		return err
 	}
-	l.g.engine, l.g.observer.ranks = engine, ranks
-	l.g.logger.Info("what was learnt of the nodes before the restart is taken up", zap.Int("nodes", engine.Nodes()))
+	g.engine, g.observer.ranks = engine, ranks
+	g.logger.Info("what was learnt of the nodes before the restart is taken up", zap.Int("nodes", engine.Nodes()))
 	return nil
 }

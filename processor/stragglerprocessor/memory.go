@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"time"
-	"unsafe"
 
 	"go.uber.org/zap"
 
@@ -62,47 +61,22 @@ func (o *observer) rejected(ctx context.Context, cluster string, err error, now 
 
 var errAgentBytes = errors.New("no memory left for nodes, or for more GPUs of a node")
 
-// nodeOverhead is of the map, and of what the runtime rounds up. emptyBytes are those of a
-// node without a reading.
-const (
-	nodeOverhead = 256
-	emptyBytes   = int(unsafe.Sizeof(agentNode{})+unsafe.Sizeof(nodescore.Node{})) + nodeOverhead
-)
+// agentSlotBytes are what a GPU or rank takes at an agent. A node takes two slots, with its
+// names, and one for each GPU and rank. A test measures what all take.
+const agentSlotBytes, agentNodeSlots = 2 << 10, 2
 
-// size is what a node takes.
-func (n *agentNode) size() int {
-	sum := int(unsafe.Sizeof(*n)) + nodeOverhead + len(n.cluster) + len(n.node) + len(n.group) + len(n.models.name) + n.score.Bytes()
-	for i := range n.models.seen {
-		sum += int(unsafe.Sizeof(n.models.seen[i])) + len(n.models.seen[i].product)
-	}
-	for _, of := range [][]string{n.named, n.labels} {
-		for _, s := range of {
-			sum += int(unsafe.Sizeof(s)) + len(s)
-		}
-	}
-	return sum
+// agentSlots are those of an agent's memory. Jobs push to an agent too, and may make up
+// clusters, nodes and GPUs: a cluster has half of what the others leave.
+func (c *Config) agentSlots(plan *nodescore.Plan) *fairshare.Ledger[string] {
+	return fairshare.NewSlots[string](int(c.MemoryBytes())/max(agentSlotBytes, plan.RowBytes()), fairshare.Half)
 }
 
-// keep counts a node as it is now; a node that is gone has nothing.
-func (a *agent) keep(n *agentNode, size int) {
-	if more := size - n.bytes; more > 0 {
-		a.bytes.Hold(n.cluster, more)
-	} else {
-		a.bytes.Give(n.cluster, -more)
-	}
-	n.bytes = size
-}
-
-// names is at most what the texts of a report take that name a node, its peers and models.
-func (a *agent) names(id nodeKey, labels []string) int {
-	sum := len(id.cluster) + len(id.node)
-	for _, s := range labels {
-		sum += 3 * len(s) // of named, peers and the group
-	}
-	for _, s := range a.models {
-		sum += 2 * len(s)
-	}
-	return sum
+// keep counts the slots that a node takes now.
+func (a *agent) keep(n *agentNode) {
+	slots := agentNodeSlots + n.score.Rows()
+	a.slots.Give(n.Cluster, n.slots)
+	a.slots.Hold(n.Cluster, slots)
+	n.slots = slots
 }
 
 // rejectForMemory counts readings that found no room, and logs their cluster once an hour.

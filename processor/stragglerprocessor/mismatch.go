@@ -7,11 +7,12 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
 	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 )
 
 // mismatches are the nodes whose names or GPUs are not as they should be. Each is logged
 // once while that lasts.
-type mismatches map[nodeKey]mismatch
+type mismatches map[fleetstate.Key]mismatch
 
 // mismatch is a node whose name several machines have, else one with fewer GPUs than its peers.
 type mismatch struct {
@@ -36,7 +37,7 @@ type pool struct{ cluster, model, group string }
 func (o *mismatches) look(r *straggler.Report, model int, gpus func(cluster, node string) (int, bool)) (changed []mismatch) {
 	now := mismatches{}
 	note := func(n mismatch) {
-		key := nodeKey{n.Cluster, n.Node}
+		key := fleetstate.Key{Cluster: n.Cluster, Node: n.Node}
 		if was, known := (*o)[key]; !known || was.contested != n.contested || was.gpus != n.gpus {
 			if len(changed) == maxMismatches {
 				return // at the next tick

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/collective"
 	"github.com/gpu-collector/gpu-collector/internal/detect/straggler"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
 	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
@@ -76,8 +77,8 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 		id, labels := o.ids.read(caller, attrs)
 		o.name(id, attrs)
 		o.from.Begin(o.reader, attrs, caller.Cluster, o.ids.defaultCluster)
-		found := found{foreign: caller.Authenticated && id.cluster != caller.Cluster}
-		found.Cluster, found.Node, found.GroupLabels = id.cluster, id.node, labels
+		found := found{foreign: caller.Authenticated && id.Cluster != caller.Cluster}
+		found.Cluster, found.Node, found.GroupLabels = id.Cluster, id.Node, labels
 		ok := o.read(rm, &found)
 		refused := o.from.Refused != [reading.NumRefusals]int64{}
 		o.from.End(ctx)
@@ -97,7 +98,7 @@ func (o *observer) observe(ctx context.Context, e *straggler.Engine, md pmetric.
 			}
 		}
 		devices := 0
-		if view := o.views.node(id.cluster, id.node); view != nil {
+		if view := o.views.node(id.Cluster, id.Node); view != nil {
 			devices = len(view.GPUs)
 			found.Contested = found.Contested || view.Crowded()
 		}
@@ -144,7 +145,7 @@ func (o *observer) read(rm pmetric.ResourceMetrics, f *found) (any bool) {
 			default:
 				o.from.Check(known, m)
 				if known.Kind == reading.Counter && known.Subject() == reading.GPU && !f.foreign {
-					f.Contested = o.starts.older(nodeKey{f.Cluster, f.Node}, known, m, o.maxNodes) || f.Contested
+					f.Contested = o.starts.older(fleetstate.Key{Cluster: f.Cluster, Node: f.Node}, known, m, o.maxNodes) || f.Contested
 				}
 			}
 		}
@@ -311,10 +312,10 @@ func (o *observer) takeOut(ctx context.Context, md pmetric.Metrics) {
 					return false
 				}
 				id, _ := o.ids.read(pushheaders.CallerFromContext(ctx), rm.Resource().Attributes())
-				if o.reader.Once(id.cluster, "reserved name") {
+				if o.reader.Once(id.Cluster, "reserved name") {
 					o.log.Warn("a metric was taken out of a push: only a gateway gives names like this. Name it otherwise. A pipeline without this processor takes the verdicts of another gateway",
 						zap.String("metric", pushheaders.Clip(m.Name())), zap.Strings("reserved", gpusemconv.Reserved[:]),
-						zap.String("cluster", id.cluster), zap.String("node", id.node))
+						zap.String("cluster", id.Cluster), zap.String("node", id.Node))
 				}
 				why := alike
 				if reading.ByName(m.Name()) != nil {
@@ -343,9 +344,9 @@ func newIdentifier(c *Config) identifier {
 }
 
 // read returns the node of a resource, and its labels, which are good until the next call.
-func (r *identifier) read(caller pushheaders.Caller, attrs pcommon.Map) (key nodeKey, labels []string) {
+func (r *identifier) read(caller pushheaders.Caller, attrs pcommon.Map) (key fleetstate.Key, labels []string) {
 	metricreading.Identify(&r.names, attrs)
-	return nodeKey{r.names.Cluster(caller.Cluster, r.defaultCluster), r.names.Node()}, r.names.GroupLabels
+	return fleetstate.Key{Cluster: r.names.Cluster(caller.Cluster, r.defaultCluster), Node: r.names.Node()}, r.names.GroupLabels
 }
 
 // stamp writes an identity: what the node's score, signals and verdict carry,

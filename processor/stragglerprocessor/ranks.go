@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pcommon"
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/collective"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/rankattr"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
@@ -57,11 +58,11 @@ func rankPointOf(p *metricreading.Point, resource pcommon.Map) rankPoint {
 }
 
 // report gives the point to the tracker, as of that node.
-func (r *rankPoint) report(b *collective.Tracker, id nodeKey, now time.Time) error {
+func (r *rankPoint) report(b *collective.Tracker, id fleetstate.Key, now time.Time) error {
 	of := &r.of
-	of.Cluster = id.cluster
+	of.Cluster = id.Cluster
 	if r.field != reading.CollectiveLaggard { // which another node reports
-		of.Node = id.node
+		of.Node = id.Node
 	}
 	if math.IsNaN(r.value) { // the series has ended
 		if r.field == reading.CollectiveTimeShare || r.field == reading.CollectiveStalled {
@@ -84,7 +85,7 @@ func (r *rankPoint) report(b *collective.Tracker, id nodeKey, now time.Time) err
 		return b.Stalled(of, since, now)
 	case reading.CollectiveLaggard:
 		if r.value == 1 {
-			return b.Laggard(of, id.node, now)
+			return b.Laggard(of, id.Node, now)
 		}
 	case reading.CommunicatorBandwidth:
 		return b.Bandwidth(of, r.class, r.value, now)

@@ -3,12 +3,9 @@
 package stragglerprocessor
 
 import (
-	"cmp"
 	"errors"
 	"math"
 	"slices"
-	"strings"
-	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/pmetric"
@@ -121,58 +118,3 @@ func matches(in *nodescore.Input, attrs pcommon.Map, subject reading.Subject) bo
 
 // round keeps log lines readable.
 func round(x float64) float64 { return math.Round(x*1000) / 1000 }
-
-// gpuModels are the models of a node's GPUs, by hw.gpu.info. They stay known while no
-// report has any: a driver that hangs must not take the node out of its group.
-type gpuModels struct {
-	seen []gpuModel // by product name, at most maxModels
-	// name is the value of gpu.model, empty while nothing is known.
-	name string
-}
-
-type gpuModel struct {
-	product string
-	at      time.Time
-}
-
-// maxModels and maxProduct keep a node's model a valid attribute of a peer group,
-// 253 bytes long at most. NVML's product names have less than 96 bytes.
-const maxModels, maxProduct = 4, 60
-
-// add takes the products that one report named, and reports whether they changed.
-func (g *gpuModels) add(products []string, now time.Time, ttl time.Duration) (changed bool) {
-	for _, product := range products {
-		at, known := slices.BinarySearchFunc(g.seen, product, func(m gpuModel, p string) int { return cmp.Compare(m.product, p) })
-		switch {
-		case known:
-			g.seen[at].at = now
-		case product != "" && len(g.seen) < 2*maxModels:
-			g.seen = slices.Insert(g.seen, at, gpuModel{strings.Clone(product), now})
-			changed = true
-		}
-	}
-	if len(products) > 0 {
-		before := len(g.seen)
-		g.seen = slices.DeleteFunc(g.seen, func(m gpuModel) bool { return now.Sub(m.at) > ttl })
-		changed = changed || len(g.seen) != before
-	}
-	if changed {
-		g.rename()
-	}
-	return changed
-}
-
-// rename writes the names as labels of Kubernetes' nodes have them, without
-// spaces: NVIDIA-H100-80GB-HBM3. A node with several models is like those with
-// the same ones.
-func (g *gpuModels) rename() {
-	var names []string
-	for i := range g.seen {
-		name := strings.Join(strings.Fields(g.seen[i].product), "-")
-		name = strings.ToValidUTF8(name[:min(len(name), maxProduct)], "")
-		if name != "" && !slices.Contains(names, name) && len(names) < maxModels {
-			names = append(names, name)
-		}
-	}
-	g.name = strings.Join(names, "+")
-}

@@ -32,7 +32,7 @@ func (v *views) node(cluster, name string) *fleetstate.Node {
 	}
 	own, _ := v.store.Node(fleetstate.Key{Cluster: cluster, Node: name}, time.Time{})
 	if own.Node == nil || len(own.GPUs) == 0 {
-		if other, same := v.aliases.other(nodeKey{cluster, name}); same {
+		if other, same := v.aliases.other(fleetstate.Key{Cluster: cluster, Node: name}); same {
 			if view, known := v.store.Node(fleetstate.Key{Cluster: cluster, Node: other}, time.Time{}); known {
 				return view.Node
 			}
@@ -63,7 +63,7 @@ func (v *views) gpus(cluster, name string) (int, bool) {
 }
 
 // starts are when a counter of each node began: the first of its GPUs' that had a start.
-type starts map[nodeKey]start
+type starts map[fleetstate.Key]start
 
 type start struct {
 	metric *reading.Metric
@@ -75,7 +75,7 @@ var seed = maphash.MakeSeed()
 
 // older takes a counter of a node, and reports whether it started before it did last. At one
 // agent a counter only starts anew, so there are two. It remembers at most so many nodes.
-func (s starts) older(id nodeKey, known *reading.Metric, m pmetric.Metric, most int) bool {
+func (s starts) older(id fleetstate.Key, known *reading.Metric, m pmetric.Metric, most int) bool {
 	last, found := s[id]
 	if found && last.metric != known {
 		return false
@@ -94,7 +94,7 @@ func (s starts) older(id nodeKey, known *reading.Metric, m pmetric.Metric, most 
 			if len(s) >= most {
 				clear(s)
 			}
-			s[nodeKey{strings.Clone(id.cluster), strings.Clone(id.node)}] = now
+			s[fleetstate.Key{Cluster: strings.Clone(id.Cluster), Node: strings.Clone(id.Node)}] = now
 			return false
 		case series == last.series:
 			s[id] = now // the map keeps its own key
@@ -106,50 +106,50 @@ func (s starts) older(id nodeKey, known *reading.Metric, m pmetric.Metric, most 
 
 // aliases are the names of nodes by their first label: without a domain, and with one. Two
 // collectors of one node may name it differently.
-type aliases map[nodeKey][2]alias
+type aliases map[fleetstate.Key][2]alias
 
 // alias is a name of a node, and its host.id, empty where it is not known.
 type alias struct{ node, machine string }
 
 // slot is the key of a node's names, and the index of this one.
-func (aliases) slot(id nodeKey) (at nodeKey, is int) {
-	short, _, domain := strings.Cut(id.node, ".")
+func (aliases) slot(id fleetstate.Key) (at fleetstate.Key, is int) {
+	short, _, domain := strings.Cut(id.Node, ".")
 	if domain {
 		is = 1
 	}
-	return nodeKey{id.cluster, short}, is
+	return fleetstate.Key{Cluster: id.Cluster, Node: short}, is
 }
 
 // note remembers the name, of at most so many nodes.
-func (t aliases) note(id nodeKey, attrs pcommon.Map, most int) {
+func (t aliases) note(id fleetstate.Key, attrs pcommon.Map, most int) {
 	machine := ""
 	if v, ok := attrs.Get(gpusemconv.AttrHostID); ok {
 		machine = metricreading.Text(v)
 	}
 	at, is := t.slot(id)
 	pair := t[at]
-	if own := (alias{id.node, machine}); pair[is] != own {
+	if own := (alias{id.Node, machine}); pair[is] != own {
 		if len(t) >= most {
 			clear(t)
 		}
 		pair[is] = alias{strings.Clone(own.node), strings.Clone(own.machine)}
-		t[nodeKey{strings.Clone(at.cluster), strings.Clone(at.node)}] = pair
+		t[fleetstate.Key{Cluster: strings.Clone(at.Cluster), Node: strings.Clone(at.Node)}] = pair
 	}
 }
 
 // other returns the other name that a node seems to have, if it has one, and whether both are
 // of one machine.
-func (t aliases) other(id nodeKey) (name string, same bool) {
+func (t aliases) other(id fleetstate.Key) (name string, same bool) {
 	at, is := t.slot(id)
 	own, other := t[at][is], t[at][1-is]
 	return other.node, other.node != "" && own.machine != "" && own.machine == other.machine
 }
 
 // name remembers the name of a node. It logs two names that seem to be one node's, once.
-func (o *observer) name(id nodeKey, attrs pcommon.Map) {
+func (o *observer) name(id fleetstate.Key, attrs pcommon.Map) {
 	o.views.aliases.note(id, attrs, 2*o.maxNodes)
-	if other, _ := o.views.aliases.other(id); other != "" && o.reader.Once(id.cluster, "two names") {
+	if other, _ := o.views.aliases.other(id); other != "" && o.reader.Once(id.Cluster, "two names") {
 		o.log.Warn("two names look like one node's: give all collectors of a node the same host.name",
-			zap.String("cluster", id.cluster), zap.Strings("names", []string{id.node, other}))
+			zap.String("cluster", id.Cluster), zap.Strings("names", []string{id.Node, other}))
 	}
 }

@@ -5,9 +5,9 @@ package csvreplayreceiver
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"os"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/collector/component"
@@ -17,22 +17,9 @@ import (
 	semconv "github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
-var timeUnits = map[string]time.Duration{
-	"s":  time.Second,
-	"ms": time.Millisecond,
-	"us": time.Microsecond,
-	"ns": time.Nanosecond,
-}
+var timeUnits = map[string]time.Duration{"s": time.Second, "ms": time.Millisecond, "us": time.Microsecond, "ns": time.Nanosecond}
 
-var metricTypes = map[string]struct {
-	kind reading.Kind
-	is   reading.Instrument
-}{
-	"":              {reading.Gauge, reading.IsGauge},
-	"gauge":         {reading.Gauge, reading.IsGauge},
-	"sum":           {reading.Counter, reading.IsCounter},
-	"updowncounter": {reading.UpDownCounter, reading.IsUpDownCounter},
-}
+var metricTypes = map[string]reading.Kind{"": reading.Gauge, "gauge": reading.Gauge, "sum": reading.Counter, "updowncounter": reading.UpDownCounter}
 
 // Config is what to replay and how fast.
 type Config struct {
@@ -45,8 +32,6 @@ type Config struct {
 	// StepWindow is how far from a step's first row a row may be and still
 	// belong to the step, in recording time.
 	StepWindow time.Duration `mapstructure:"step_window"`
-	// Cluster is put on each resource as k8s.cluster.name, unless empty.
-	Cluster string `mapstructure:"cluster"`
 	// Table maps the columns.
 	Table TableConfig `mapstructure:"table"`
 
@@ -87,9 +72,8 @@ type MetricConfig struct {
 	When map[string]string `mapstructure:"when"`
 	// The metric's name.
 	Name string `mapstructure:"name"`
-	// Description and Unit of the metric; known for metrics that the product reads.
-	Description string `mapstructure:"description"`
-	Unit        string `mapstructure:"unit"`
+	// The unit of numbers without one; known for metrics that the product reads.
+	Unit string `mapstructure:"unit"`
 	// `gauge`, `sum` (monotonic, cumulative) or `updowncounter`; known likewise.
 	Type string `mapstructure:"type"`
 	// A factor on the column's value; 0 means 1. A unit in header or cell needs none.
@@ -107,13 +91,10 @@ func createDefaultConfig() component.Config {
 // Validate reports all mistakes at once.
 func (c *Config) Validate() error {
 	err := isRecording(c.Path)
-	_, ok := c.Table.Resource[semconv.AttrClusterName]
 	return errors.Join(append([]error{
-		mistake.If(c.Path == "", "`path` is empty: it must name a CSV file"),
-		mistake.If(c.Path != "" && err != nil, "`path` is %q: it must name a CSV file: %w", c.Path, err),
+		mistake.If(err != nil, "`path` is %q: it must name a CSV file: %w", c.Path, err),
 		mistake.If(!(c.Speed > 0) || math.IsInf(c.Speed, 0), "`speed` is %v: it must be a number above 0, such as 1 for real time", c.Speed),
 		mistake.If(c.StepWindow < 0, "`step_window` is %v: it must not be negative", c.StepWindow),
-		mistake.If(ok && c.Cluster != "", "`cluster` and `table::resource` both set %s: one of them must go", semconv.AttrClusterName),
 	}, c.Table.validate()...)...)
 }
 
@@ -130,34 +111,31 @@ func isRecording(path string) error {
 func (t *TableConfig) validate() []error {
 	var errs []error
 	check := func(wrong bool, format string, args ...any) { errs = append(errs, mistake.If(wrong, format, args...)) }
+	templates := func(key string, all map[string]string) {
+		for attribute, text := range all {
+			check(strings.ContainsAny(inBraces.ReplaceAllString(text, ""), "{}"),
+				"`%s::%s` is %q: a pair of braces must stand around the name of a column", key, attribute, text)
+		}
+	}
 	check(t.Time.Column == "", "`table::time::column` is empty: it must name the column of the time")
 	_, ok := timeUnits[t.Time.Unit]
 	check(!ok && t.Time.Unit != "", "`table::time::unit` is %q: it must be s, ms, us or ns", t.Time.Unit)
 	check(t.Time.Unit != "" && t.Time.Layout != "", "`table::time::unit` and `table::time::layout` are both set: a time is a number or a calendar time")
 	check(t.Resource[semconv.AttrHostName] == "", "`table::resource` has no %s: it must say which node a row is about, such as \"{host}\"", semconv.AttrHostName)
-	_, err := parseAttributes(t.Resource)
-	check(err != nil, "`table::resource`: %w", err)
+	templates("table::resource", t.Resource)
 	check(len(t.Metrics) == 0, "`table::metrics` is empty: it must list at least one column")
 	for i, m := range t.Metrics {
 		key := fmt.Sprintf("table::metrics[%d]", i)
 		check(m.Column == "", "`%s::column` is empty: it must name a column", key)
 		check(m.Name == "", "`%s::name` is empty: it must name a metric", key)
-		as, ok := metricTypes[m.Type]
+		_, ok := metricTypes[m.Type]
 		check(!ok, "`%s::type` is %q: it must be gauge, sum or updowncounter", key, m.Type)
 		if known := reading.ByName(m.Name); known != nil {
-			check(m.Type != "" && !known.Takes(as.is), "`%s::type`: %s", key, reading.Refused{Metric: known, Why: reading.WrongType, Instrument: as.is})
 			_, certain := known.Factor(m.Unit)
 			check(!certain, "`%s::unit`: %s", key, reading.Refused{Metric: known, Why: reading.WrongUnit, Unit: m.Unit})
 		}
 		check(math.IsNaN(m.Scale) || math.IsInf(m.Scale, 0), "`%s::scale` is %v: it must be a finite number", key, m.Scale)
-		_, err := parseAttributes(m.Attributes)
-		check(err != nil, "`%s::attributes`: %w", key, err)
-		for _, before := range t.Metrics[:i] {
-			twice, other := before.Name == m.Name, before.Unit != m.Unit || metricTypes[before.Type] != as
-			check(twice && other, "`%s`: %q occurs before with another unit or type: one metric has one of each", key, m.Name)
-			check(twice && !other && maps.Equal(before.Attributes, m.Attributes) && maps.Equal(before.When, m.When),
-				"`%s`: %q occurs before with the same attributes: two columns cannot be one series", key, m.Name)
-		}
+		templates(key+"::attributes", m.Attributes)
 	}
 	return errs
 }

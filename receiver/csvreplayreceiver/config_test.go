@@ -59,27 +59,16 @@ func TestValidate(t *testing.T) {
 		{"good", func(*Config, *TableConfig) {}, ""},
 		{"speed NaN", func(c *Config, _ *TableConfig) { c.Speed = math.NaN() }, "`speed` is NaN"},
 		{"speed infinite", func(c *Config, _ *TableConfig) { c.Speed = math.Inf(1) }, "`speed` is +Inf"},
-		{"two clusters", func(c *Config, tc *TableConfig) { c.Cluster = "a"; tc.Resource["k8s.cluster.name"] = "b" }, "both set k8s.cluster.name"},
-		{"no time column", func(_ *Config, tc *TableConfig) { tc.Time.Column = "" }, "`table::time::column`"},
 		{"time unit", func(_ *Config, tc *TableConfig) { tc.Time.Unit = "min" }, "`table::time::unit` is \"min\": it must be s, ms, us or ns"},
 		{"unit and layout", func(_ *Config, tc *TableConfig) { tc.Time.Layout = "2006" }, "are both set"},
-		{"no host", func(_ *Config, tc *TableConfig) { delete(tc.Resource, "host.name") }, "`table::resource` has no host.name"},
-		{"bad template", func(_ *Config, tc *TableConfig) { tc.Resource["x"] = "{a" }, "`table::resource`: x: template \"{a\""},
-		{"no metrics", func(_ *Config, tc *TableConfig) { tc.Metrics = nil }, "`table::metrics` is empty"},
+		{"bad template", func(_ *Config, tc *TableConfig) { tc.Resource["x"] = "{a" }, "`table::resource::x` is \"{a\""},
 		{"no column", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Column = "" }, "`table::metrics[0]::column`"},
 		{"no name", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Name = "" }, "`table::metrics[0]::name`"},
 		{"type", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Type = "counter" }, "`table::metrics[0]::type` is \"counter\""},
 		{"unit of the catalogue", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Unit = "furlong" }, "`table::metrics[0]::unit`: metric gpu.app.step.duration has unit \"furlong\": must be s"},
 		{"unit that is converted", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Unit = "ms" }, ""},
-		{"type of the catalogue", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Type = "sum" }, "`table::metrics[0]::type`: metric gpu.app.step.duration is a counter: must be a gauge"},
 		{"scale", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Scale = math.Inf(1) }, "`table::metrics[0]::scale`"},
-		{"attribute template", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Attributes = map[string]string{"a": "}"} }, "`table::metrics[0]::attributes`: a: template"},
-		{"same series twice", func(_ *Config, tc *TableConfig) { tc.Metrics = append(tc.Metrics, tc.Metrics[0]) }, "with the same attributes"},
-		{"two units", func(_ *Config, tc *TableConfig) {
-			m := tc.Metrics[0]
-			m.Unit = "ms"
-			tc.Metrics = append(tc.Metrics, m)
-		}, "with another unit or type"},
+		{"attribute template", func(_ *Config, tc *TableConfig) { tc.Metrics[0].Attributes = map[string]string{"a": "}"} }, "`table::metrics[0]::attributes::a`"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := loadConfig(t, "table")

@@ -3,181 +3,145 @@
 package csvreplayreceiver
 
 import (
-	"bufio"
 	"context"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
-)
-
-const (
-	// maxLineBytes is the longest line. A longer one ends the replay: it is no
-	// telemetry.
-	maxLineBytes = 64 << 10
-	// maxStepBytes bounds the lines of one step, and so the memory of a replay.
-	maxStepBytes = 256 << 20
 )
 
 // reason is why a row or cell was left out: a value of the telemetry's attribute.
 type reason string
 
 const (
-	badNumber    reason = "bad_number"
-	badQuote     reason = "bad_quote"
-	badTime      reason = "bad_time"
-	empty        reason = "empty"
-	fieldCount   reason = "field_count"
-	noNode       reason = "no_node"
-	notFinite    reason = "not_finite"
-	outOfOrder   reason = "out_of_order"
-	outOfRange   reason = "value_range"
-	otherUnit    reason = "wrong_unit"
-	stepTooLarge reason = "step_too_large"
+	badRow     reason = "bad_row"
+	badTime    reason = "bad_time"
+	badValue   reason = "bad_value"
+	noNode     reason = "no_node"
+	noValue    reason = "no_value"
+	outOfOrder reason = "out_of_order"
 )
-
-// loss is what is left out: a cell, or a row.
-type loss struct {
-	cell   bool
-	why    reason
-	detail string
-}
 
 // reader reads a recording step by step. It has no clock: the caller decides
 // when a step is due.
 type reader struct {
-	table   *table
-	window  time.Duration
-	maxStep int
-	// skip is called for each row that is left out, and for each cell of the others.
-	skip func(line int64, what loss)
-
-	lines *bufio.Scanner
-	line  int64
-	text  strings.Reader // the line that fields reads
+	table  *table
+	window time.Duration
+	// skip is called for each row and cell that is left out.
+	skip  func(line int, why reason, err error)
 	csv   *csv.Reader
+	limit *rowLimit
 	held  *row // of the next step
-	ended error
 }
 
-func newReader(in io.Reader, cfg *Config, skip func(line int64, what loss)) (*reader, error) {
-	// Windows' shells write UTF-16, with a byte order mark.
-	utf8 := transform.NewReader(in, unicode.BOMOverride(encoding.Nop.NewDecoder()))
-	r := &reader{window: cfg.StepWindow, maxStep: maxStepBytes, skip: skip, lines: bufio.NewScanner(utf8)}
-	r.lines.Buffer(nil, maxLineBytes)
-	r.csv = csv.NewReader(&r.text)
-	text, err := r.next()
+const (
+	maxRowBytes   = 1 << 20 // an unclosed quote would take the rest of the file
+	maxStepPoints = 1 << 17 // what has one time all over would be one step
+)
+
+// rowLimit ends the input inside of a row that is too long.
+type rowLimit struct {
+	io.Reader
+	left int // of the row
+}
+
+func (l *rowLimit) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, fmt.Errorf("a row is longer than %d bytes: is a quote not closed?", maxRowBytes)
+	}
+	n, err := l.Reader.Read(p[:min(len(p), l.left)])
+	l.left -= n
+	return n, err
+}
+
+// row is a row that has a time and a node.
+type row struct {
+	at     time.Time
+	fields []string
+}
+
+func newReader(in io.Reader, cfg *Config, version string, began time.Time, skip func(int, reason, error)) (*reader, error) {
+	// Windows' shells write UTF-16, with a byte order mark. What is no UTF-8 is replaced.
+	utf8 := &rowLimit{transform.NewReader(in, unicode.BOMOverride(unicode.UTF8.NewDecoder())), maxRowBytes}
+	r := &reader{window: cfg.StepWindow, skip: skip, csv: csv.NewReader(utf8), limit: utf8}
+	r.csv.TrimLeadingSpace = true
+	header, err := r.csv.Read()
 	if errors.Is(err, io.EOF) {
 		return nil, errors.New("it is empty: the first line must name the columns")
 	}
 	if err != nil {
 		return nil, err
 	}
-	header, err := r.split(text)
-	if err != nil {
-		return nil, errors.New("the header line has a quote that is not closed or stands inside a field")
-	}
 	for i := range header {
 		header[i] = strings.TrimSpace(header[i])
 	}
-	r.table, err = newTable(&cfg.Table, header)
+	r.table, err = newTable(&cfg.Table, header, version, began)
 	return r, err
-}
-
-// next returns the next line that is not empty. Its text is UTF-8.
-func (r *reader) next() (string, error) {
-	// A scanner goes on after an error, so the end is kept here.
-	for r.ended == nil && r.lines.Scan() {
-		r.line++
-		// A shell that appends leaves a byte order mark, a crash zeros.
-		if text := strings.TrimLeft(strings.ToValidUTF8(r.lines.Text(), "\uFFFD"), "\uFEFF\x00"); strings.TrimRight(text, "\r") != "" {
-			return text, nil
-		}
-	}
-	if err := r.lines.Err(); r.ended == nil && err != nil {
-		r.ended = fmt.Errorf("line %d: %w", r.line+1, err)
-	} else if r.ended == nil {
-		r.ended = io.EOF
-	}
-	return "", r.ended
-}
-
-// split cuts a line into its fields. A quoted field ends on its own line, so a
-// lost quote costs one line and not the rest of the file.
-func (r *reader) split(line string) ([]string, error) {
-	r.text.Reset(line)
-	return r.csv.Read()
 }
 
 // step returns the next step, or io.EOF after the last. The rows before an
 // error are returned first; the next call meets the error again.
 func (r *reader) step(ctx context.Context) (*step, error) {
-	s := new(step)
-	if r.held != nil {
-		s.add(*r.held)
-		r.held = nil
-	}
+	var s *step
 	for {
 		next, err := r.row(ctx)
 		switch {
-		case err != nil && len(s.rows) > 0:
+		case err != nil && s != nil && len(s.points) > 0:
 			return s, nil
 		case err != nil:
 			return nil, err
-		case len(s.rows) == 0:
-			s.add(next)
-		case next.at > s.at+r.window, next.at > s.at && s.repeats(&next):
-			r.held = &next
+		case s != nil && next.at.Before(s.at.Add(-r.window)):
+			r.left(outOfOrder, fmt.Errorf("its time is %v before that of its predecessors; a recording must be sorted by time", s.at.Sub(next.at)))
+			continue
+		case s != nil && len(s.points) > 0 && (next.at.After(s.at.Add(r.window)) || len(s.points) >= maxStepPoints):
+			r.held = next
 			return s, nil
-		case next.at < s.at-r.window:
-			r.skip(r.line, loss{false, outOfOrder, fmt.Sprintf("its time is %v before that of its predecessors; a recording must be sorted by time", s.at-next.at)})
-		case s.bytes >= r.maxStep:
-			r.skip(r.line, loss{false, stepTooLarge, fmt.Sprintf("the rows of the step have more than %d bytes", r.maxStep)})
-		default:
-			s.add(next)
+		case s == nil || next.at.After(s.at.Add(r.window)):
+			s = newStep(next.at)
+		}
+		if !r.table.add(s, next.fields, func(err error) { r.left(badValue, err) }) {
+			r.left(noValue, errors.New("it has no value for any metric"))
 		}
 	}
 }
 
-// repeats reports whether a row has a series of the step again, which is then of the next:
-// the recording is faster than the window.
-func (s *step) repeats(next *row) bool {
-	return slices.ContainsFunc(next.series, func(name string) bool { return name != "" && s.series[name] })
-}
-
-// row reads up to the next row that can be decoded.
-func (r *reader) row(ctx context.Context) (row, error) {
-	for {
-		// A large file without one good row is a long read.
-		if err := ctx.Err(); err != nil {
-			return row{}, err
+// row reads up to the next row that has a time and a node.
+func (r *reader) row(ctx context.Context) (*row, error) {
+	if held := r.held; held != nil {
+		r.held = nil
+		return held, nil
+	}
+	// A large file without one good row is a long read.
+	for ctx.Err() == nil {
+		r.limit.left = maxRowBytes
+		fields, err := r.csv.Read()
+		if malformed := (*csv.ParseError)(nil); errors.As(err, &malformed) {
+			r.skip(malformed.Line, badRow, err)
+			continue
 		}
-		text, err := r.next()
 		if err != nil {
-			return row{}, err
+			return nil, err
 		}
-		fields, err := r.split(text)
+		at, err := r.table.time.parse(cell(fields, r.table.at))
 		switch {
-		case errors.Is(err, csv.ErrFieldCount):
-			r.skip(r.line, loss{false, fieldCount, fmt.Sprintf("it has %d fields, the header %d", len(fields), len(r.table.header))})
-			continue
 		case err != nil:
-			r.skip(r.line, loss{false, badQuote, "a quote is not closed on the line or stands inside a field"})
-			continue
-		}
-		decoded, lost, ok := r.table.decode(fields)
-		for _, what := range lost {
-			r.skip(r.line, what)
-		}
-		if ok {
-			return decoded, nil
+			r.left(badTime, fmt.Errorf("column %q: %w", r.table.time.Column, err))
+		case r.table.host.render(fields) == "":
+			r.left(noNode, errors.New("host.name comes out empty"))
+		default:
+			return &row{at, fields}, nil
 		}
 	}
+	return nil, ctx.Err()
+}
+
+// left says what is left out of the last row that was read.
+func (r *reader) left(why reason, err error) {
+	line, _ := r.csv.FieldPos(0)
+	r.skip(line, why, err)
 }

@@ -44,9 +44,7 @@ type csvReplay struct {
 	reader *reader
 	pacer  pacer
 
-	// The closing line has these.
-	steps, refused int64
-	skipped        map[reason]int64 // rows and cells
+	steps, refused, skipped int64 // for the closing line
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -76,7 +74,6 @@ func newReceiver(set receiver.Settings, cfg *Config, next consumer.Metrics) (*cs
 		telemetry: telemetry,
 		obs:       obs,
 		pacer:     pacer{speed: cfg.Speed},
-		skipped:   map[reason]int64{},
 	}, nil
 }
 
@@ -102,22 +99,17 @@ func (r *csvReplay) Start(_ context.Context, host component.Host) error {
 }
 
 // Shutdown stops the replay. It works without Start, and more than once.
-func (r *csvReplay) Shutdown(ctx context.Context) error {
-	if r.cancel == nil {
-		return nil
+func (r *csvReplay) Shutdown(context.Context) error {
+	if r.cancel != nil {
+		r.cancel()
+		<-r.done
 	}
-	r.cancel()
-	select {
-	case <-r.done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("csv_replay: the next consumer still holds a step: %w", ctx.Err())
-	}
+	return nil
 }
 
 func (r *csvReplay) rewind() (err error) {
 	if _, err = r.file.Seek(0, io.SeekStart); err == nil {
-		r.reader, err = newReader(r.file, r.cfg, r.skip)
+		r.reader, err = newReader(r.file, r.cfg, r.version, time.Now(), r.skip)
 	}
 	return err
 }
@@ -125,79 +117,67 @@ func (r *csvReplay) rewind() (err error) {
 func (r *csvReplay) run(ctx context.Context) {
 	defer func() { _ = r.file.Close() }() // it was only read
 	r.logger.Info("replay begins", zap.Strings("not_in_the_file", r.reader.table.missing))
-	began := time.Now()
 	err := r.pass(ctx)
 	for before := int64(0); err == nil && r.cfg.Loop && r.steps > before; {
 		before = r.steps
 		if err = r.rewind(); err == nil {
+			r.logger.Info("replay begins anew")
 			err = r.pass(ctx)
 		}
 	}
-	r.finish(ctx, err, time.Since(began))
+	r.finish(ctx, err)
 }
 
 // pass replays the file once.
 func (r *csvReplay) pass(ctx context.Context) error {
-	var began time.Time
 	for {
 		s, err := r.reader.step(ctx)
-		switch {
-		case errors.Is(err, io.EOF):
+		if errors.Is(err, io.EOF) {
 			return nil
-		case err != nil:
+		}
+		if err != nil {
 			return err
 		}
-		timer := time.NewTimer(time.Until(r.pacer.next(s.at, time.Now())))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
-		case <-timer.C:
+		case <-time.After(time.Until(r.pacer.next(s.at, time.Now()))):
 		}
-		if began.IsZero() {
-			began = time.Now()
-		}
-		r.send(ctx, s, began)
+		r.send(ctx, s)
 	}
 }
 
 // send hands a step on. A refused one is not sent again: the next step holds
 // newer state.
-func (r *csvReplay) send(ctx context.Context, s *step, began time.Time) {
-	md := r.reader.table.report(s, r.cfg.Cluster, r.version, time.Now(), began)
-	points := md.DataPointCount()
+func (r *csvReplay) send(ctx context.Context, s *step) {
+	s.stamp(time.Now())
 	obsCtx := r.obs.StartMetricsOp(ctx)
 	callCtx, cancel := context.WithTimeout(obsCtx, timeout)
-	err := r.next.ConsumeMetrics(callCtx, md)
+	err := r.next.ConsumeMetrics(callCtx, s.md)
 	cancel()
-	r.obs.EndMetricsOp(obsCtx, "csv", points, err)
+	r.obs.EndMetricsOp(obsCtx, "csv", len(s.points), err)
 	r.steps++
 	if err == nil {
 		return
 	}
 	r.refused++
 	if ctx.Err() == nil {
-		r.logger.Warn("the next consumer refused a step; the next one goes on with newer state", zap.Error(err), zap.Int("rows", len(s.rows)))
+		r.logger.Warn("the next consumer refused a step; the next one goes on with newer state", zap.Error(err))
 	}
 }
 
 // skip counts a row or a cell that is left out, and names its line.
-func (r *csvReplay) skip(line int64, what loss) {
-	counter, message := r.telemetry.ReceiverCsvReplaySkippedRows, "row skipped"
-	if what.cell {
-		counter, message = r.telemetry.ReceiverCsvReplaySkippedCells, "cell skipped"
-	}
-	r.skipped[what.why]++
-	counter.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", string(what.why))))
-	r.logger.Warn(message, zap.Int64("line", line), zap.String("reason", string(what.why)), zap.String("detail", what.detail))
+func (r *csvReplay) skip(line int, why reason, err error) {
+	r.skipped++
+	r.telemetry.ReceiverCsvReplaySkipped.Add(context.Background(), 1, metric.WithAttributes(attribute.String("reason", string(why))))
+	r.logger.Warn("row or cell skipped", zap.Int("line", line), zap.String("reason", string(why)), zap.Error(err))
 }
 
-// finish is the closing line: the end, a stop, or a file that cannot be read.
-func (r *csvReplay) finish(ctx context.Context, err error, took time.Duration) {
-	fields := []zap.Field{zap.Int64("steps", r.steps), zap.Int64("refused", r.refused), zap.Duration("took", took), zap.Any("skipped_by_reason", r.skipped)}
+// finish is the closing line: the end, or a file that cannot be read.
+func (r *csvReplay) finish(ctx context.Context, err error) {
+	fields := []zap.Field{zap.Int64("steps", r.steps), zap.Int64("refused", r.refused), zap.Int64("skipped", r.skipped)}
 	switch {
-	case ctx.Err() != nil:
-		r.logger.Info("replay stopped before its end", fields...)
+	case ctx.Err() != nil: // a shutdown
 	case err != nil:
 		r.logger.Error("replay ended: the recording cannot be read further", append(fields, zap.Error(err))...)
 		componentstatus.ReportStatus(r.host, componentstatus.NewRecoverableErrorEvent(err))
@@ -224,20 +204,20 @@ type pacer struct {
 	speed float64
 
 	due  time.Time // zero before the first step
-	last time.Duration
+	last time.Time
 	gap  time.Duration // the last gap, of the replay
 }
 
 // next returns when the step at the recording's time at is due. It keeps the schedule over small
 // delays, but after one of more than a gap it starts from now: a consumer that was slow gets
 // no burst of old states.
-func (p *pacer) next(at time.Duration, now time.Time) time.Time {
+func (p *pacer) next(at, now time.Time) time.Time {
 	switch {
 	case p.due.IsZero():
 		p.gap = p.scale(time.Second)
 		p.due = now.Add(-p.gap)
-	case at > p.last:
-		p.gap = p.scale(at - p.last)
+	case at.After(p.last):
+		p.gap = p.scale(at.Sub(p.last))
 	} // else the recording has started over: its end and beginning are as far apart as the last two steps
 	p.last, p.due = at, p.due.Add(p.gap)
 	if now.Sub(p.due) > p.gap {

@@ -99,22 +99,32 @@ func compared(t testing.TB, extensions host, over settings) (*server, *otlp.Engi
 	return s, engine, next
 }
 
+// TestOnlyTheChangeArrives, also of irregular pushes, with an unknown field or in JSON.
 func TestOnlyTheChangeArrives(t *testing.T) {
 	s, _, next := compared(t, nil, nil)
 	for name, push := range s.pushers() {
-		t.Run(name, func(t *testing.T) {
-			require.NoError(t, push(t, encode(t, report(name, 0, 1, 2, 3))))
-			next.wantTook(t, 3, "the first report")
-			require.NoError(t, push(t, encode(t, report(name, 10*time.Second, 1, 2, 3))))
-			next.wantTook(t, 0, "nothing changed")
-			assert.Equal(t, 1, next.decoded, "one point shows diff that the node is alive")
-			require.NoError(t, push(t, encode(t, report(name, 20*time.Second, 1, 9, 3))))
-			assert.Equal(t, "mGPU-1 9", next.got[0])
-			next.wantTook(t, 1, "one value changed")
-		})
+		require.NoError(t, push(t, encode(t, report(name, 0, 1, 2, 3))))
+		next.wantTook(t, 3, "the first report")
+		require.NoError(t, push(t, encode(t, report(name, 10*time.Second, 1, 2, 3))))
+		next.wantTook(t, 0, "nothing changed")
+		assert.Equal(t, 1, next.decoded, "one point shows diff that the node is alive")
+		require.NoError(t, push(t, encode(t, report(name, 20*time.Second, 1, 9, 3))))
+		assert.Equal(t, "mGPU-1 9", next.got[0])
+		next.wantTook(t, 1, "one value changed")
+		require.NoError(t, push(t, append(encode(t, report(name, 30*time.Second, 1, 9, 4)), 0x78, 0x01)))
+		next.wantTook(t, 1, "an unknown field")
+		json, err := pmetricotlp.NewExportRequestFromMetrics(report(name, 40*time.Second, 1, 9, 5)).MarshalJSON()
+		require.NoError(t, err)
+		resp, _ := s.post(t, "/v1/metrics", json, map[string]string{"Content-Type": contentJSON})
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		next.wantTook(t, 1, "JSON")
+		require.NoError(t, s.pushers()["http"](t, encode(t, report(name, 50*time.Second, 1, 9, 5))))
+		next.wantTook(t, 0, "all ways in share the table")
 	}
-	require.NoError(t, s.pushers()["http"](t, encode(t, report("grpc", 30*time.Second, 1, 9, 3))))
-	next.wantTook(t, 0, "both ways in share the table")
+	metadatatest.AssertEqualReceiverFleetOtlpPushes(t, s.tel, []metricdata.DataPoint[int64]{
+		{Value: 8, Attributes: attribute.NewSet(attribute.String("read", "bytes"))},
+		{Value: 2, Attributes: attribute.NewSet(attribute.String("read", "whole"))},
+	}, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
 }
 
 // TestARefusedClientHasNoEffect on the table, whether the authenticator refuses it or what
@@ -136,28 +146,6 @@ func TestARefusedClientHasNoEffect(t *testing.T) {
 		}
 	}
 	assert.Equal(t, before, engine.Table.Stats())
-}
-
-// TestIrregularPushesShareTheTable: an unknown field, or JSON.
-func TestIrregularPushesShareTheTable(t *testing.T) {
-	s, _, next := compared(t, nil, nil)
-	for name, push := range s.pushers() {
-		require.NoError(t, push(t, encode(t, report(name, 0, 1, 2))))
-		next.wantTook(t, 2, name)
-		require.NoError(t, push(t, append(encode(t, report(name, 0, 1, 3)), 0x78, 0x01)))
-		next.wantTook(t, 1, name)
-		json, err := pmetricotlp.NewExportRequestFromMetrics(report(name, time.Second, 1, 4)).MarshalJSON()
-		require.NoError(t, err)
-		resp, _ := s.post(t, "/v1/metrics", json, map[string]string{"Content-Type": contentJSON})
-		require.Equal(t, http.StatusOK, resp.StatusCode)
-		next.wantTook(t, 1, name)
-		require.NoError(t, push(t, encode(t, report(name, 2*time.Second, 1, 4))))
-		next.wantTook(t, 0, name)
-	}
-	metadatatest.AssertEqualReceiverFleetOtlpPushes(t, s.tel, []metricdata.DataPoint[int64]{
-		{Value: 4, Attributes: attribute.NewSet(attribute.String("read", "bytes"))},
-		{Value: 2, Attributes: attribute.NewSet(attribute.String("read", "whole"))},
-	}, metricdatatest.IgnoreTimestamp(), metricdatatest.IgnoreExemplars())
 }
 
 // TestMessagesOfAnySize: gRPC has a message above 32 KiB in several buffers.

@@ -17,11 +17,8 @@ import (
 // maxEntries is how many names of files and folders are looked at in a scrape.
 const maxEntries = 20_000
 
-// The files that plug-ins write: <host>-pid<pid>.log and nccl_inspector_metrics_<UUID>.prom.
-var (
-	jsonName = regexp.MustCompile(`^([A-Za-z0-9._-]{1,253})-pid([1-9][0-9]{0,8})\.log$`)
-	textName = regexp.MustCompile(`^nccl_inspector_metrics_([0-9A-Fa-f-]{8,64})\.prom$`)
-)
+// fileName is that of the files that plug-ins write: <host>-pid<pid>.log.
+var fileName = regexp.MustCompile(`^([A-Za-z0-9._-]{1,253})-pid([1-9][0-9]{0,8})\.log$`)
 
 // found is a file in a folder.
 type found struct {
@@ -81,7 +78,7 @@ func (l *listing) walk(root *os.Root, at string, parts []string) {
 				if matched, _ := path.Match(parts[0], e.Name()); matched && e.IsDir() { // Validate has seen to the pattern
 					l.walk(root, name, parts[1:])
 				}
-			} else if jsonName.MatchString(e.Name()) || textName.MatchString(e.Name()) {
+			} else if fileName.MatchString(e.Name()) {
 				f := found{in: root, name: name, path: path.Join(root.Name(), name)}
 				if f.info, _ = root.Lstat(name); f.info == nil { // it has gone
 					continue

@@ -61,7 +61,7 @@ func (ps *processes) open() map[fileID]*writer {
 		var ids []fileID
 		for _, l := range links {
 			at := filepath.Join(dir, l.Name())
-			if to, _ := os.Readlink(at); !jsonName.MatchString(filepath.Base(to)) {
+			if to, _ := os.Readlink(at); !fileName.MatchString(filepath.Base(to)) {
 				continue
 			}
 			how, err := os.Lstat(at)

@@ -46,10 +46,7 @@ func (r *rank) attributes() (all []metadata.MetricAttributeOption) {
 		all = append(all, metadata.WithProcessPidMetricAttribute(r.pid))
 	}
 	if of.Size > 0 {
-		all = append(all, metadata.WithGpuCommunicatorSizeMetricAttribute(of.Size))
-		if of.Rank >= 0 {
-			all = append(all, metadata.WithGpuCommunicatorRankMetricAttribute(of.Rank))
-		}
+		all = append(all, metadata.WithGpuCommunicatorSizeMetricAttribute(of.Size), metadata.WithGpuCommunicatorRankMetricAttribute(of.Rank))
 	}
 	return all
 }
@@ -61,13 +58,9 @@ func (s *ncclScraper) report(now time.Time, ended bool) map[rank]bool {
 	ranks, waiting := map[rank]bool{}, map[string]rank{}
 	for _, f := range s.files {
 		known := f.of != nil || s.answer != nil && slices.ContainsFunc(f.Parts, func(p inspector.Part) bool { return s.answer.Has(p.ID) })
-		of := rank{gpu: f.gpu, number: -1, pid: int64(f.pid)}
+		of := rank{number: -1, pid: int64(f.pid)}
 		switch {
 		case f.process == nil:
-			continue
-		case f.gpu != "":
-			s.reportParts(ts, of, f.Parts)
-			f.close()
 			continue
 		case f.of != nil:
 			of = f.of.rank

@@ -40,10 +40,6 @@ const (
 	patience = time.Minute
 	// oldest is how long ago such a file was written that is worth a look.
 	oldest = time.Hour
-	// maxText bounds a file of the text format, which has a kilobyte for each kind of
-	// operation. settled is how long a file of the text format is unchanged until it is read.
-	maxText = 1 << 20
-	settled = time.Second
 	// askTimeout is how long RAS may take.
 	askTimeout = 5 * time.Second
 	maxLogged  = 4096
@@ -75,7 +71,6 @@ type ncclScraper struct {
 type file struct {
 	id      fileID
 	pid     int
-	gpu     string  // of the text format
 	of      *writer // nil for unknown
 	sought  time.Time
 	process *inspector.Process // nil where the process is gone
@@ -200,29 +195,15 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 	}
 }
 
-// fair is how much of each file may be read: what small ones leave is for the large ones.
-func fair(all int64, files []found, known map[string]*file) (part int64) {
-	grown := make([]int64, len(files))
+// fair is how much may be read of each file that has grown.
+func fair(all int64, files []found, known map[string]*file) int64 {
+	grown := int64(0)
 	for i := range files {
-		size := files[i].info.Size()
-		switch f := known[files[i].path]; {
-		case f == nil:
-			grown[i] = min(size, tailSize)
-		case f.process == nil && f.modified.Equal(files[i].info.ModTime()): // is not read
-		case size < f.offset:
-			grown[i] = size
-		default:
-			grown[i] = size - f.offset
+		if f := known[files[i].path]; f == nil || !f.modified.Equal(files[i].info.ModTime()) {
+			grown++
 		}
 	}
-	slices.Sort(grown)
-	for i, size := range grown {
-		if part = all / int64(len(grown)-i); size > part {
-			return part
-		}
-		all -= size
-	}
-	return part + all
+	return all / max(grown, 1)
 }
 
 func (f *file) close() {
@@ -252,16 +233,8 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) *fil
 		f.close()
 		f = nil
 	}
-	if name := textName.FindStringSubmatch(path.Base(at.name)); name != nil {
-		if age := now.Sub(info.ModTime()); age < settled || age > oldest { // it is being written, or abandoned
-			return nil
-		}
-		f = &file{id: id, gpu: "GPU-" + strings.ToLower(name[1]), process: inspector.NewProcess(&s.room)}
-		s.takeLines(at.path, from, info, f, f.process.AddText, min(maxText, budget))
-		return f
-	}
 	if f == nil || f.of == nil && now.Sub(f.sought) >= patience && info.Size() > f.offset {
-		name := jsonName.FindStringSubmatch(path.Base(at.name))
+		name := fileName.FindStringSubmatch(path.Base(at.name))
 		if f == nil {
 			f = &file{id: id, process: inspector.NewProcess(&s.room)}
 			f.pid, _ = strconv.Atoi(name[2]) // of nine digits at most
@@ -276,7 +249,7 @@ func (s *ncclScraper) take(at *found, f *file, budget int64, now time.Time) *fil
 			return f
 		}
 	}
-	s.takeLines(at.path, from, info, f, f.process.Add, budget)
+	s.takeLines(at.path, from, info, f, budget)
 	return f
 }
 
@@ -287,7 +260,7 @@ func (f *file) seek(size int64) {
 	f.middle = f.offset > 0
 }
 
-func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, add func(line []byte) error, budget int64) {
+func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo, f *file, budget int64) {
 	size := info.Size()
 	f.modified = info.ModTime()
 	if size < f.offset { // it was cut
@@ -304,7 +277,7 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 			s.fail(path, err)
 		}
 		used = inspector.Lines(s.buffer[:n], func(line []byte) {
-			switch err := add(line); {
+			switch err := f.process.Add(line); {
 			case err == nil:
 				f.written = info.ModTime()
 			case errors.Is(err, inspector.ErrRoom):
@@ -321,6 +294,4 @@ func (s *ncclScraper) takeLines(path string, from io.ReaderAt, info os.FileInfo,
 	}
 	s.skip(path, metadata.AttributeSkipReasonLine, bad, inspector.ErrLine)
 	s.skip(path, metadata.AttributeSkipReasonCommunicators, full, inspector.ErrRoom)
-	s.skip(path, metadata.AttributeSkipReasonDropped, f.process.Dropped, inspector.ErrDropped)
-	f.process.Dropped = 0
 }

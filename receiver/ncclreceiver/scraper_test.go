@@ -145,11 +145,9 @@ func (b *bench) points(all []point, name, by string) map[string]float64 {
 
 // withRAS has a RAS service of the recording hang-rank5.
 func (b *bench) withRAS(asked *[]time.Time) {
-	text, err := os.ReadFile(filepath.Join("internal", "ras", "testdata", "ras-hang.txt"))
+	status, err := os.ReadFile(filepath.Join("internal", "ras", "testdata", "ras-hang.json"))
 	require.NoError(b.t, err)
-	status, _, _ := strings.Cut(string(text), "\n---  'CLIENT PROTOCOL 3")
-	_, status, _ = strings.Cut(status, "\nOK\n")
-	service, _ := fakeras.Serve(b.t, fakeras.Answers("", status))
+	service, _ := fakeras.Serve(b.t, fakeras.Answers(string(status)))
 	b.cfg.RAS = &RASConfig{Endpoint: service}
 	b.ask = func(ctx context.Context, endpoint string) (*ras.Report, error) {
 		*asked = append(*asked, b.time)
@@ -474,6 +472,10 @@ func TestOldFiles(t *testing.T) {
 	assert.Greater(t, f.offset, int64(2*tailSize)-1000, "all of it is read")
 	assert.Equal(t, 3, b.room.Left)
 	assert.Empty(t, b.skipped())
+	b.room.Left = 0
+	b.write("vm-pid6.log", lineOf("c", "", 0, 2, b.time, 0))
+	b.scrape()
+	assert.Equal(t, map[string]int64{"communicators": 1}, b.skipped())
 }
 
 // RAS is not asked for an hour about a job that it does not know.
@@ -557,38 +559,4 @@ func TestSenders(t *testing.T) {
 		b.write("vm-pid6.log", bytes.ReplaceAll(lineOf("a", "", rank, 2, b.time, 0), []byte("coll"), []byte("p2p")))
 	}
 	assert.Equal(t, map[string]float64{"6": 0}, b.points(b.scrape(), semconv.MetricCollectiveStalled, semconv.AttrProcessPID))
-}
-
-func TestText(t *testing.T) {
-	b := newBench(t)
-	text, err := os.ReadFile(filepath.Join("internal", "inspector", "testdata", "2.30.prom"))
-	require.NoError(t, err)
-	b.write("nccl_inspector_metrics_aabbccdd-0011-2233-4455-66778899AABB.prom", text)
-	assert.Empty(t, b.points(b.scrape(), semconv.MetricCommunicatorLatency, semconv.AttrCommunicatorName), "it may be half written")
-	b.time = b.time.Add(settled)
-	md := b.scrape()
-	assert.Len(t, b.points(md, semconv.MetricCommunicatorLatency, semconv.AttrCommunicatorName), 3)
-	assert.Equal(t, "GPU-aabbccdd-0011-2233-4455-66778899aabb", md[0].attributes[semconv.AttrHWID])
-	assert.Empty(t, b.scrape(), "not written anew")
-	for i := range 1100 {
-		b.write("nccl_inspector_metrics_0000-1111.prom", fmt.Appendf(nil, "nccl_bus_bandwidth_gbs{comm_name=\"%d\",nranks=\"8\",collective=\"AllReduce\"} 1\n", i))
-	}
-	b.time = b.time.Add(settled)
-	assert.Len(t, b.scrape(), inspector.MaxMembers)
-	assert.Equal(t, map[string]int64{"communicators": 76}, b.skipped())
-	b.write("nccl_inspector_metrics_0000-2222.prom", text)
-	b.time = b.time.Add(oldest + time.Second)
-	assert.Empty(t, b.scrape(), "of a job of hours ago")
-}
-
-// A file that others cut takes what it has now of the budget.
-func TestFair(t *testing.T) {
-	b := newBench(t)
-	b.write("vm-pid1.log", make([]byte, 100))
-	b.write("vm-pid2.log", make([]byte, 1000))
-	l := listing{left: 10, fail: b.fail}
-	l.look(b.dir)
-	defer l.close()
-	cut := file{offset: 900, process: inspector.NewProcess(&b.room)}
-	assert.EqualValues(t, 500, fair(600, l.files, map[string]*file{filepath.Join(b.dir, "vm-pid1.log"): &cut}))
 }

@@ -68,7 +68,7 @@ type Config struct {
 	ProcPath string `mapstructure:"proc_path"`
 	SysPath  string `mapstructure:"sys_path"`
 	// PodResources says how to ask the kubelet for hw.gpu.allocation.
-	PodResources PodResourcesConfig `mapstructure:"pod_resources"`
+	PodResources podresources.Config `mapstructure:"pod_resources"`
 	// JobMappingDirectory is where a scheduler's prolog says which jobs run on each GPU, in
 	// files as dcgm-exporter reads them. Empty means nowhere.
 	JobMappingDirectory string `mapstructure:"job_mapping_directory"`
@@ -87,42 +87,12 @@ const (
 	DetailFull     Detail = "full"
 )
 
-// PodResourcesConfig says how to ask the kubelet which container holds which GPU.
-type PodResourcesConfig struct {
-	// Socket is the path of the kubelet's pod-resources socket.
-	Socket string `mapstructure:"socket"`
-	// ResourcePrefixes are how names of resources begin that are GPUs.
-	ResourcePrefixes []string `mapstructure:"resource_prefixes"`
-	// CacheDuration is how long an answer is good.
-	CacheDuration time.Duration `mapstructure:"cache_duration"`
-	// Timeout bounds a call.
-	Timeout time.Duration `mapstructure:"timeout"`
-
-	_ struct{}
-}
-
 // HealthConfig changes the rubric.
 type HealthConfig struct {
 	// Rules of the rubric, by name.
-	Rules map[string]HealthOverride `mapstructure:"rules"`
+	Rules map[string]gpuhealth.Override `mapstructure:"rules"`
 	// Xids, by code.
-	Xids map[string]HealthOverride `mapstructure:"xids"`
-
-	_ struct{}
-}
-
-// HealthOverride changes a rule or a Xid; an unset field changes nothing.
-type HealthOverride struct {
-	// `false`: it is not looked at.
-	Enabled *bool `mapstructure:"enabled"`
-	// The highest score while it is active, 0 to 100.
-	Cap *int `mapstructure:"cap"`
-	// The action that it asks for.
-	Action string `mapstructure:"action"`
-	// How long it has to be away, for findings that end with time.
-	ClearAfter *time.Duration `mapstructure:"clear_after"`
-	// The number of a rule that has one, in the unit of its description.
-	Threshold *float64 `mapstructure:"threshold"`
+	Xids map[string]gpuhealth.Override `mapstructure:"xids"`
 
 	_ struct{}
 }
@@ -140,7 +110,7 @@ func createDefaultConfig() component.Config {
 		Detail:               DetailStandard,
 		ProcPath:             "/proc",
 		SysPath:              "/sys",
-		PodResources: PodResourcesConfig{
+		PodResources: podresources.Config{
 			Socket:           podresources.DefaultSocket,
 			ResourcePrefixes: []string{"nvidia.com/", "gpu.nvidia.com"},
 			CacheDuration:    15 * time.Second,
@@ -186,7 +156,7 @@ func (c *HealthConfig) rubric() (*gpuhealth.Rubric, error) {
 	rubric := gpuhealth.DefaultRubric()
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(c.Rules)) {
-		if err := rubric.OverrideRule(name, c.Rules[name].override()); err != nil {
+		if err := rubric.OverrideRule(name, c.Rules[name]); err != nil {
 			errs = append(errs, fmt.Errorf("`health::rules::%s`: %w", name, err))
 		}
 	}
@@ -196,23 +166,9 @@ func (c *HealthConfig) rubric() (*gpuhealth.Rubric, error) {
 			errs = append(errs, fmt.Errorf("`health::xids::%s`: %q is no Xid; it has to be a number", text, text))
 			continue
 		}
-		if err = rubric.OverrideXid(code, c.Xids[text].override()); err != nil {
+		if err = rubric.OverrideXid(code, c.Xids[text]); err != nil {
 			errs = append(errs, fmt.Errorf("`health::xids::%s`: %w", text, err))
 		}
 	}
 	return rubric, errors.Join(errs...)
-}
-
-func (o HealthOverride) override() gpuhealth.Override {
-	return gpuhealth.Override{
-		Cap: opt(o.Cap), Action: gpuhealth.Action(o.Action), Off: o.Enabled != nil && !*o.Enabled,
-		ClearAfter: opt(o.ClearAfter), Threshold: opt(o.Threshold),
-	}
-}
-
-func opt[T any](p *T) (o gpuhealth.Opt[T]) {
-	if p != nil {
-		o = gpuhealth.Some(*p)
-	}
-	return o
 }

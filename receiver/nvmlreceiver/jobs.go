@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // slurmJob is part of a control group's path. Slurm's cgroup/v2 (24.11) has
@@ -37,7 +38,7 @@ type groupJobs struct {
 func (g *groupJobs) of(samples []gpuhealth.Sample, pids map[string][]uint32) map[string][]string {
 	for i := range samples {
 		uuid := samples[i].UUID
-		if _, whole := pids[uuid]; whole && !samples[i].Processes[gpuhealth.ProcessCompute].OK {
+		if _, whole := pids[uuid]; whole && !samples[i].Numbers[reading.Processes].OK {
 			pids[uuid] = g.last[uuid]
 		}
 	}

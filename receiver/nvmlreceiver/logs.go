@@ -3,7 +3,6 @@
 package nvmlreceiver
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -60,7 +59,6 @@ func (l *logs) xid(ev *gpuhealth.XidEvent, xid *gpuhealth.Xid) {
 		lr.Body().SetStr(fmt.Sprintf("Xid %d on %s", ev.Code, ev.UUID))
 		a := lr.Attributes()
 		a.PutStr(gpusemconv.AttrHWID, ev.UUID)
-		putText(a, gpusemconv.AttrHWParent, ev.Parent)
 		a.PutInt(gpusemconv.AttrXIDCode, int64(ev.Code))
 		a.PutStr(gpusemconv.AttrXIDClass, string(xid.Class))
 		putText(a, gpusemconv.AttrXIDImmediateAction, xid.Immediate)
@@ -156,13 +154,13 @@ const (
 type xids struct {
 	mu      sync.Mutex
 	counts  map[xidSeries]int64
-	last    map[string]int64 // the code, by the whole GPU's UUID
+	last    map[string]int64 // the code, by UUID
 	strange map[string]int   // by UUID, series of codes that the rubric does not know
 }
 
 type xidSeries struct {
-	uuid, parent string
-	code         uint64
+	uuid string
+	code uint64
 }
 
 // add counts the event; known: the rubric knows its code. The GPUs
@@ -173,7 +171,7 @@ func (x *xids) add(ev *gpuhealth.XidEvent, known bool) {
 	if x.counts == nil {
 		x.counts, x.last, x.strange = map[xidSeries]int64{}, map[string]int64{}, map[string]int{}
 	}
-	series := xidSeries{ev.UUID, ev.Parent, ev.Code}
+	series := xidSeries{ev.UUID, ev.Code}
 	if ev.Code > math.MaxInt64 {
 		series.code = otherXid
 	}
@@ -185,7 +183,7 @@ func (x *xids) add(ev *gpuhealth.XidEvent, known bool) {
 		}
 	}
 	x.counts[series]++
-	x.last[cmp.Or(ev.Parent, ev.UUID)] = int64(series.code)
+	x.last[ev.UUID] = int64(series.code)
 }
 
 // all returns the counts so far, and the last code of each GPU.

@@ -130,11 +130,11 @@ func TestXidsAreBounded(t *testing.T) {
 	all, last := x.all()
 	assert.Equal(t, map[string]int64{"GPU-1": 79, "GPU-2": -1}, last)
 	require.Len(t, all, maxStrangeXids+2+2)
-	assert.EqualValues(t, 1, all[xidSeries{"GPU-1", "", 79}])
-	assert.EqualValues(t, 2, all[xidSeries{"GPU-1", "", 1_000}])
-	assert.EqualValues(t, 10_000-maxStrangeXids, all[xidSeries{"GPU-1", "", otherXid}], "the counter loses none")
-	assert.EqualValues(t, 1, all[xidSeries{"GPU-2", "", 1_500}])
-	assert.EqualValues(t, 1, all[xidSeries{"GPU-2", "", otherXid}], "no negative code but this one")
+	assert.EqualValues(t, 1, all[xidSeries{"GPU-1", 79}])
+	assert.EqualValues(t, 2, all[xidSeries{"GPU-1", 1_000}])
+	assert.EqualValues(t, 10_000-maxStrangeXids, all[xidSeries{"GPU-1", otherXid}], "the counter loses none")
+	assert.EqualValues(t, 1, all[xidSeries{"GPU-2", 1_500}])
+	assert.EqualValues(t, 1, all[xidSeries{"GPU-2", otherXid}], "no negative code but this one")
 }
 
 func TestXidLogRecord(t *testing.T) {
@@ -182,7 +182,7 @@ func TestEventsAreDocumented(t *testing.T) {
 	l := logs{sink: logsink.New(sink, zap.NewNop(), 2, func() {}), resource: pcommon.NewResource(), now: time.Now}
 	l.sink.Start()
 	l.xid(&gpuhealth.XidEvent{
-		UUID: "MIG-1", Parent: "GPU-1", Code: 94,
+		UUID: "GPU-1", Code: 94,
 		GPUInstance: gpuhealth.Some[uint32](1), ComputeInstance: gpuhealth.Some[uint32](0),
 	}, &gpuhealth.Xid{Code: 94, Class: gpuhealth.XidApplication, Immediate: "RESTART_APP", Action: gpuhealth.ActionRestartApp})
 	var sample gpuhealth.Sample

@@ -122,13 +122,14 @@ func TestARestartEndsWhatIsOver(t *testing.T) {
 		return s.recorder.Emit(s.resource)
 	}
 	ill := hopper()
-	ill.RemappedRows.Pending = some(true)
-	slice := gpuhealth.Sample{Identity: gpuhealth.Identity{UUID: sliceA, MIG: gpuhealth.MIG{Parent: gpuA}}, Reason: gpuhealth.ReasonOK}
+	ill.Numbers[reading.RemapPending] = gpuhealth.Flag(true)
+	ill.Numbers[reading.ModeMIG] = gpuhealth.Flag(true)
+	slice := gpuhealth.Sample{Identity: gpuhealth.Identity{UUID: sliceA, MIG: gpuhealth.MIG{Parent: gpuA, GPUInstance: some[uint32](1)}}, Reason: gpuhealth.ReasonOK}
 	life(func(s *gpuScraper) {
 		s.monitor.Opened(gpuhealth.DriverLoad{BootID: "a"}, false, testTime)
 		record(s, ill)
 		s.monitor.ObserveXid(gpuhealth.XidEvent{UUID: gpuA, Code: 48, Time: testTime})
-		s.monitor.ObserveXid(gpuhealth.XidEvent{UUID: sliceA, Parent: gpuA, Code: 62, Time: testTime})
+		s.monitor.ObserveXid(gpuhealth.XidEvent{UUID: gpuA, GPUInstance: some[uint32](1), Code: 62, Time: testTime})
 		s.monitor.Observe(&slice, testTime)
 		s.keeper.Changed()
 	})
@@ -152,7 +153,7 @@ const (
 
 func some[T any](v T) gpuhealth.Opt[T] { return gpuhealth.Some(v) }
 
-// hopper is a sample with every reading that an H100 has.
+// hopper is a sample with every reading.
 func hopper() gpuhealth.Sample {
 	s := gpuhealth.Sample{
 		Identity: gpuhealth.Identity{
@@ -161,21 +162,10 @@ func hopper() gpuhealth.Sample {
 		Reason: gpuhealth.ReasonOK,
 	}
 	r := &s.Readings
-	r.Numbers[reading.MemoryLimit], r.Numbers[reading.MemoryUsed], r.Numbers[reading.MemoryReserved] = some[float64](80<<30), some[float64](60<<30), some[float64](1<<30)
-	r.Numbers[reading.Utilization], r.Numbers[reading.EncoderUtilization], r.Numbers[reading.DecoderUtilization] = some(0.9), some(0.0), some(0.0)
-	for i := range r.Activity {
-		r.Activity[i] = some(0.5)
+	for f := reading.None + 1; f < reading.EndNumbers; f++ {
+		r.Numbers[f] = some(0.0)
 	}
-	r.Numbers[reading.Temperature], r.Numbers[reading.MemoryTemperature] = some(50.0), some(60.0)
-	for i := range r.TemperatureLimits {
-		r.TemperatureLimits[i] = some(90.0)
-	}
-	r.Numbers[reading.TemperatureMargin] = some(30.0)
-	r.MarginLimits = [gpuhealth.NumTemperatureLimits]gpuhealth.Opt[float64]{some(-2.0), some(-8.0), some(0.0), some(0.0)}
-	r.Numbers[reading.Power], r.Numbers[reading.PowerLimit], r.Numbers[reading.PowerLimitMax], r.Numbers[reading.Energy] = some(500.0), some(700.0), some(700.0), some(1e6)
-	for i := range r.Clocks {
-		r.Clocks[i], r.ClockLimits[i] = some(1.5e9), some(1.9e9)
-	}
+	r.Numbers[reading.MemoryLimit], r.Numbers[reading.ModeECC] = some[float64](80<<30), some(1.0)
 	for e := range r.ECC {
 		for c := range r.ECC[e] {
 			r.ECC[e][c] = some[uint64](1)
@@ -184,22 +174,13 @@ func hopper() gpuhealth.Sample {
 			}
 		}
 	}
-	r.SRAMThresholdExceeded = some(false)
-	r.RemappedRows = gpuhealth.RemappedRows{Corrected: some[uint64](1), Uncorrected: some[uint64](0), Pending: some(false), Failed: some(false)}
 	r.RecoveryAction = some(gpuhealth.RecoveryNone)
 	r.RepairPending = [gpuhealth.NumRepairs]gpuhealth.Opt[bool]{some(false), some(false)}
 	r.Throttle = some[uint64](0)
-	for i := range r.ThrottleTime {
-		r.ThrottleTime[i] = some(1.5)
-	}
 	for l := range r.IO {
 		for d := range r.IO[l] {
 			r.IO[l][d] = some[uint64](1 << 40)
 		}
-	}
-	r.PCIe = gpuhealth.PCIe{
-		Width: some[uint32](16), WidthMax: some[uint32](16), Generation: some[uint32](5), GenerationMax: some[uint32](5),
-		Replays: some[uint64](0), Rollovers: some[uint64](0),
 	}
 	r.NVLink.Up, r.NVLink.Down = some[uint32](18), some[uint32](0)
 	for _, kind := range []gpuhealth.NVLinkError{
@@ -210,10 +191,6 @@ func hopper() gpuhealth.Sample {
 	r.Fabric.State, r.Fabric.Summary = some(gpuhealth.FabricCompleted), some(gpuhealth.FabricSummaryHealthy)
 	for i := range r.Fabric.Conditions {
 		r.Fabric.Conditions[i] = some(false)
-	}
-	r.Processes = [gpuhealth.NumProcessTypes]gpuhealth.Opt[uint64]{some[uint64](1), some[uint64](0)}
-	for i := range r.Modes {
-		r.Modes[i] = some(i == int(gpuhealth.ModeECC))
 	}
 	return s
 }
@@ -234,6 +211,7 @@ func recorded(t *testing.T, cfg metadata.MetricsBuilderConfig, full bool, sample
 
 // TestWhatIsOffByDefault: what one asks for by name is there at any detail.
 func TestWhatIsOffByDefault(t *testing.T) {
+	const activities = int(reading.FP16Activity - reading.GraphicsActivity + 1)
 	cfg := metadata.NewDefaultMetricsBuilderConfig()
 	s := hopper()
 	s.IORate[gpuhealth.LinkPCIe][gpuhealth.Transmit] = some(1e9)
@@ -245,9 +223,9 @@ func TestWhatIsOffByDefault(t *testing.T) {
 	cfg.Metrics.HwGpuActivity.Enabled, cfg.Metrics.HwGpuNvlinkBitErrorRate.Enabled, cfg.Metrics.HwGpuIoRate.Enabled = true, true, true
 	md := recorded(t, cfg, false, s)
 	assert.Len(t, find(md, "hw.gpu.io.rate", nil), 1)
-	assert.Len(t, find(md, "hw.gpu.activity", nil), int(gpuhealth.NumActivities))
+	assert.Len(t, find(md, "hw.gpu.activity", nil), activities)
 	assert.Equal(t, map[string]float64{gpuA: 1e-15}, values(md, "hw.gpu.nvlink.bit_error_rate", map[string]string{"kind": "symbol"}))
-	assert.Equal(t, before.DataPointCount()+int(gpuhealth.NumActivities)+int(gpuhealth.NumBitErrors)+1, md.DataPointCount())
+	assert.Equal(t, before.DataPointCount()+activities+int(gpuhealth.NumBitErrors)+1, md.DataPointCount())
 }
 
 func TestUnknownHealthIsNoState(t *testing.T) {

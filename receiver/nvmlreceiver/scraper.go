@@ -105,12 +105,9 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 	s.pods = pods{log: set.Logger, minors: minorFiles{proc: cfg.ProcPath}, failure: func() { telemetry.ReceiverNvmlPodResourcesFailures.Add(context.Background(), 1) }}
 	s.groups, s.files = groupJobs{proc: cfg.ProcPath}, jobFiles{directory: cfg.JobMappingDirectory, log: set.Logger}
 	if s.relates = cfg.Metrics.HwGpuAllocation.Enabled; s.relates {
-		s.pods.client = podresources.New(podresources.Config{
-			Socket:    cfg.PodResources.Socket,
-			Resources: cfg.PodResources.ResourcePrefixes,
-			TTL:       cfg.PodResources.CacheDuration,
-			Deadline:  min(cfg.PodResources.Timeout, cfg.Deadline),
-		})
+		ask := cfg.PodResources
+		ask.Timeout = min(ask.Timeout, cfg.Deadline)
+		s.pods.client = podresources.New(ask)
 	}
 	s.session = session{releaseFile: cfg.ReleaseFile, log: set.Logger, open: func() *nvml.Poller {
 		return nvml.NewPoller(s.pollerConfig(cfg, library))
@@ -241,7 +238,7 @@ func (s *gpuScraper) scrape(ctx context.Context) (pmetric.Metrics, error) {
 		}
 	}
 	for x, count := range counts {
-		s.recorder.Xids(x.uuid, x.parent, x.code, s.rubric.Xid(x.code).Class, count)
+		s.recorder.Xids(x.uuid, x.code, s.rubric.Xid(x.code).Class, count)
 	}
 	count := s.count(samples, &report, now)
 	if s.relates {

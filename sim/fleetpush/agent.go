@@ -87,7 +87,7 @@ func (f *Fleet) record(n *node, s *scratch) pmetric.Metrics {
 		s.recorder.Verdict(&verdict)
 		for _, x := range r.Xids {
 			if x.Count > 0 {
-				s.recorder.Xids(sample.UUID, "", x.Code, f.rubric.Xid(x.Code).Class, int64(x.Count))
+				s.recorder.Xids(sample.UUID, x.Code, f.rubric.Xid(x.Code).Class, int64(x.Count))
 			}
 		}
 	}

@@ -84,7 +84,7 @@ func TestRefusalsBringThresholds(t *testing.T) {
 	t.Cleanup(func() { s.Stop(); serving.Wait() })
 	f := newFleet(t, Config{Nodes: 2, GPUs: 1, Load: fleetsim.Training})
 	cfg := DefaultPushConfig()
-	cfg.Endpoint, cfg.Interval, cfg.Timeout, cfg.Compression = l.Addr().String(), 0, time.Minute, CompressionZstd
+	cfg.Endpoint, cfg.Interval, cfg.Timeout, cfg.Compression = l.Addr().String(), 0, time.Minute, "zstd"
 	r := pushUntil(t, cfg, f, func(r Report) bool { return r.Pushes >= 2 })
 	assert.Zero(t, r.Accepted)
 	assert.Equal(t, map[string]int64{"ResourceExhausted": 2}, r.Refusals, "no node comes back within the hour")

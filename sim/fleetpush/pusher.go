@@ -4,7 +4,6 @@ package fleetpush
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"math"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/collector/config/configtls"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
@@ -22,7 +22,7 @@ type PushConfig struct {
 	// Endpoint is host:port, or what gRPC resolves.
 	Endpoint    string
 	Compression string
-	TLS         *tls.Config
+	TLS         configtls.ClientConfig
 	// Interval between two pushes of a node; with 0 it pushes again as soon as answers come.
 	Interval time.Duration
 	// Connections are shared by all nodes; at most InFlight pushes are on their way.
@@ -30,10 +30,10 @@ type PushConfig struct {
 	Timeout               time.Duration
 }
 
-// DefaultPushConfig returns what agents do, over few connections.
+// DefaultPushConfig returns what agents do, over few connections without TLS.
 func DefaultPushConfig() PushConfig {
 	return PushConfig{
-		Compression: CompressionNone, Interval: 10 * time.Second, Connections: 8, InFlight: 256, Timeout: 5 * time.Second,
+		Compression: "none", TLS: configtls.ClientConfig{Insecure: true}, Interval: 10 * time.Second, Connections: 8, InFlight: 256, Timeout: 5 * time.Second,
 	}
 }
 
@@ -41,7 +41,7 @@ func DefaultPushConfig() PushConfig {
 func (c *PushConfig) Validate() error {
 	return errors.Join(
 		mistake.If(c.Endpoint == "", "endpoint is empty, must be host:port"),
-		mistake.If(!slices.Contains(Compressions(), c.Compression), "compression is %q, must be one of %s", c.Compression, strings.Join(Compressions(), ", ")),
+		mistake.If(!slices.Contains(Compressions, c.Compression), "compression is %q, must be one of %s", c.Compression, strings.Join(Compressions, ", ")),
 		mistake.If(c.Interval < 0, "interval is %s, must be 0s or more", c.Interval),
 		mistake.If(c.Connections < 1 || c.Connections > 1000, "connections is %d, must be between 1 and 1000", c.Connections),
 		mistake.If(c.InFlight < 1 || c.InFlight > 100_000, "in-flight is %d, must be between 1 and 100000", c.InFlight),

@@ -65,15 +65,12 @@ func TestSeriesAreTheReceivers(t *testing.T) {
 	assert.ElementsMatch(t, seriesOf(want), seriesOf(f.metrics(0, 1, start)))
 }
 
-// Points show what the simulated hardware reads.
+// Points show what the simulated hardware reads. What faults do to it is for the tests of fleetsim.
 func TestPointsShowTheHardware(t *testing.T) {
 	f := newFleet(t, Config{Nodes: 2, GPUs: 4, Clusters: 2, Load: fleetsim.Training, Seed: 5, Raw: true, Faults: []fleetsim.Fault{
 		{Node: 1, Kind: fleetsim.ThermalThrottle, GPU: 1, Severity: 0.8},
-		{Node: 1, Kind: fleetsim.NVLink, GPU: 1},
 		{Node: 1, Kind: fleetsim.NVLinkErrors, GPU: 1},
 		{Node: 1, Kind: fleetsim.ECC, GPU: 1, Severity: 0.9},
-		{Node: 1, Kind: fleetsim.PCIe, GPU: 1},
-		{Node: 1, Kind: fleetsim.Brake, GPU: 2, Severity: 0.2},
 		{Node: 1, Kind: fleetsim.LostGPU, GPU: 3},
 	}})
 	md := f.metrics(1, 60, start.Add(time.Hour))
@@ -120,12 +117,7 @@ func TestPointsShowTheHardware(t *testing.T) {
 			want[key{id, field}] = v
 		}
 	}
-	for field, v := range map[reading.Field]float64{
-		reading.SWThermal: 1, reading.RemapFailed: 1, reading.RemapPending: 1, reading.PCIeWidth: 8, reading.NVLinksUp: 9, reading.Xid: 15, reading.Up: 1,
-	} {
-		want[key{ids[1], field}] = v
-	}
-	want[key{ids[0], reading.Health}], want[key{ids[2], reading.HWSlowdown}], want[key{ids[3], reading.Up}] = 100, 1, 0
+	want[key{ids[1], reading.Xid}], want[key{ids[0], reading.Health}], want[key{ids[3], reading.Up}] = 15, 100, 0
 	for k, v := range want {
 		value, there := got[k]
 		assert.True(t, there, "%v", k)
@@ -137,7 +129,7 @@ func TestPointsShowTheHardware(t *testing.T) {
 	}
 	assert.Less(t, got[key{ids[1], reading.Health}], 50.0)
 	assert.Equal(t, f.nodes[1].sim.Reading(1).Xids, f.nodes[1].xids[1], "each is observed once")
-	assert.Positive(t, got[key{ids[2], reading.PowerBrakeTime}])
+	assert.Positive(t, got[key{ids[1], reading.SWThermalTime}])
 }
 
 // In lockstep the slow GPU's rank waits least, and the catalogue takes each point of a rank.

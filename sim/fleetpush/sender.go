@@ -8,35 +8,25 @@ import (
 	"fmt"
 	"time"
 
-	_ "go.opentelemetry.io/collector/config/configgrpc" // registers snappy
+	"go.opentelemetry.io/collector/component"
+	"go.opentelemetry.io/collector/config/configgrpc"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/collector/pdata/pmetric/pmetricotlp"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+	"go.uber.org/zap"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/gpu-collector/gpu-collector/internal/platform/grpczstd"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
-// Compressions of requests.
-const (
-	CompressionNone   = "none"
-	CompressionGzip   = gzip.Name
-	CompressionZstd   = grpczstd.Name
-	CompressionSnappy = "snappy"
-)
-
-// Compressions returns all of them.
-func Compressions() []string {
-	return []string{CompressionNone, CompressionGzip, CompressionZstd, CompressionSnappy}
-}
+// Compressions of requests, as agents may have them.
+var Compressions = []string{"none", "gzip", "zstd", "snappy"}
 
 // sender carries requests to the server.
 type sender interface {
@@ -61,22 +51,20 @@ const reconnectDelay = 5 * time.Second
 
 type grpcSender struct{ conns []*grpc.ClientConn }
 
+// newGRPCSender connects by the Collector's settings of clients, as agents do.
 func newGRPCSender(cfg *PushConfig) (*grpcSender, error) {
+	client := configgrpc.NewDefaultClientConfig()
+	client.Endpoint, client.TLS = cfg.Endpoint, cfg.TLS
+	if err := client.Compression.UnmarshalText([]byte(cfg.Compression)); err != nil {
+		return nil, err
+	}
 	reconnect := backoff.DefaultConfig
 	reconnect.MaxDelay = reconnectDelay
-	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: reconnectDelay}),
-	}
-	if cfg.TLS != nil {
-		options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(cfg.TLS)))
-	}
-	if cfg.Compression != CompressionNone {
-		options = append(options, grpc.WithDefaultCallOptions(grpc.UseCompressor(cfg.Compression)))
-	}
+	params := grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: reconnectDelay})
+	silent := component.TelemetrySettings{Logger: zap.NewNop(), MeterProvider: metricnoop.NewMeterProvider(), TracerProvider: tracenoop.NewTracerProvider()}
 	s := &grpcSender{}
 	for range cfg.Connections {
-		conn, err := grpc.NewClient(cfg.Endpoint, options...)
+		conn, err := client.ToClientConn(context.Background(), nil, silent, configgrpc.WithGrpcDialOption(params))
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("endpoint %q: %w", cfg.Endpoint, err), s.close())
 		}

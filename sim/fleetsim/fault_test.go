@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // look is what is seen of a node and of one of its GPUs, beside what the same node shows
@@ -17,6 +18,12 @@ import (
 type look struct {
 	gpu, healthy, neighbour, peer, healthyPeer Reading
 	host, healthyHost, peerHost                HostReading
+}
+
+// throttled is how long a reason held the GPU's clocks down.
+func (l *look) throttled(reason reading.Field) float64 {
+	s := l.gpu.Sample(gpuhealth.Identity{})
+	return s.Numbers[reason].V
 }
 
 // afflict runs a job of four nodes for a while, with a fault on GPU 2, or on all GPUs,
@@ -53,8 +60,8 @@ func TestFaults(t *testing.T) {
 		"thermal throttle": {Fault{Kind: ThermalThrottle, GPU: 2, Severity: 0.6}, 0.6, 0.9, func(is *assert.Assertions, l look) {
 			is.InDelta(MaxCelsius, l.gpu.Celsius, 3)
 			is.NotZero(l.gpu.Throttled & gpuhealth.ThrottleSWThermal)
-			is.Greater(l.gpu.ThrottledSeconds[gpuhealth.ThrottleTimeSWThermal], 300.0)
-			is.Positive(l.gpu.ThrottledSeconds[gpuhealth.ThrottleTimeHWThermal])
+			is.Greater(l.throttled(reading.SWThermalTime), 300.0)
+			is.Positive(l.throttled(reading.HWThermalTime))
 			is.Less(l.gpu.ClockHertz, 0.9*l.healthy.ClockHertz)
 			is.Less(l.neighbour.Celsius, 70.0, "the others are cool")
 		}},
@@ -71,7 +78,7 @@ func TestFaults(t *testing.T) {
 		"power brake": {Fault{Kind: Brake, GPU: 2, Severity: 0.5}, 0.48, 0.52, func(is *assert.Assertions, l look) {
 			is.Equal(gpuhealth.ThrottlePowerBrake|gpuhealth.ThrottleHWSlowdown, l.gpu.Throttled&(gpuhealth.ThrottlePowerBrake|gpuhealth.ThrottleHWSlowdown))
 			is.Zero(l.gpu.Throttled & gpuhealth.ThrottleHWThermal)
-			is.InDelta(600, l.gpu.ThrottledSeconds[gpuhealth.ThrottleTimePowerBrake], 1)
+			is.InDelta(600, l.throttled(reading.PowerBrakeTime), 1)
 			is.InDelta(BoostHertz/2, l.gpu.ClockHertz, ClockStepHertz)
 		}},
 		"clock lock": {Fault{Kind: ClockLock, GPU: 2, Severity: 0.3}, 0.68, 0.72, func(is *assert.Assertions, l look) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // The GPU is an H100 SXM5 in air. Power cap, memory, boost clock and links are the
@@ -49,9 +50,14 @@ const (
 
 // throttleClocks are the driver's clocks of what holds a GPU's clock down; the other reasons
 // that faults lead to have none.
-var throttleClocks = map[gpuhealth.ThrottleTime]gpuhealth.ThrottleReason{
-	gpuhealth.ThrottleTimePower: gpuhealth.ThrottlePowerCap, gpuhealth.ThrottleTimePowerBrake: gpuhealth.ThrottlePowerBrake,
-	gpuhealth.ThrottleTimeHWThermal: gpuhealth.ThrottleHWThermal, gpuhealth.ThrottleTimeSWThermal: gpuhealth.ThrottleSWThermal,
+var throttleClocks = [...]struct {
+	seconds reading.Field
+	reason  gpuhealth.ThrottleReason
+}{
+	{reading.PowerCapTime, gpuhealth.ThrottlePowerCap},
+	{reading.PowerBrakeTime, gpuhealth.ThrottlePowerBrake},
+	{reading.HWThermalTime, gpuhealth.ThrottleHWThermal},
+	{reading.SWThermalTime, gpuhealth.ThrottleSWThermal},
 }
 
 // MaxXids is how many codes of Xids one GPU may have.
@@ -75,9 +81,9 @@ type Reading struct {
 	MemoryUsed             float64 // bytes
 	Utilization            float64 // 0 to 1, in hundredths
 	Processes              int
-	Throttled              gpuhealth.ThrottleReason            // those that hold
-	ThrottledSeconds       [gpuhealth.NumThrottleTimes]float64 // since the start
-	PCIeBytes, NVLinkBytes float64                             // each way, since the start
+	Throttled              gpuhealth.ThrottleReason     // those that hold
+	ThrottledSeconds       [len(throttleClocks)]float64 // since the start
+	PCIeBytes, NVLinkBytes float64                      // each way, since the start
 	// PCIeGeneration and PCIeLanes are those in use: a GPU at rest lowers the
 	// generation to save power.
 	PCIeGeneration, PCIeLanes int
@@ -167,9 +173,9 @@ func (g *gpu) step(d demand, e *effect, dt time.Duration) {
 		clock *= math.Cbrt(r.LimitWatts / watts)
 		watts = r.LimitWatts
 	}
-	for clock, reason := range throttleClocks {
-		if r.Throttled&reason != 0 {
-			r.ThrottledSeconds[clock] += sec
+	for i, clock := range throttleClocks {
+		if r.Throttled&clock.reason != 0 {
+			r.ThrottledSeconds[i] += sec
 		}
 	}
 	g.free = free / BoostHertz

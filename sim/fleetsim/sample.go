@@ -19,39 +19,34 @@ func (r *Reading) Sample(id gpuhealth.Identity) gpuhealth.Sample {
 	v.Numbers[reading.MemoryLimit], v.Numbers[reading.MemoryUsed] = gpuhealth.Some[float64](MemoryBytes), gpuhealth.Some(r.MemoryUsed)
 	v.Numbers[reading.Utilization] = gpuhealth.Some(r.Utilization)
 	v.Numbers[reading.Temperature], v.Numbers[reading.MemoryTemperature] = gpuhealth.Some(r.Celsius), gpuhealth.Some(r.MemoryCelsius)
-	v.TemperatureLimits[gpuhealth.LimitMemoryMax] = gpuhealth.Some(MaxMemoryCelsius)
+	v.Numbers[reading.MaxMemoryTemperature] = gpuhealth.Some(MaxMemoryCelsius)
 	v.Numbers[reading.TemperatureMargin] = gpuhealth.Some(MaxCelsius - r.Celsius)
-	v.MarginLimits[gpuhealth.LimitSlowdown] = gpuhealth.Some(MaxCelsius - SlowdownCelsius)
+	v.Numbers[reading.SlowdownMargin] = gpuhealth.Some(MaxCelsius - SlowdownCelsius)
 	v.Numbers[reading.Power], v.Numbers[reading.PowerLimit], v.Numbers[reading.PowerLimitMax] = gpuhealth.Some(r.Watts), gpuhealth.Some(r.LimitWatts), gpuhealth.Some(CapWatts)
 	v.Numbers[reading.Energy] = gpuhealth.Some(r.Joules)
-	v.Clocks[gpuhealth.ClockSM], v.ClockLimits[gpuhealth.ClockSM] = gpuhealth.Some(r.ClockHertz), gpuhealth.Some(r.BoostHertz)
+	v.Numbers[reading.SMClock], v.Numbers[reading.SMClockLimit] = gpuhealth.Some(r.ClockHertz), gpuhealth.Some(r.BoostHertz)
 	v.ECC[gpuhealth.ECCCorrected][gpuhealth.ECCVolatile] = gpuhealth.Some(uint64(r.ECCCorrected))
 	v.ECC[gpuhealth.ECCUncorrected][gpuhealth.ECCVolatile] = gpuhealth.Some(uint64(r.ECCUncorrected))
-	v.SRAMThresholdExceeded = gpuhealth.Some(false)
-	v.RemappedRows = gpuhealth.RemappedRows{
-		Corrected: gpuhealth.Some(uint64(0)), Uncorrected: gpuhealth.Some(uint64(r.RemappedRows)),
-		Pending: gpuhealth.Some(r.RemapPending), Failed: gpuhealth.Some(r.RemapFailed),
-	}
+	v.Numbers[reading.SRAMThreshold] = gpuhealth.Flag(false)
+	v.Numbers[reading.RemappedCorrected], v.Numbers[reading.RemappedUncorrected] = gpuhealth.Some(0.0), gpuhealth.Some(float64(r.RemappedRows))
+	v.Numbers[reading.RemapPending], v.Numbers[reading.RemapFailed] = gpuhealth.Flag(r.RemapPending), gpuhealth.Flag(r.RemapFailed)
 	v.RecoveryAction = gpuhealth.Some(gpuhealth.RecoveryNone)
 	v.Throttle = gpuhealth.Some(uint64(r.Throttled))
-	for clock := range throttleClocks {
-		v.ThrottleTime[clock] = gpuhealth.Some(r.ThrottledSeconds[clock])
+	for i, clock := range throttleClocks {
+		v.Numbers[clock.seconds] = gpuhealth.Some(r.ThrottledSeconds[i])
 	}
 	for link, bytes := range map[gpuhealth.Link]float64{gpuhealth.LinkPCIe: r.PCIeBytes, gpuhealth.LinkNVLink: r.NVLinkBytes} {
 		v.IO[link] = [gpuhealth.NumDirections]gpuhealth.Opt[uint64]{gpuhealth.Some(uint64(bytes)), gpuhealth.Some(uint64(bytes))}
 	}
-	v.PCIe = gpuhealth.PCIe{
-		Width: gpuhealth.Some(uint32(r.PCIeLanes)), WidthMax: gpuhealth.Some(uint32(PCIeLanes)),
-		Generation: gpuhealth.Some(uint32(r.PCIeGeneration)), GenerationMax: gpuhealth.Some(uint32(PCIeGeneration)),
-		Replays: gpuhealth.Some(uint64(0)),
-	}
+	v.Numbers[reading.PCIeWidth], v.Numbers[reading.PCIeWidthLimit] = gpuhealth.Some(float64(r.PCIeLanes)), gpuhealth.Some[float64](PCIeLanes)
+	v.Numbers[reading.PCIeGeneration], v.Numbers[reading.PCIeGenerationLimit] = gpuhealth.Some(float64(r.PCIeGeneration)), gpuhealth.Some[float64](PCIeGeneration)
+	v.Numbers[reading.PCIeReplays] = gpuhealth.Some(0.0)
 	v.NVLink.Up, v.NVLink.Down = gpuhealth.Some(uint32(r.NVLinksUp)), gpuhealth.Some(uint32(NVLinks-r.NVLinksUp))
 	v.NVLink.Errors[gpuhealth.NVLinkReplay] = gpuhealth.Some(uint64(r.NVLinkReplays))
 	v.NVLink.Errors[gpuhealth.NVLinkCRC] = gpuhealth.Some(uint64(r.NVLinkCRC))
 	v.NVLink.Errors[gpuhealth.NVLinkRecovery] = gpuhealth.Some(uint64(0))
 	v.Fabric.State, v.Fabric.Summary = gpuhealth.Some(gpuhealth.FabricCompleted), gpuhealth.Some(gpuhealth.FabricSummaryHealthy)
-	v.Processes[gpuhealth.ProcessCompute] = gpuhealth.Some(uint64(max(0, r.Processes)))
-	v.Modes[gpuhealth.ModePersistence], v.Modes[gpuhealth.ModeECC] = gpuhealth.Some(true), gpuhealth.Some(true)
-	v.Modes[gpuhealth.ModeMIG] = gpuhealth.Some(false)
+	v.Numbers[reading.Processes] = gpuhealth.Some(float64(max(0, r.Processes)))
+	v.Numbers[reading.ModePersistence], v.Numbers[reading.ModeECC], v.Numbers[reading.ModeMIG] = gpuhealth.Flag(true), gpuhealth.Flag(true), gpuhealth.Flag(false)
 	return s
 }

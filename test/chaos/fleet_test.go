@@ -52,11 +52,9 @@ type feed struct {
 }
 
 type simNode struct {
-	index int
-	gpus  [gpusPerNode]gpu
+	index  int
+	joules [gpusPerNode]float64 // since started
 }
-
-type gpu struct{ celsius, watts, joules, used float64 }
 
 // newFleet returns a fleet of so many nodes behind each of the agents' addresses.
 func newFleet(t *testing.T, rnd *rand.Rand, addrs []string, nodes []int) *fleet {
@@ -68,11 +66,7 @@ func newFleet(t *testing.T, rnd *rand.Rand, addrs []string, nodes []int) *fleet 
 		reconnect.MaxDelay = interval // a workload's agent is on the same node
 		feed := &feed{conn: process.Dial(t, addr, grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: interval}))}
 		for range nodes[i] {
-			n := &simNode{index: index}
-			for g := range n.gpus {
-				n.gpus[g] = gpu{celsius: 60, watts: 600, joules: rnd.Float64() * 1e9, used: 6e10}
-			}
-			feed.nodes = append(feed.nodes, n)
+			feed.nodes = append(feed.nodes, &simNode{index: index})
 			index++
 		}
 		f.agents = append(f.agents, feed)
@@ -160,16 +154,15 @@ func (f *fleet) report(nodes []*simNode) pmetric.Metrics {
 		process.Gauge(metrics, "gpu.app.step.duration", "s", factor*(1+0.01*f.rnd.NormFloat64()))
 		// Never changes after the start: only full state brings it back.
 		process.Gauge(metrics, "hw.gpu.devices", "{gpu}", gpusPerNode, gpusemconv.AttrState, "expected")
-		for i := range n.gpus {
-			g := &n.gpus[i]
-			f.advance(g)
+		for i := range n.joules {
+			watts := 600 + 10*f.rnd.NormFloat64()
+			n.joules[i] += watts * interval.Seconds()
 			of := []string{"hw.id", fmt.Sprintf("GPU-%02d-%d", n.index, i), "hw.type", "gpu"}
-			process.Gauge(metrics, "hw.temperature", "Cel", float64(int(g.celsius)), append(of, "hw.sensor_location", "gpu")...)
-			process.Gauge(metrics, "hw.power", "W", g.watts, of...)
+			process.Gauge(metrics, "hw.temperature", "Cel", float64(60+f.rnd.IntN(2)), append(of, "hw.sensor_location", "gpu")...)
+			process.Gauge(metrics, "hw.power", "W", watts, of...)
 			process.Gauge(metrics, "hw.gpu.utilization", "1", 1, append(of, "hw.gpu.task", "general")...)
-			process.Gauge(metrics, "hw.gpu.memory.usage", "By", g.used, of...)
 			process.Gauge(metrics, "hw.status", "", 1, append(of, "hw.state", "ok")...)
-			counter(process.Gauge(metrics, "hw.energy", "J", g.joules, of...), metrics)
+			counter(process.Gauge(metrics, "hw.energy", "J", n.joules[i], of...), metrics)
 			counter(process.Gauge(metrics, "hw.errors", "{error}", 0, append(of, "error.type", "corrected")...), metrics)
 		}
 	}
@@ -185,15 +178,6 @@ func counter(p pmetric.NumberDataPoint, metrics pmetric.MetricSlice) {
 	s.SetIsMonotonic(true)
 	s.SetAggregationTemporality(pmetric.AggregationTemporalityCumulative)
 	point.MoveTo(s.DataPoints().AppendEmpty())
-}
-
-func (f *fleet) advance(g *gpu) {
-	g.watts += 0.5*(600-g.watts) + 10*f.rnd.NormFloat64()
-	g.celsius += 0.1*(60-g.celsius) + f.rnd.NormFloat64()
-	g.joules += g.watts * interval.Seconds()
-	if f.rnd.IntN(4) == 0 {
-		g.used += 1e9 * f.rnd.NormFloat64()
-	}
 }
 
 // waits returns the longest push since the last call, the number of late beats, and

@@ -17,7 +17,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
-	"github.com/gpu-collector/gpu-collector/test/e2e/pushes"
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
@@ -116,8 +115,7 @@ type watch struct {
 	mu     sync.Mutex
 	lost   map[string]time.Duration // the longest time out of a view that answered
 	silent time.Duration            // the longest time without an answer
-	pushes pushes.Count
-	oldest float64 // seconds; the greatest age of a node, which a slow machine adds to
+	oldest float64                  // seconds; the greatest age of a node's last report, which a slow machine adds to
 	polls  int
 }
 
@@ -126,7 +124,7 @@ type watch struct {
 func (v view) watch(t *testing.T, names []string) *watch {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &watch{stop: cancel, done: make(chan struct{}), lost: map[string]time.Duration{}, pushes: pushes.Count{Interval: pushInterval}}
+	w := &watch{stop: cancel, done: make(chan struct{}), lost: map[string]time.Duration{}}
 	go func() {
 		defer close(w.done)
 		answered := time.Now()
@@ -140,21 +138,11 @@ func (v view) watch(t *testing.T, names []string) *watch {
 				w.mu.Unlock()
 				continue
 			}
-			unseen := now.Sub(answered) > pushInterval // pushes may have come and gone
 			answered = now
 			w.polls++
 			for _, name := range names {
 				n, ok := nodes[name]
 				w.oldest = max(w.oldest, n.AgeSeconds)
-				switch {
-				case !ok:
-					w.pushes.Lose(name, now)
-				case unseen:
-					w.pushes.Forget(name)
-					fallthrough
-				default:
-					w.pushes.See(name, n.LastSeen)
-				}
 				if ok && text(n.State) != "missing" {
 					delete(since, name)
 					continue
@@ -172,7 +160,7 @@ func (v view) watch(t *testing.T, names []string) *watch {
 }
 
 // end stops the watch of nodes that are all back. How long a node was lost is a figure,
-// and so is how many pushes it missed in a row: an agent on a slow machine makes fewer.
+// and so is how old its last report was at most: one push may be on its way.
 func (w *watch) end(t *testing.T, what string) {
 	t.Helper()
 	polls := func() int { w.mu.Lock(); defer w.mu.Unlock(); return w.polls }
@@ -186,11 +174,10 @@ func (w *watch) end(t *testing.T, what string) {
 		worst = max(worst, w.lost[name])
 		lost = append(lost, fmt.Sprintf("%s %.1fs", name, w.lost[name].Seconds()))
 	}
-	progress("%s: %d views; longest loss of a node %.1fs [%s], greatest age %.1fs, longest time without an answer %.1fs",
-		what, w.polls, worst.Seconds(), strings.Join(lost, ", "), w.oldest, w.silent.Seconds())
+	progress("%s: %d views; longest loss of a node %.1fs [%s], longest time without an answer %.1fs",
+		what, w.polls, worst.Seconds(), strings.Join(lost, ", "), w.silent.Seconds())
 	figure.Print("e2e_"+what+"_node_lost", worst.Seconds(), "s", pushInterval.Seconds(), true)
-	missed := slices.Max(append(slices.Collect(maps.Values(w.pushes.Missed)), 0))
-	figure.Print("e2e_"+what+"_pushes_missed", float64(missed), "pushes", 1, true)
+	figure.Print("e2e_"+what+"_oldest", w.oldest, "s", (2 * pushInterval).Seconds(), true)
 }
 
 // metric sums up the series of a metric of a pod's own telemetry; 0 where it has none.

@@ -5,10 +5,8 @@
 package fakenvml
 
 import (
-	"debug/elf"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -75,31 +73,6 @@ func TestDriverGoesAndComes(t *testing.T) {
 	assert.Equal(t, nvml.SUCCESS, ret)
 }
 
-func TestHangIsReleased(t *testing.T) {
-	state := NewState(2).SetGPU(0, "hang", "nvmlDeviceGetPowerUsage")
-	lib, rewrite := open(t, state)
-	hung, ret := lib.DeviceGetHandleByIndex(0)
-	require.Equal(t, nvml.SUCCESS, ret)
-	other, ret := lib.DeviceGetHandleByIndex(1)
-	require.Equal(t, nvml.SUCCESS, ret)
-
-	done := make(chan nvml.Return)
-	go func() {
-		_, ret := hung.GetPowerUsage()
-		done <- ret
-	}()
-	_, ret = other.GetPowerUsage()
-	assert.Equal(t, nvml.SUCCESS, ret, "other GPUs answer")
-	select {
-	case <-done:
-		t.Fatal("the call returned")
-	default:
-	}
-	state.DeleteGPU(0, "hang")
-	rewrite()
-	assert.Equal(t, nvml.SUCCESS, <-done)
-}
-
 func TestXidEvents(t *testing.T) {
 	state := NewState(3).XID(2, 13) // from before the set existed
 	lib, rewrite := open(t, state)
@@ -126,22 +99,6 @@ func TestXidEvents(t *testing.T) {
 	}
 	_, ret = set.Wait(1)
 	assert.Equal(t, nvml.ERROR_TIMEOUT, ret)
-}
-
-func TestSymbolsAreLeftOut(t *testing.T) {
-	const symbol = "nvmlDeviceGetTemperatureV"
-	for want, without := range map[bool][]string{true: nil, false: {symbol}} {
-		library, err := elf.Open(LibraryWithout(t, without...))
-		require.NoError(t, err)
-		symbols, err := library.DynamicSymbols()
-		require.NoError(t, err)
-		require.NoError(t, library.Close())
-		defines := func(name string) bool {
-			return slices.ContainsFunc(symbols, func(s elf.Symbol) bool { return s.Name == name && s.Section != elf.SHN_UNDEF })
-		}
-		assert.Equal(t, want, defines(symbol))
-		assert.True(t, defines("nvmlDeviceGetTemperature"))
-	}
 }
 
 func TestNoCompiler(t *testing.T) {

@@ -13,13 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Answers are those of NCCL with JSON, or without where there is no JSON form.
-func Answers(jsonForm, textForm string) map[string]string {
-	a := map[string]string{"MONITOR": "OK\n", "CLIENT PROTOCOL 2": "SERVER PROTOCOL 2\n", "TIMEOUT 3": "OK\n", "VERBOSE STATUS": textForm}
-	if jsonForm != "" {
-		a["SET FORMAT json"], a["VERBOSE STATUS"] = "OK\n", jsonForm
+// Answers are those of NCCL with this status.
+func Answers(status string) map[string]string {
+	return map[string]string{
+		"MONITOR": "OK\n", "CLIENT PROTOCOL 2": "SERVER PROTOCOL 2\n", "TIMEOUT 3": "OK\n", "SET FORMAT json": "OK\n", "VERBOSE STATUS": status,
 	}
-	return a
 }
 
 // Serve gives each line its answer, ERROR where it has none, and ends after VERBOSE STATUS.

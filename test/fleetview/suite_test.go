@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleetview runs one suite of questions about the past against the
-// fleet view's API on each storage: SQLite, a real Prometheus, a real
-// VictoriaMetrics.
+// Package fleetview asks the fleet view's API about the past, on each storage: SQLite, a real
+// Prometheus, a real VictoriaMetrics.
 package fleetview
 
 import (
@@ -45,9 +44,85 @@ func server(t *testing.T) {
 	}
 }
 
+// TestSQLite: rounds of what the views have, and the same questions.
 func TestSQLite(t *testing.T) {
 	t.Parallel()
-	suite(t, startGateway(t, map[string]any{"sqlite": map[string]any{"path": filepath.Join(t.TempDir(), "h.db"), "flush_interval": "50ms"}}, ""))
+	g := startGateway(t, map[string]any{"sqlite": map[string]any{"path": filepath.Join(t.TempDir(), "h.db"), "interval": "1s"}}, "")
+	md, _ := dataset(time.Now().Add(-time.Hour))
+	g.push(md)
+	g.push(groups(time.Now()))
+	const series = 2*5 + 1 // of a node: five of each GPU, and the score
+	node := []string{"host", "node-b.example", "limit", "1000"}
+	require.Eventually(t, func() bool { return get[fleetapi.SamplePage](g, "/telemetry", node...).Total >= 3*series }, deadline, 100*time.Millisecond)
+
+	all := get[fleetapi.SamplePage](g, "/telemetry", node...)
+	rounds := map[time.Time]int{}
+	for i, s := range all.Samples {
+		assert.Equal(t, []string{"east", "node-b.example"}, []string{s.Cluster, s.Host})
+		assert.False(t, i > 0 && s.At.After(all.Samples[i-1].At), "the newest first")
+		rounds[s.At]++
+	}
+	for at, n := range rounds {
+		assert.Equal(t, series, n, at)
+	}
+	until := stamp(all.Samples[0].At)
+	page := get[fleetapi.SamplePage](g, "/telemetry", "host", "node-b.example", "until", until, "limit", "7", "page", "2")
+	assert.Equal(t, all.Samples[7:14], page.Samples)
+	assert.Equal(t, []any{all.Total, true}, []any{page.Total, page.More})
+	errors := get[fleetapi.SamplePage](g, "/telemetry", "cluster", "west", "gpu", "GPU-westnode-a-1", "metric", gpusemconv.MetricErrors)
+	require.NotEmpty(t, errors.Samples)
+	last := errors.Samples[0]
+	last.At = time.Time{}
+	attributes := map[string]string{gpusemconv.AttrErrorType: "corrected", gpusemconv.AttrECCCounter: "volatile", gpusemconv.AttrMemoryLocation: "all"}
+	assert.Equal(t, fleetapi.Sample{Cluster: "west", Host: "node-a", GPU: "GPU-westnode-a-1", Metric: gpusemconv.MetricErrors, Attributes: attributes, Value: points - 1 + 2}, last)
+
+	hosts := get[fleetapi.HostPage](g, "/telemetry/hosts", "limit", "3")
+	assert.Equal(t, []any{len(nodes), "east/node-a"}, []any{hosts.Total, hosts.Hosts[0].Cluster + "/" + hosts.Hosts[0].Host})
+	gpus := get[fleetapi.RecordedGPUPage](g, "/telemetry/hosts/node-a/gpus", "cluster", "west").GPUs
+	require.Len(t, gpus, 2)
+	assert.Zero(t, gpus[1].Samples%5)
+	figures := get[fleetapi.AggregationList](g, "/telemetry/aggregations", "group_by", "gpu", "host", "node-a", "cluster", "west", "metric", gpusemconv.MetricErrors).Aggregations
+	require.Len(t, figures, 2)
+	assert.InDelta(t, points-1+2, figures[1].Mean, 0)
+
+	require.Eventually(t, func() bool { // from a round on in which there is a point of the group
+		past := get[fleetapi.Past](g, "/nodes/node-a/past", "cluster", "east", "since", "10m")
+		if len(past.At) == 0 || len(past.Signals) != 2 {
+			return false
+		}
+		score, throughput, end := past.Signals[0], past.Signals[1], len(past.At)-1
+		assert.Equal(t, []string{"score", "throughput"}, []string{score.Signal, throughput.Signal})
+		assert.NotNil(t, score.Value[end])
+		assert.InDelta(t, 2, *throughput.Value[end], 0)
+		assert.InDelta(t, 3, *throughput.Median[end], 0)
+		return true
+	}, deadline, 100*time.Millisecond)
+	mistakes(t, g)
+}
+
+// groups are what a gateway says of the group of node-a in the cluster east, and of another.
+func groups(at time.Time) pmetric.Metrics {
+	md := pmetric.NewMetrics()
+	add := func(name string, value float64, pairs ...string) {
+		rm := md.ResourceMetrics().AppendEmpty()
+		rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, "east")
+		if strings.HasPrefix(name, "gpu.node") {
+			rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, "node-a")
+		}
+		dp := newMetric(rm.ScopeMetrics().AppendEmpty(), name, "1", false).AppendEmpty()
+		dp.SetTimestamp(pcommon.NewTimestampFromTime(at))
+		dp.SetDoubleValue(value)
+		for i := 0; i < len(pairs); i += 2 {
+			dp.Attributes().PutStr(pairs[i], pairs[i+1])
+		}
+	}
+	const group = "job,a/role"
+	signal := []string{gpusemconv.AttrSignal, "throughput"}
+	add(gpusemconv.MetricNodeSignal, 2, signal...)
+	add(gpusemconv.MetricNodeSuspicion, 0.5, gpusemconv.AttrPeerGroup, group)
+	add(gpusemconv.MetricStragglerSignalMedian, 3, append(signal, gpusemconv.AttrPeerGroup, group)...)
+	add(gpusemconv.MetricStragglerSignalMedian, 9, append(signal, gpusemconv.AttrPeerGroup, "other")...)
+	return md
 }
 
 func TestPrometheus(t *testing.T) {
@@ -105,7 +180,7 @@ func get[T any](g *gateway, path string, params ...string) (answer T) {
 
 func stamp(t time.Time) string { return t.Format(time.RFC3339Nano) }
 
-// suite pushes the dataset and asks everything that can be asked.
+// suite pushes the dataset and asks a server's history everything that can be asked.
 func suite(t *testing.T, g *gateway) {
 	start := time.Now().UTC().Truncate(time.Second).Add(-30 * time.Minute)
 	md, want := dataset(start)
@@ -292,27 +367,7 @@ func suite(t *testing.T, g *gateway) {
 		assert.EqualValues(t, 1, figures[0].Count)
 	})
 	t.Run("a node's past beside its peers'", func(t *testing.T) {
-		group, at := "job,a/role", start.Add(2*time.Minute)
-		md := pmetric.NewMetrics()
-		add := func(name string, value float64, pairs ...string) {
-			rm := md.ResourceMetrics().AppendEmpty()
-			rm.Resource().Attributes().PutStr(gpusemconv.AttrClusterName, "east")
-			if strings.HasPrefix(name, "gpu.node") {
-				rm.Resource().Attributes().PutStr(gpusemconv.AttrHostName, "node-a")
-			}
-			dp := newMetric(rm.ScopeMetrics().AppendEmpty(), name, "1", false).AppendEmpty()
-			dp.SetTimestamp(pcommon.NewTimestampFromTime(at))
-			dp.SetDoubleValue(value)
-			for i := 0; i < len(pairs); i += 2 {
-				dp.Attributes().PutStr(pairs[i], pairs[i+1])
-			}
-		}
-		signal := []string{gpusemconv.AttrSignal, "throughput"}
-		add(gpusemconv.MetricNodeSignal, 2, signal...)
-		add(gpusemconv.MetricNodeSuspicion, 0.5, gpusemconv.AttrPeerGroup, group)
-		add(gpusemconv.MetricStragglerSignalMedian, 3, append(signal, gpusemconv.AttrPeerGroup, group)...)
-		add(gpusemconv.MetricStragglerSignalMedian, 9, append(signal, gpusemconv.AttrPeerGroup, "other")...)
-		g.push(md)
+		g.push(groups(start.Add(2 * time.Minute)))
 		var past fleetapi.Past
 		require.Eventually(t, func() bool {
 			past = get[fleetapi.Past](g, "/nodes/node-a/past", "cluster", "east", "since", stamp(start), "until", stamp(start.Add(10*time.Minute)), "points", "11")
@@ -333,7 +388,12 @@ func suite(t *testing.T, g *gateway) {
 			}
 		}
 	})
+	mistakes(t, g)
+}
+
+func mistakes(t *testing.T, g *gateway) {
 	t.Run("mistakes", func(t *testing.T) {
+		start := time.Now().UTC()
 		for path, location := range map[string]string{
 			"/telemetry?limit=1001": "query.limit",
 			"/telemetry?page=0":     "query.page",

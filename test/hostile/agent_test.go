@@ -80,7 +80,7 @@ service: {telemetry: {metrics: {level: none}}, pipelines: {metrics: {receivers: 
 					assert.Contains(t, []int{
 						0, http.StatusOK, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests,
 					}, a.metrics(process.Protobuf, bomb), name)
-					err := exportRaw(t.Context(), a.conn, metricsMethod, bomb, grpc.UseCompressor("gzip"))
+					err := process.ExportRaw(t.Context(), a.conn, process.MetricsMethod, bomb, grpc.UseCompressor("gzip"))
 					assert.Contains(t, []codes.Code{codes.OK, codes.InvalidArgument, codes.ResourceExhausted}, status.Code(err), "%s: %v", name, err)
 				}
 			})

@@ -107,8 +107,8 @@ func TestDecompressionBombs(t *testing.T) {
 		bomb := compressed(t, name, size)
 		g.forgetPeak()
 		atOnce(at, func() {
-			for _, method := range []string{metricsMethod, logsMethod} {
-				err := exportRaw(t.Context(), g.conn, method, bomb, grpc.UseCompressor(name))
+			for _, method := range []string{process.MetricsMethod, logsMethod} {
+				err := process.ExportRaw(t.Context(), g.conn, method, bomb, grpc.UseCompressor(name))
 				assert.Equal(t, codes.ResourceExhausted, status.Code(err), "%s: %v", name, err)
 			}
 		})
@@ -119,7 +119,7 @@ func TestDecompressionBombs(t *testing.T) {
 	g.forgetPeak()
 	atOnce(64, func() {
 		for range at {
-			err := exportRaw(t.Context(), g.conn, metricsMethod, window, grpc.UseCompressor("zstd"))
+			err := process.ExportRaw(t.Context(), g.conn, process.MetricsMethod, window, grpc.UseCompressor("zstd"))
 			assert.Equal(t, codes.Internal, status.Code(err), "%v", err)
 			code, _ := g.post(nil, "/v1/metrics", process.Protobuf, window, "Content-Encoding", "zstd")
 			assert.Equal(t, http.StatusUnsupportedMediaType, code)
@@ -152,7 +152,7 @@ func TestBombsOfStructs(t *testing.T) {
 				return
 			}
 			assert.Contains(t, taken, g.metrics(process.Protobuf, packed), name)
-			err := exportRaw(t.Context(), g.conn, metricsMethod, packed, grpc.UseCompressor("gzip"))
+			err := process.ExportRaw(t.Context(), g.conn, process.MetricsMethod, packed, grpc.UseCompressor("gzip"))
 			assert.Contains(t, []codes.Code{codes.OK, codes.ResourceExhausted}, status.Code(err), "%s: %v", name, err)
 		})
 		grown(b, "hostile_structs_"+name, inFlight)

@@ -23,7 +23,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/gpu-collector/gpu-collector/test/process"
@@ -248,30 +247,6 @@ func keepAlive(t *testing.T) *http.Client {
 }
 
 const (
-	metricsMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
-	logsMethod    = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
-	tracesMethod  = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+	logsMethod   = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+	tracesMethod = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 )
-
-// exportRaw sends bytes as the message of a call.
-func exportRaw(ctx context.Context, conn *grpc.ClientConn, method string, body []byte, opts ...grpc.CallOption) error {
-	var reply []byte
-	return conn.Invoke(ctx, method, &body, &reply, append(opts, grpc.ForceCodecV2(rawCodec{}))...)
-}
-
-// rawCodec passes bytes through as if they were protobuf.
-type rawCodec struct{}
-
-// Marshal implements encoding.CodecV2.
-func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
-}
-
-// Unmarshal implements encoding.CodecV2.
-func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	*v.(*[]byte) = data.Materialize()
-	return nil
-}
-
-// Name implements encoding.CodecV2.
-func (rawCodec) Name() string { return "proto" }

@@ -3,10 +3,8 @@
 package hostile
 
 import (
-	"bytes"
 	"net/http"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,7 +42,7 @@ func TestMalformed(t *testing.T) {
 				proto, json []byte
 				container   string
 			}{
-				"/v1/metrics": {metricsMethod, metrics, metricsJSON, "resourceMetrics"},
+				"/v1/metrics": {process.MetricsMethod, metrics, metricsJSON, "resourceMetrics"},
 				"/v1/logs":    {logsMethod, logs, logsJSON, "resourceLogs"},
 			} {
 				if where != "" && path == "/v1/logs" {
@@ -54,37 +52,28 @@ func TestMalformed(t *testing.T) {
 				for name, body := range malformedProto(t, doors.proto) {
 					code, _ := g.post(client, path, process.Protobuf, body)
 					require.True(t, httpAnswers[code], "%s: %s: %d", path, name, code)
-					err := exportRaw(t.Context(), g.conn, doors.method, body)
+					err := process.ExportRaw(t.Context(), g.conn, doors.method, body)
 					require.True(t, grpcAnswers[status.Code(err)], "%s: %s: %v", path, name, err)
 					assert.Equal(t, code == http.StatusOK, err == nil, "%s: %s: %d over HTTP, %v over gRPC", path, name, code, err)
 					if sent += 2; err != nil {
 						refused++
 					}
 				}
-				assert.Greater(t, refused, 100, "most are refused")
+				assert.Greater(t, refused, 50, "most are refused")
 				refused = 0
 				for name, body := range malformedJSON(string(doors.json), doors.container) {
 					code, answer := g.post(client, path, process.JSON, body)
-					require.True(t, httpAnswers[code] || cannotQuote(code, answer, body), "%s: %s: %d %q", path, name, code, answer)
+					require.True(t, httpAnswers[code], "%s: %s: %d %q", path, name, code, answer)
 					if sent++; code != http.StatusOK {
 						refused++
 					}
 				}
-				assert.Greater(t, refused, 100, "most of JSON too")
+				assert.Greater(t, refused, 50, "most of JSON too")
 			}
-			assert.Equal(t, codes.Unimplemented, status.Code(exportRaw(t.Context(), g.conn, tracesMethod, metrics)))
+			assert.Equal(t, codes.Unimplemented, status.Code(process.ExportRaw(t.Context(), g.conn, tracesMethod, metrics)))
 			grown(b, b.figure, inFlight)
 			figure.Print(b.figure+"_log_bytes_per_push", float64(g.usage().logged-b.before[g].logged)/float64(sent), "B", 50, true)
 			b.endCalm(16*mib, 50*sent)
 		})
 	}
-}
-
-// cannotQuote is the only case of a 500 from the otlp receiver for a malformed
-// message. Its refusal has bytes that are no UTF-8, and protobuf takes those for no
-// text. The bytes are quoted, or are 0xff: so json-iterator names the character in
-// the place of a digit. Senders repeat neither 400 nor 500.
-func cannotQuote(code int, answer string, body []byte) bool {
-	return code == http.StatusInternalServerError && answer == `{"code": 13, "message": "failed to marshal error message"}` &&
-		(!utf8.Valid(body) || bytes.Contains(body, []byte(`"intValue":-}`)))
 }

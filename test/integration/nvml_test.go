@@ -144,6 +144,8 @@ func TestGPUsThroughBothTiers(t *testing.T) {
 	})
 
 	assertViewOfGPUs(t, n, began)
+	reload(t, n.Collector) // opens NVML again in the same process
+	n.awaitGPUs()
 	n.Kill()
 	n.Start()
 	n.awaitGPUs()

@@ -37,15 +37,6 @@ func reload(t *testing.T, c *process.Collector) {
 	c.WaitLog(ready+1, process.ReadyLine)
 }
 
-// TestReloadOfAGPUNode opens NVML again in the same process.
-func TestReloadOfAGPUNode(t *testing.T) {
-	t.Parallel()
-	n := startGPUNode(t, "")
-	n.awaitGPUs()
-	reload(t, n.Collector)
-	n.awaitGPUs()
-}
-
 // settings are of the processor, in YAML.
 func settings(text string) string {
 	return "processors: {straggler: {push_interval: 200ms, ttl_multiplier: 600, " + text + "}}\n"

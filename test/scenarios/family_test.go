@@ -3,74 +3,51 @@
 package scenarios
 
 import (
+	"flag"
+	"fmt"
 	"math"
-	"slices"
+	"os"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// TestRanges: what is drawn lies in its range, and fills it.
-func TestRanges(t *testing.T) {
-	d := newDraw(1, "test", 0)
-	for name, tt := range map[string]struct {
-		draw           func() float64
-		from, half, to float64
-	}{
-		"uniform":       {func() float64 { return d.uniform(2, 4) }, 2, 3, 4},
-		"log":           {func() float64 { return d.log(1, 100) }, 1, 10, 100},
-		"between":       {func() float64 { return float64(d.between(3, 7)) }, 3, 5, 7},
-		"time":          {func() float64 { return d.time(time.Minute, time.Hour).Minutes() }, 1, 30.5, 60},
-		"log of time":   {func() float64 { return d.logTime(time.Minute, 100*time.Minute).Minutes() }, 1, 10, 100},
-		"nodes of base": {func() float64 { return float64(drawBase(d).Nodes) }, 16, 45, 128},
-		"nodes hit":     {func() float64 { return float64(d.share(100, d.uniform(0.01, 0.1))) }, 1, 5.5, 10},
-	} {
-		draws := make([]float64, 2000)
-		for i := range draws {
-			draws[i] = tt.draw()
-		}
-		slices.Sort(draws)
-		assert.InDelta(t, tt.from, draws[0], 0.02*(tt.to-tt.from), name)
-		assert.InEpsilon(t, tt.half, draws[len(draws)/2], 0.15, name)
-		assert.InDelta(t, tt.to, draws[len(draws)-1], 0.02*tt.to, name)
-	}
+var update = flag.Bool("update", false, "write testdata/families.txt anew")
+
+// law is what a run of a family looks like: a law that changes shows in it.
+type law struct {
+	n, absent, lives   int
+	sum, square, clock float64
+	least, most        float64
 }
 
-// TestSameSeedSameRun, and each seed, family and run has its own.
-func TestSameSeedSameRun(t *testing.T) {
-	list := All()
-	first := func(seed uint64, f *Family, run int) (values []float64) {
-		r := f.run(seed, run, false)
-		for range 50 {
-			require.True(t, r.Next())
-			values = append(values, r.Values[:3]...)
+func (l *law) tick(r *Run) {
+	for i, v := range r.Values {
+		if math.IsNaN(v) {
+			l.absent++
+			continue
 		}
-		return values
-	}
-	for i := range list {
-		f := &list[i]
-		same := fingerprint(first(1, f, 0))
-		assert.Equal(t, same, fingerprint(first(1, f, 0)), f.Name)
-		other := &list[(i+1)%len(list)]
-		for _, x := range [][]float64{first(2, f, 0), first(1, f, 1), first(1, other, 0)} {
-			assert.NotEqual(t, same, fingerprint(x), f.Name)
+		l.n++
+		l.sum, l.square, l.least, l.most = l.sum+v, l.square+v*v, min(l.least, v), max(l.most, v)
+		if r.Clocks != nil {
+			l.clock += r.Clocks[i]
 		}
 	}
 }
 
-// fingerprint is the values to the bit: NaN is NaN.
-func fingerprint(values []float64) []uint64 {
-	bits := make([]uint64, len(values))
-	for i, v := range values {
-		bits[i] = math.Float64bits(v)
-	}
-	return bits
+func (l *law) String() string {
+	n := float64(l.n)
+	mean := l.sum / n
+	return fmt.Sprintf("mean %.6g, deviation %.6g, from %.6g to %.6g, absent %.6g, lives %d, clock %.6g",
+		mean, math.Sqrt(l.square/n-mean*mean), l.least, l.most, float64(l.absent)/(n+float64(l.absent)), l.lives, l.clock/n)
 }
 
-// TestCleanForm: without its faults a run is the same but for the losses.
+// TestCleanForm: without its faults a run is the same but for the losses, and its law is the
+// one that testdata/families.txt shows.
 func TestCleanForm(t *testing.T) {
+	var laws strings.Builder
 	for _, f := range All() {
 		t.Run(f.Name, func(t *testing.T) {
 			slow, clean := f.run(3, 0, false), f.Play(3, 0, true)
@@ -79,13 +56,14 @@ func TestCleanForm(t *testing.T) {
 			// The loss comes before the rounding.
 			grid := slow.Model.Grid
 			clean.Model.Grid = 0
-			lost, last := 0, 0
+			lost, last, is := 0, 0, law{least: math.Inf(1)}
 			for i := range slow.Faults {
 				last = max(last, slow.Faults[i].End)
 			}
 			for range min(last+10, slow.Ticks()) {
 				require.True(t, slow.Next())
 				require.True(t, clean.Next())
+				is.tick(slow)
 				if slow.Tick%7 > 0 && slow.Tick < last-10 {
 					continue // each seventh tick is enough
 				}
@@ -109,6 +87,17 @@ func TestCleanForm(t *testing.T) {
 				}
 			}
 			assert.Positive(t, lost)
+			for _, life := range slow.Life {
+				is.lives += int(life)
+			}
+			fmt.Fprintf(&laws, "%s: %d nodes, %d with a fault, %s\n", f.Name, slow.Model.Nodes, len(slow.Faults), &is)
 		})
 	}
+	const file = "testdata/families.txt"
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(laws.String()), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), laws.String(), "-update takes a law that is another on purpose")
 }

@@ -3,12 +3,13 @@
 package scenarios
 
 import (
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
+
+	"gonum.org/v1/gonum/mathext"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 )
@@ -211,17 +212,6 @@ func (r *Result) Ratio() float64 {
 	return ratios[(len(ratios)-1)/2]
 }
 
-// Unjudged is the share of the time without a verdict, and the most frequent reason.
-func (r *Result) Unjudged() (share float64, most string) {
-	days := r.total().Unjudged
-	for _, reason := range slices.Sorted(maps.Keys(days)) {
-		if days[reason] > days[most] {
-			most = reason
-		}
-	}
-	return r.unjudgedFor(""), most
-}
-
 // unjudgedFor is the share of the time without a verdict for a reason that contains part.
 func (r *Result) unjudgedFor(part string) float64 {
 	all, days := r.total(), 0.0
@@ -243,28 +233,5 @@ func RateUpper(count int, exposure float64) float64 {
 	if exposure <= 0 {
 		return math.Inf(1)
 	}
-	low, high := float64(count), 2*float64(count)+20
-	for range 60 {
-		if middle := (low + high) / 2; poissonAtMost(count, middle) > 1-confidence {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return high / exposure
-}
-
-// poissonAtMost is P(X <= k). The terms fall from k downwards wherever the
-// bound is sought, so the sum ends where they no longer count.
-func poissonAtMost(k int, mean float64) float64 {
-	sum, logMean := 0.0, math.Log(mean)
-	for i := k; i >= 0; i-- {
-		logFactorial, _ := math.Lgamma(float64(i) + 1)
-		term := math.Exp(float64(i)*logMean - mean - logFactorial)
-		sum += term
-		if term < sum*1e-12 {
-			break
-		}
-	}
-	return sum
+	return mathext.GammaIncRegInv(float64(count)+1, confidence) / exposure
 }

@@ -79,9 +79,7 @@ func TestJudgeCounts(t *testing.T) {
 	assert.InDelta(t, 6.0/96, r.Days, 1e-9)
 	assert.InDelta(t, 4.0/96, r.FlaggedDays, 1e-9)
 	assert.Equal(t, 3, r.Incidents)
-	share, reason := (&Result{Runs: []Verdicts{*r}}).Unjudged()
-	assert.InDelta(t, 0.25, share, 1e-9)
-	assert.Equal(t, "idle", reason)
+	assert.InDelta(t, 0.25, (&Result{Runs: []Verdicts{*r}}).unjudgedFor("idle"), 1e-9)
 }
 
 // TestJudgeOnsets: onsets of the first hour, of nodes that have a fault with others, and

@@ -104,7 +104,7 @@ func TestEvaluate(t *testing.T) {
 		require.NoError(t, err)
 		var figures strings.Builder
 		Figures(&figures, outcomes)
-		texts[i] = Text(outcomes, Deciders()) + figures.String()
+		texts[i] = Markdown(outcomes, nil) + figures.String()
 	}
 	assert.Equal(t, texts[0], texts[1])
 	band, _ := outcomes[0].Results["ingero-like"].Onsets()

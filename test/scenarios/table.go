@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
@@ -80,29 +79,6 @@ var limitsOf = func() map[string]limits {
 
 var plainFamilies = []string{"base", "bias", "churn", "jobs", "models", "stop", "memory", "racks", "big", "restart"}
 
-// Text is the whole table: a line per family and decider.
-func Text(outcomes []Outcome, deciders []Decider) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "family\tdecider\tfalse onsets/node-day\t95 % upper\tclean\tearly/run\tflagged %\tsilent %\trecall\tdelay p50\tp90\tx oracle\tincidents/run\tnamed\tagain")
-	for i := range outcomes {
-		o := &outcomes[i]
-		for _, d := range deciders {
-			r, clean := o.Results[d.Name], ""
-			all := r.total()
-			if d.Name == Detector {
-				clean = o.Clean.rate()
-			}
-			_, upper := r.Onsets()
-			unjudged, reason := r.Unjudged()
-			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%.1f\t%s\t%s %s\t%s\t%s\t%s\t%s\t%.1f\t%d\t%d\n", o.Family.Name, d.Name, r.rate(), figure.Digits(upper), clean, r.perRun(all.Early),
-				figure.Digits(100*r.Flagged()), figure.Digits(100*unjudged), reason, r.recall(), r.delay(0.5), r.delay(0.9), o.ratio(r), r.perRun(all.Incidents), all.Named, all.Again)
-		}
-	}
-	_ = w.Flush() // a builder takes everything
-	return b.String()
-}
-
 // Markdown is the table of a document: a line per family. before is what another commit's
 // engine made of the same families; nil is none.
 func Markdown(outcomes []Outcome, before map[string]*Result) string {
@@ -122,11 +98,11 @@ func Markdown(outcomes []Outcome, before map[string]*Result) string {
 			continue
 		}
 		if old := before[o.Family.Name]; old != nil {
-			was = strings.Join([]string{old.rate(), old.recall(), old.delay(0.5)}, ", ")
+			was = strings.Join([]string{old.rate(), old.recall(), old.delay()}, ", ")
 		}
 		_, upper := r.Onsets()
 		line(was, o.Family.Name, r.rate()+" ("+figure.Digits(upper)+")", o.Results["threshold"].rate(), o.Results["ingero-like"].rate(),
-			r.recall(), r.delay(0.5), o.ratio(r))
+			r.recall(), r.delay(), o.ratio(r))
 	}
 	if all := clean(outcomes); all != nil {
 		_, upper := all.Onsets()
@@ -155,9 +131,9 @@ func (r *Result) recall() string {
 	return strconv.FormatFloat(math.Floor(100*r.Recall()+1e-9)/100, 'g', -1, 64)
 }
 
-// delay is a quantile, for a table.
-func (r *Result) delay(q float64) string {
-	if delay, found := r.Delay(q, false); found > 0 {
+// delay is the median, for a table.
+func (r *Result) delay() string {
+	if delay, found := r.Delay(0.5, false); found > 0 {
 		return fmt.Sprintf("%.0f s", delay.Seconds())
 	}
 	return none
@@ -174,7 +150,7 @@ func (o *Outcome) ratio(r *Result) string {
 	}
 }
 
-// Figures prints what the detector keeps of its limits; the table has the rest.
+// Figures prints what the detector keeps of its limits.
 func Figures(w io.Writer, outcomes []Outcome) {
 	var plain Result
 	for i := range outcomes {

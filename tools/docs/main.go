@@ -9,12 +9,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log"
 	"os"
-	"strings"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetapi"
+	"github.com/gpu-collector/gpu-collector/tools/page"
 )
 
 func main() {
@@ -24,8 +23,8 @@ func main() {
 		err = errors.Join(
 			write("pkg/fleetclient/openapi.json", openAPI),
 			write("docs/configuration.md", func() ([]byte, error) { return reference(".") }),
-			insert("docs/coming-from-dcgm-exporter.md", "<!-- begin names -->\n", dcgmTable(), "<!-- end names -->"),
-			insert("helm/gpu-collector/README.md", "<!-- values: written by make generate from values.yaml -->\n", values, "<!-- end of values -->"),
+			page.Insert("docs/coming-from-dcgm-exporter.md", "<!-- begin names -->\n", dcgmTable(), "<!-- end names -->"),
+			page.Insert("helm/gpu-collector/README.md", "<!-- values: written by make generate from values.yaml -->\n", values, "<!-- end of values -->"),
 		)
 	}
 	if err != nil {
@@ -39,20 +38,6 @@ func write(file string, content func() ([]byte, error)) error {
 		return err
 	}
 	return os.WriteFile(file, text, 0o644)
-}
-
-// insert puts a text between two marks of a page.
-func insert(file, begin, text, end string) error {
-	page, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	before, rest, found := strings.Cut(string(page), begin)
-	_, after, ends := strings.Cut(rest, end)
-	if !found || !ends {
-		return fmt.Errorf("%s has no part between %q and %q", file, begin, end)
-	}
-	return os.WriteFile(file, []byte(before+begin+text+end+after), 0o644)
 }
 
 // openAPI is of version 3.0.3, for generators. Its version is that of the API's paths:

@@ -21,6 +21,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/verdict/reason"
+	"github.com/gpu-collector/gpu-collector/tools/page"
 )
 
 const (
@@ -47,21 +48,12 @@ func main() {
 
 // replace writes tables between their markers.
 func replace(file string, tables map[string]string) error {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	page := string(text)
 	for name, table := range tables {
-		begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
-		head, rest, begins := strings.Cut(page, begin)
-		_, tail, ends := strings.Cut(rest, end)
-		if !begins || !ends {
-			return fmt.Errorf("%s has no lines %q and %q: put them where the table belongs", file, strings.TrimSpace(begin), end)
+		if err := page.Insert(file, "<!-- begin "+name+" -->\n", table, "<!-- end "+name+" -->"); err != nil {
+			return err
 		}
-		page = head + begin + table + end + tail
 	}
-	return os.WriteFile(file, []byte(page), 0o600)
+	return nil
 }
 
 // metricTable lists what the nvml receiver writes.

@@ -103,3 +103,34 @@ func TestKeyNeverCollides(t *testing.T) {
 		}
 	})
 }
+
+func TestGPUModels(t *testing.T) {
+	const h100, a100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
+	long := strings.Repeat("Ü", 100)
+	for name, test := range map[string]struct {
+		reports [][]string // 20 s apart
+		want    string
+	}{
+		"none":                          {[][]string{{}}, ""},
+		"one":                           {[][]string{{h100}, {h100}}, "NVIDIA-H100-80GB-HBM3"},
+		"several, in one order":         {[][]string{{h100, a100}}, "NVIDIA-A100-SXM4-80GB+NVIDIA-H100-80GB-HBM3"},
+		"each with a report of its own": {[][]string{{h100}, {a100}, {h100}, {a100}}, "NVIDIA-A100-SXM4-80GB+NVIDIA-H100-80GB-HBM3"},
+		"a driver that hangs":           {[][]string{{h100}, {}, {}, {}, {}}, "NVIDIA-H100-80GB-HBM3"},
+		"another GPU":                   {[][]string{{h100}, {a100}, {a100}, {a100}}, "NVIDIA-A100-SXM4-80GB"},
+		"no name":                       {[][]string{{"", " "}}, ""},
+		"a long name":                   {[][]string{{long}}, strings.Repeat("Ü", maxProduct/2)},
+		"a long name cut in a letter":   {[][]string{{"x" + long}}, "x" + strings.Repeat("Ü", maxProduct/2-1)},
+		"too many":                      {[][]string{{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"}}, "a+b+c+d"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var g Models
+			now := time.Unix(0, 0)
+			for _, products := range test.reports {
+				g.Add(products, now, 50*time.Second)
+				now = now.Add(20 * time.Second)
+			}
+			assert.Equal(t, test.want, g.Name)
+			assert.LessOrEqual(t, len(g.seen), 2*maxModels)
+		})
+	}
+}

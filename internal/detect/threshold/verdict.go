@@ -55,9 +55,6 @@ func NewVerdicts(group string, version int64, all []Verdict) *Verdicts {
 		v.list = append(v.list, *x)
 		v.members = append(v.members, x.encode(group, version))
 	}
-	if len(v.list) == 0 {
-		return nil
-	}
 	return v
 }
 

@@ -88,7 +88,7 @@ func (a *API) registerObserve() {
 
 func (a *API) observe(ctx context.Context, in *observeInput) (*huma.StreamResponse, error) {
 	reader, _ := ctx.Value(readerKey{}).(string)
-	if a.streams.Take(reader, 1) == 0 {
+	if !a.streams.TakeAll(reader, 1) {
 		text := "you have your share of the streams: end one"
 		if a.streams.Full() {
 			text = "as many clients as are allowed watch already: come back later"

@@ -27,7 +27,7 @@ func newTurns(readerShare float64) *turns {
 
 // serve answers a request in its turn. A client that does not read its answer holds no turn.
 func (t *turns) serve(w http.ResponseWriter, r *http.Request, reader string, next http.Handler) {
-	if t.waiting.Take(reader, 1) == 0 {
+	if !t.waiting.TakeAll(reader, 1) {
 		w.Header().Set("Retry-After", "1")
 		webguard.Problem(w, http.StatusServiceUnavailable, "as many questions wait for an answer as one reader may have")
 		return

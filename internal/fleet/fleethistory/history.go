@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleethistory is what the fleet view asks of a store of past
-// telemetry. The stores are packages below it.
+// Package fleethistory is what the fleet view asks of a store of past telemetry, and the writer
+// that takes samples of the views into one. The stores are packages below it.
 package fleethistory // import "github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
-	"unsafe"
 )
 
 // Sample is one point of a series. Node may be empty for figures of a cluster,
@@ -22,44 +20,6 @@ type Sample struct {
 	Attributes string
 	At         int64 // Unix milliseconds
 	Value      float64
-}
-
-// Bounds of what a series is called, in bytes. OpenTelemetry bounds the name of
-// an instrument at 255 characters
-// (https://opentelemetry.io/docs/specs/otel/metrics/api/#instrument-name-syntax);
-// the product's own attributes are some 100 bytes long.
-const (
-	maxName       = 255
-	maxAttributes = 1024
-)
-
-// size is how many bytes a sample takes at most. Samples of a report share some
-// of their texts, which counts for each of them here.
-func (s *Sample) size() int64 {
-	return int64(unsafe.Sizeof(*s)) + int64(len(s.Cluster)+len(s.Node)+len(s.GPU)+len(s.Metric)+len(s.Attributes))
-}
-
-// storable reports whether a sample is called something that a storage keeps.
-// To SQLite's functions a text with a NUL ends there.
-func (s *Sample) storable() bool {
-	if s.Metric == "" || len(s.Attributes) > maxAttributes {
-		return false
-	}
-	for _, name := range [...]string{s.Cluster, s.Node, s.GPU, s.Metric} {
-		if len(name) > maxName || strings.IndexByte(name, 0) >= 0 {
-			return false
-		}
-	}
-	return strings.IndexByte(s.Attributes, 0) < 0
-}
-
-// Episode is a record of an episode as the fleet view wrote it; the history
-// knows only what it is called and when it changed.
-type Episode struct {
-	Cluster string
-	ID      string
-	Updated int64 // Unix milliseconds
-	Record  []byte
 }
 
 // Query selects samples.
@@ -148,28 +108,14 @@ type Status struct {
 	Note string
 	// Dropped counts samples that were not kept, since the start.
 	Dropped int64
-	// Refused counts samples with a name or attributes that are too long, with
-	// a NUL, or without a name.
-	Refused int64
 	// Oldest is the time of the oldest sample, zero when unknown.
 	Oldest time.Time
 	// Bytes is the size of what is stored, 0 when unknown.
 	Bytes int64
 }
 
-// History stores samples and answers queries. Its methods may be called from any goroutine.
+// History answers questions about the past. Its methods may be called from any goroutine.
 type History interface {
-	// Enabled reports whether Write keeps samples, so that callers need not prepare them.
-	Enabled() bool
-	// Write takes samples to be stored. It never waits: samples without room are dropped and
-	// counted. The slice is the caller's again afterwards.
-	Write(batch []Sample)
-	// WriteEpisode takes the latest record of an episode, which replaces the one before. It does
-	// not wait either.
-	WriteEpisode(Episode)
-	// Episodes returns the records of the episodes that were updated last, at
-	// most limit, the newest first.
-	Episodes(ctx context.Context, limit int) ([]Episode, error)
 	// Telemetry returns a page of samples and how many are selected in all, -1
 	// where that is not known.
 	Telemetry(ctx context.Context, q *Query) (page []Sample, total int, err error)
@@ -200,18 +146,6 @@ var (
 type None struct{}
 
 var _ History = None{}
-
-// Enabled implements History.
-func (None) Enabled() bool { return false }
-
-// Write implements History.
-func (None) Write([]Sample) {}
-
-// WriteEpisode implements History.
-func (None) WriteEpisode(Episode) {}
-
-// Episodes implements History.
-func (None) Episodes(context.Context, int) ([]Episode, error) { return nil, nil }
 
 // Telemetry implements History.
 func (None) Telemetry(context.Context, *Query) ([]Sample, int, error) { return nil, 0, ErrOff }

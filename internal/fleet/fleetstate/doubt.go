@@ -17,7 +17,6 @@ func (s *Store) doubt(now time.Time) {
 	e := &s.episodes
 	for _, ep := range s.Episodes(&EpisodeFilter{Open: new(true)}) {
 		key, contradicted, account := ep.Key(), s.contradicts(ep, now), s.account(ep)
-		var over *episode.Episode
 		e.mu.Lock()
 		switch since, doubted := e.doubted[key]; {
 		case e.all[key].Episode != ep || !contradicted:
@@ -25,13 +24,9 @@ func (s *Store) doubt(now time.Time) {
 		case !doubted:
 			e.doubted[key] = now
 		case now.Sub(since) >= s.cfg.EpisodeDoubt:
-			over = concludedEnd(ep, since, episode.CauseUnconfirmed)
-			e.end(over, account)
+			e.end(concludedEnd(ep, since, episode.CauseUnconfirmed), account)
 		}
 		e.mu.Unlock()
-		if over != nil {
-			e.keep(over)
-		}
 	}
 }
 

@@ -41,8 +41,6 @@ type episodes struct {
 	subjects map[subject]episode.Key
 	// doubted is since when the views contradict an open episode.
 	doubted map[episode.Key]time.Time
-	// keep stores an episode beyond the process.
-	keep func(*episode.Episode)
 }
 
 // kept is an episode and the account that its memory counts for.
@@ -100,11 +98,8 @@ func subjectOf(e *episode.Episode) (subject, bool) {
 func (e *episodes) init(limit int, share float64) {
 	e.all, e.ended = map[episode.Key]kept{}, map[string][]episode.Key{}
 	e.openRoom, e.pastRoom = fairshare.New[string](limit, share), fairshare.New[string](limit, share)
-	e.subjects, e.doubted, e.keep = map[subject]episode.Key{}, map[episode.Key]time.Time{}, func(*episode.Episode) {}
+	e.subjects, e.doubted = map[subject]episode.Key{}, map[episode.Key]time.Time{}
 }
-
-// KeepEpisodes calls f with each record that the store takes. It is set before the first.
-func (s *Store) KeepEpisodes(f func(*episode.Episode)) { s.episodes.keep = f }
 
 // RestoreEpisodes takes the episodes of the past, the newest first. An open one ends with its
 // last record; its next record opens it again.
@@ -138,17 +133,10 @@ func (s *Store) PutEpisode(ep *episode.Episode) bool {
 		}
 		ep = &from
 	}
-	changed, figures := s.putEpisode(ep)
-	if !figures { // the next record brings them to the history
-		for _, c := range changed {
-			s.episodes.keep(c)
-		}
-	}
-	return len(changed) > 0
+	return s.putEpisode(ep)
 }
 
-// putEpisode returns the changed episodes, and whether only their figures changed.
-func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, figures bool) {
+func (s *Store) putEpisode(ep *episode.Episode) bool {
 	account := s.account(ep)
 	e := &s.episodes
 	e.mu.Lock()
@@ -159,21 +147,21 @@ func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, fig
 	over := old != nil && !old.Open()
 	if old != nil && !sameSubject(ep, old) {
 		s.drop(DropForeignEpisode)
-		return nil, false
+		return false
 	}
 	// Only a concluded end, which no record reported, can change.
 	if over && (!old.Concluded || ep.Open() && !ep.Updated.After(old.Ended)) {
-		return nil, false
+		return false
 	}
 	if old != nil {
 		ep = after(ep, old)
 	}
 	if !ep.Open() {
 		e.end(ep, account)
-		return []*episode.Episode{ep}, false
+		return true
 	}
 	if old != nil && !over && old.Updated.After(ep.Updated) {
-		return nil, false
+		return false
 	}
 	what, single := subjectOf(ep)
 	var former *episode.Episode // of the subject
@@ -184,13 +172,10 @@ func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, fig
 		// A late record: its episode was over when the other began.
 		ep = concludedEnd(ep, former.Since, episode.CauseSuperseded)
 		e.end(ep, account)
-		return []*episode.Episode{ep}, false
+		return true
 	}
-	changed = []*episode.Episode{ep}
 	if former != nil {
-		former = concludedEnd(former, ep.Updated, episode.CauseSuperseded)
-		e.end(former, account)
-		changed = append(changed, former)
+		e.end(concludedEnd(former, ep.Updated, episode.CauseSuperseded), account)
 	}
 	// A continued episode keeps its room, however much others took meanwhile.
 	k, more := kept{ep, account, kibibytes(ep)}, kibibytes(ep)
@@ -200,18 +185,17 @@ func (s *Store) putEpisode(ep *episode.Episode) (changed []*episode.Episode, fig
 	}
 	if !take(e.openRoom, k.account, more) {
 		s.drop(DropMaxEpisodes)
-		return changed[1:], false
+		return false
 	}
 	if over {
 		e.forget(key)
 	}
 	e.all[key] = k
-	figures = goes && former == nil && old.Phase == ep.Phase && old.Severity == ep.Severity && old.NodeCount == ep.NodeCount
 	if single {
 		e.subjects[what] = key
 	}
 	e.version.Add(1)
-	return changed, figures
+	return true
 }
 
 // after returns the episode with the fields that only its earlier record has.

@@ -16,6 +16,8 @@ var (
 		reading.NodeStraggler, reading.NodeSuspicion, reading.NodeRank, reading.NodeUnjudged, reading.NodeUnjudgedUntil,
 		reading.RankShare, reading.RankShareMedian, reading.RankRate, reading.RankRateMedian,
 		reading.CPUPressure, reading.CPUSteal, reading.LoadAverage, reading.HostMemory, reading.GPUsExpected, reading.GPUsFound, reading.GPUsLost, reading.GPUsPending,
+		// Of the rank that reported last. They say that the node's throughput is in steps.
+		reading.StepDuration, reading.StepOwnDuration, reading.StepRate,
 	}
 	GPUNumbers = [...]reading.Field{
 		reading.Up, reading.Health, reading.Temperature, reading.TemperatureLimit, reading.TemperatureMargin, reading.MemoryTemperature,

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/peergroup"
-	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
 	"github.com/gpu-collector/gpu-collector/internal/platform/mistake"
 )
@@ -239,11 +238,4 @@ func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millis
 type Source interface {
 	// State returns the store of the latest views.
 	State() *Store
-}
-
-// Sink takes what the fleet_view exporter reads; the extension is one.
-type Sink interface {
-	Source
-	// History returns the store of past telemetry, never nil.
-	History() fleethistory.History
 }

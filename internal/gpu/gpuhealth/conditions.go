@@ -54,6 +54,26 @@ func recovery(name, when string, action Action, asked RecoveryAction) Rule {
 	}}
 }
 
+// flag is met while one of the readings is above 0.
+func flag(fields ...reading.Field) func(*view) finding {
+	return func(v *view) finding {
+		var on Opt[bool]
+		for _, f := range fields {
+			one := v.s.On(f)
+			on.V, on.OK = on.V || one.V, on.OK || one.OK
+		}
+		return foundIf(on)
+	}
+}
+
+// less is met while a reading is below another one.
+func less(f, than reading.Field) func(*view) finding {
+	return func(v *view) finding {
+		a, b := v.s.Numbers[f], v.s.Numbers[than]
+		return foundIf(Opt[bool]{a.V < b.V, a.OK && b.OK})
+	}
+}
+
 func perMinute(c count, over func(n, threshold float64) bool) func(*view) finding {
 	return func(v *view) finding {
 		n := v.t.history.grew(v.now, c, time.Minute)
@@ -66,7 +86,7 @@ func atLeast(n, threshold float64) bool { return n >= threshold }
 func above(n, threshold float64) bool { return n > threshold }
 
 func retiredPages(v *view) finding {
-	sbe, dbe := v.s.RetiredPages[RetiredSBE], v.s.RetiredPages[RetiredDBE]
+	sbe, dbe := v.s.count(reading.RetiredSBE), v.s.count(reading.RetiredDBE)
 	if !sbe.OK && !dbe.OK {
 		return absent
 	}
@@ -108,7 +128,7 @@ func fabricHealth(bad FabricSummary, conditions ...FabricCondition) func(*view) 
 // have none up: slices have no use for them.
 func fewerLinks(s *Sample, than uint32) bool {
 	up := s.NVLink.Up.V
-	return up < than && (up > 0 || !s.Modes[ModeMIG].V)
+	return up < than && (up > 0 || !s.On(reading.ModeMIG).V)
 }
 
 // linksFewer compares a GPU that never had more links with its siblings; nvlink_down is
@@ -145,7 +165,7 @@ func repeatedFaults(v *view) finding {
 
 // pcieGeneration is absent for a GPU at rest, which slows its link down.
 func pcieGeneration(v *view) finding {
-	g, m := v.s.PCIe.Generation, v.s.PCIe.GenerationMax
+	g, m := v.s.Numbers[reading.PCIeGeneration], v.s.Numbers[reading.PCIeGenerationLimit]
 	atWork := v.s.Numbers[reading.Utilization].V > 0 || v.s.PerformanceState == Some[uint32](0)
 	switch {
 	case !g.OK || !m.OK:

@@ -2,25 +2,35 @@
 
 package gpuhealth
 
-import "time"
+import (
+	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+)
 
 // maxEvents bounds the Xids that count for one GPU at a time.
 const maxEvents = 64
 
 // event is a Xid that still counts. It is kept with the whole GPU.
 type event struct {
-	xid         Xid
-	reason      string
-	first, last time.Time
-	// slice is the UUID of the slice that the event counts for, empty for the GPU.
-	// An event with gi and ci waits until a poll finds the slice of these instances.
+	xid    Xid
+	reason string
 	// sliced: the GPU had slices then. polls counts the polls since.
-	slice  string
-	gi, ci Opt[uint32]
 	sliced bool
 	polls  int
-	// ClearsAnswer waits until unanswered ends, ClearsRemap until pending does.
-	unanswered, pending bool
+	keptEvent
+}
+
+// keptEvent is what a restart takes up of an event as it is.
+type keptEvent struct {
+	Code        uint64
+	First, Last time.Time
+	// Slice is the UUID of the slice that the event counts for, empty for the GPU.
+	// An event with GI and CI waits until a poll finds the slice of these instances.
+	Slice  string      `json:",omitempty"`
+	GI, CI Opt[uint32] `json:",omitzero"`
+	// ClearsAnswer waits until Silent ends, ClearsRemap until Pending does.
+	Silent, Pending bool `json:",omitempty"`
 }
 
 func (x Xid) endsWithGeneration() bool {
@@ -34,9 +44,9 @@ func (x Xid) endsWithGeneration() bool {
 
 func (e *event) hits(s *Sample) bool {
 	if s.Parent == "" {
-		return e.slice == "" && !e.gi.OK
+		return e.Slice == "" && !e.GI.OK
 	}
-	return e.slice == s.UUID
+	return e.Slice == s.UUID
 }
 
 // over reports whether an event no longer counts after this poll of the GPU.
@@ -44,18 +54,18 @@ func (e *event) over(s *Sample, t *track, now time.Time) bool {
 	clears := e.xid.Clears
 	switch clears.By {
 	case ClearsQuiet:
-		return now.Sub(e.last) >= clears.After
+		return now.Sub(e.Last) >= clears.After
 	case ClearsAnswer:
-		e.unanswered = e.unanswered || !s.Up()
-		return e.unanswered && t.answered >= cleanPolls
+		e.Silent = e.Silent || !s.Up()
+		return e.Silent && t.answered >= cleanPolls
 	case ClearsRemap:
-		if p := s.RemappedRows.Pending; p.OK {
-			if e.pending && !p.V {
+		if p := s.On(reading.RemapPending); p.OK {
+			if e.Pending && !p.V {
 				return true
 			}
-			e.pending = p.V
+			e.Pending = p.V
 		}
-		return !e.pending && now.Sub(e.last) >= clears.After
+		return !e.Pending && now.Sub(e.Last) >= clears.After
 	default:
 		return false
 	}
@@ -76,9 +86,9 @@ func dropEvents(events []event, over func(*event) bool) []event {
 // event, or the old event with the highest cap.
 func (t *track) addEvent(e event) bool {
 	for i := range t.events {
-		if o := &t.events[i]; o.xid.Code == e.xid.Code && o.slice == e.slice && o.gi == e.gi && o.ci == e.ci {
-			o.last = later(o.last, e.last)
-			o.unanswered, o.pending = false, false
+		if o := &t.events[i]; o.Code == e.Code && o.Slice == e.Slice && o.GI == e.GI && o.CI == e.CI {
+			o.Last = later(o.Last, e.Last)
+			o.Silent, o.Pending = false, false
 			return true
 		}
 	}

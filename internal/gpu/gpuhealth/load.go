@@ -5,6 +5,8 @@ package gpuhealth
 import (
 	"cmp"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // DriverLoad identifies a load of the driver, as far as the host shows it. An empty
@@ -57,7 +59,7 @@ type resetSigns struct {
 }
 
 func signsOf(s *Sample) resetSigns {
-	signs := resetSigns{Recovery: s.RecoveryAction, Remap: s.RemappedRows.Pending, Retire: s.RetirementPending}
+	signs := resetSigns{Recovery: s.RecoveryAction, Remap: s.On(reading.RemapPending), Retire: s.On(reading.RetirementPending)}
 	for e := range NumECCErrors {
 		signs.Volatile[e] = s.ECC[e][ECCVolatile]
 	}

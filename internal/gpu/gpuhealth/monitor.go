@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // maxTracks bounds the GPUs and slices that a node has, with many to spare:
@@ -51,25 +53,20 @@ func (m *Monitor) ObserveXid(ev XidEvent) Xid {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	x := m.rubric.Xid(ev.Code)
-	uuid := cmp.Or(ev.Parent, ev.UUID)
-	if t := m.tracks[uuid]; t != nil && x.Ends != 0 {
-		t.events = dropEvents(t.events, func(e *event) bool { return e.xid.Code == x.Ends && !e.last.After(ev.Time) })
+	if t := m.tracks[ev.UUID]; t != nil && x.Ends != 0 {
+		t.events = dropEvents(t.events, func(e *event) bool { return e.Code == x.Ends && !e.Last.After(ev.Time) })
 	}
 	if x.Class == XidApplication && !x.Off {
-		m.track(uuid, ev.Time).Faults.add(halfHourOf(ev.Time))
+		m.track(ev.UUID, ev.Time).Faults.add(halfHourOf(ev.Time))
 	}
 	if x.Off || x.Cap >= NoCap || x.endsWithGeneration() && ev.Time.Before(m.start) {
 		return x
 	}
-	e := event{xid: x, reason: x.Reason(), first: ev.Time, last: ev.Time}
+	e := event{xid: x, reason: x.Reason(), keptEvent: keptEvent{Code: ev.Code, First: ev.Time, Last: ev.Time}}
 	if x.Class != XidNode {
-		if ev.Parent != "" && ev.Parent != ev.UUID {
-			e.slice = ev.UUID
-		} else {
-			e.gi, e.ci = ev.GPUInstance, ev.ComputeInstance
-		}
+		e.GI, e.CI = ev.GPUInstance, ev.ComputeInstance
 	}
-	if !m.track(uuid, ev.Time).addXid(e) {
+	if !m.track(ev.UUID, ev.Time).addXid(e) {
 		m.dropped++
 	}
 	return x
@@ -87,7 +84,7 @@ func (m *Monitor) Acknowledge(uuid string, code Opt[uint64]) bool {
 		return false
 	}
 	if code.OK {
-		t.events = dropEvents(t.events, func(e *event) bool { return e.xid.Code == code.V })
+		t.events = dropEvents(t.events, func(e *event) bool { return e.Code == code.V })
 		return true
 	}
 	clear(t.rules)
@@ -241,8 +238,8 @@ func (m *Monitor) judge(t *track, s *Sample, now time.Time) {
 		if e.xid.Cap < score {
 			score, predicted = e.xid.Cap, false
 		}
-		a := ActiveReason{Reason: e.reason, Action: e.xid.Action, Cap: e.xid.Cap, Since: e.first}
-		if f := s.RemappedRows.Failed; e.xid.Code == xidRowRemapFailure && f.OK && f.V {
+		a := ActiveReason{Reason: e.reason, Action: e.xid.Action, Cap: e.xid.Cap, Since: e.First}
+		if e.Code == xidRowRemapFailure && s.On(reading.RemapFailed).V {
 			a.Action = ActionService
 		}
 		t.add(a)

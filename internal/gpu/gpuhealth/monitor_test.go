@@ -50,13 +50,13 @@ func TestUnknown(t *testing.T) {
 	})
 	t.Run("a condition does not heal while there is no reading", func(t *testing.T) {
 		p := newPatient(t)
-		p.s.RemappedRows.Pending = Some(true)
+		p.s.Numbers[reading.RemapPending] = Flag(true)
 		p.poll(1)
 		p.s.Reason = ReasonHang
 		p.poll(500)
 		assert.Equal(t, StateUnknown, p.verdict.State)
 		assert.Nil(t, p.reason("remap_pending"), "what is not known is no reason")
-		p.s.Reason, p.s.RemappedRows.Pending = ReasonOK, Some(false)
+		p.s.Reason, p.s.Numbers[reading.RemapPending] = ReasonOK, Flag(false)
 		p.poll(1)
 		assert.Equal(t, Some(50), p.verdict.Score)
 		p.poll(1)
@@ -104,7 +104,7 @@ func TestTwiceIsTwiceInARow(t *testing.T) {
 
 func TestPredictedFailureIsOfAGPUThatAnswers(t *testing.T) {
 	p := newPatient(t)
-	p.s.RemappedRows.Failed = Some(true)
+	p.s.Numbers[reading.RemapFailed] = Flag(true)
 	p.poll(2)
 	assert.Equal(t, HardwarePredictedFailure, p.verdict.Hardware)
 	p.s.Reason = ReasonError
@@ -115,9 +115,9 @@ func TestPredictedFailureIsOfAGPUThatAnswers(t *testing.T) {
 
 func TestAReadingThatVanishesEndsItsRuleInTime(t *testing.T) {
 	p := newPatient(t)
-	p.s.RemappedRows.Pending = Some(true)
+	p.s.Numbers[reading.RemapPending] = Flag(true)
 	p.poll(1)
-	p.s.RemappedRows = RemappedRows{} // MIG instances exist now
+	p.s.Numbers[reading.RemapPending] = Opt[float64]{} // MIG instances exist now
 	p.poll(pollsPerTenMinutes - 1)
 	require.NotNil(t, p.reason("remap_pending"))
 	p.poll(1)
@@ -156,9 +156,27 @@ func nvlinkErrorsRising(t *testing.T) *patient {
 	return p
 }
 
+// TestRising: more in each minute than in the one before, and no equal ones.
+func TestRising(t *testing.T) {
+	for _, tt := range []struct {
+		minutes [3]uint64
+		want    bool
+	}{{[3]uint64{1, 2, 3}, true}, {[3]uint64{1, 1, 3}, false}, {[3]uint64{1, 2, 2}, false}, {[3]uint64{0, 2, 3}, false}} {
+		h, now, n := &history{}, testStart, uint64(0)
+		h.add(countLinkReplays, Some(n))
+		h.mark(now)
+		for _, more := range tt.minutes {
+			n, now = n+more, now.Add(time.Minute)
+			h.add(countLinkReplays, Some(n))
+			h.mark(now)
+		}
+		assert.Equal(t, Some(tt.want), h.rising(now, countLinkReplays, 1), tt.minutes)
+	}
+}
+
 func TestRetiredPagesOfAWeek(t *testing.T) {
 	p := newPatient(t)
-	dbe := func(n uint64) { p.s.RetiredPages[RetiredDBE] = Some(n) }
+	dbe := func(n float64) { p.s.Numbers[reading.RetiredDBE] = Some(n) }
 	dbe(14)
 	p.poll(1)
 	dbe(15)
@@ -180,7 +198,7 @@ func TestRetiredPagesOfAWeek(t *testing.T) {
 
 func TestPCIeGenerationOfAnIdleGPU(t *testing.T) {
 	p := newPatient(t)
-	p.s.PCIe.Generation, p.s.Numbers[reading.Utilization], p.s.PerformanceState = Some[uint32](1), Some(0.0), Some[uint32](8)
+	p.s.Numbers[reading.PCIeGeneration], p.s.Numbers[reading.Utilization], p.s.PerformanceState = Some(1.0), Some(0.0), Some[uint32](8)
 	p.poll(100)
 	assert.Equal(t, StateHealthy, p.verdict.State)
 }
@@ -191,7 +209,7 @@ func TestECCOffOnADesk(t *testing.T) {
 		"NVIDIA GeForce RTX 4090": StateHealthy, "": StateHealthy,
 	} {
 		p := newPatient(t)
-		p.s.Model, p.s.Modes[ModeECC] = model, Some(false)
+		p.s.Model, p.s.Numbers[reading.ModeECC] = model, Flag(false)
 		p.poll(1)
 		assert.Equal(t, want, p.verdict.State, model)
 	}
@@ -199,12 +217,12 @@ func TestECCOffOnADesk(t *testing.T) {
 
 func TestCountersThatGoBack(t *testing.T) {
 	p := newPatient(t)
-	p.s.PCIe.Replays = Some[uint64](1_000_000)
+	p.s.Numbers[reading.PCIeReplays] = Some[float64](1_000_000)
 	p.s.NVLink.Errors[NVLinkReplay] = Some[uint64](1_000_000)
 	p.m.Opened(DriverLoad{}, true, p.now)
 	p.poll(1)
 	assert.Equal(t, StateHealthy, p.verdict.State, "the first value of a generation is no growth")
-	p.s.PCIe.Replays = Some[uint64](5)
+	p.s.Numbers[reading.PCIeReplays] = Some[float64](5)
 	p.s.NVLink.Errors[NVLinkReplay] = Some[uint64](0)
 	p.poll(20)
 	assert.Equal(t, StateHealthy, p.verdict.State, "a counter that went back did not grow")
@@ -214,24 +232,37 @@ func TestCountersThatGoBack(t *testing.T) {
 func TestRateOverALongGap(t *testing.T) {
 	p := newPatient(t)
 	p.now = p.now.Add(time.Hour)
-	bump(&p.s.PCIe.Replays, 8*60)
+	bump(&p.s.Numbers[reading.PCIeReplays], 8*60)
 	p.poll(1)
 	assert.Nil(t, p.reason("pcie_replays"), "8 a minute")
 	p.now = p.now.Add(time.Hour)
-	bump(&p.s.PCIe.Replays, 9*61)
+	bump(&p.s.Numbers[reading.PCIeReplays], 9*61)
 	p.poll(1)
 	assert.NotNil(t, p.reason("pcie_replays"), "9 a minute")
 }
 
 func TestSWThermalByPollsWhereThereIsNoClock(t *testing.T) {
 	p := newPatient(t)
-	p.s.ThrottleTime = [NumThrottleTimes]Opt[float64]{}
+	p.s.Numbers[reading.SWThermalTime] = Opt[float64]{}
 	p.m = NewMonitor(DefaultRubric())
 	p.s.Throttle = Some(uint64(ThrottleSWThermal))
 	p.poll(7)
 	assert.Nil(t, p.reason("sw_thermal_slowdown"))
 	p.poll(1)
 	assert.NotNil(t, p.reason("sw_thermal_slowdown"))
+}
+
+// TestThrottleByItsClockAlone: a driver without the bits shows by the clock that nothing
+// throttles, so that the rules can end.
+func TestThrottleByItsClockAlone(t *testing.T) {
+	var th throttle
+	for i, want := range []finding{no, no, yes, no} {
+		r := Readings{}
+		r.Numbers[reading.HWThermalTime] = Some([]float64{5, 5, 6, 6}[i])
+		th.update(&r, testStart)
+		assert.Equal(t, want, th.thermal, i)
+		assert.True(t, th.known)
+	}
 }
 
 func TestOneThrottledPollIsOnlySlight(t *testing.T) {
@@ -253,25 +284,18 @@ func TestSlices(t *testing.T) {
 	}
 	start := func(t *testing.T) *patient {
 		p := newPatient(t)
-		p.s.Modes[ModeMIG] = Some(true)
+		p.s.Numbers[reading.ModeMIG] = Flag(true)
 		p.poll(1)
 		return p
 	}
 	t.Run("inherit the rules of the GPU", func(t *testing.T) {
 		p := start(t)
-		p.s.PCIe.Width = Some[uint32](8)
+		p.s.Numbers[reading.PCIeWidth] = Some[float64](8)
 		p.poll(1)
 		v := p.m.Observe(slice(1), p.now)
 		assert.Equal(t, Some(60), v.Score)
 		assert.Equal(t, p.verdict.Reasons, v.Reasons)
 		assertMinOfCaps(t, v)
-	})
-	t.Run("by the UUID of the slice", func(t *testing.T) {
-		p := start(t)
-		p.m.ObserveXid(XidEvent{UUID: "MIG-3", Parent: testUUID, Code: 48, Time: p.now})
-		p.poll(1)
-		assert.Equal(t, Some(100), p.verdict.Score)
-		assert.Equal(t, Some(20), p.m.Observe(slice(3), p.now).Score)
 	})
 	t.Run("off the bus is of the whole", func(t *testing.T) {
 		p := start(t)
@@ -300,19 +324,19 @@ func TestSlices(t *testing.T) {
 
 func TestOverrides(t *testing.T) {
 	r := DefaultRubric()
-	require.NoError(t, r.OverrideRule("pcie_width", Override{Cap: Some(40), Action: ActionReboot}))
-	require.NoError(t, r.OverrideRule("gpu_lost", Override{Off: true}))
-	require.NoError(t, r.OverrideXid(94, Override{Off: true}))
-	require.NoError(t, r.OverrideXid(31, Override{Cap: Some(80)}))
-	require.NoError(t, r.OverrideXid(999, Override{Cap: Some(10), Action: ActionService}))
+	require.NoError(t, r.OverrideRule("pcie_width", Override{Cap: new(40), Action: ActionReboot}))
+	require.NoError(t, r.OverrideRule("gpu_lost", Override{Enabled: new(false)}))
+	require.NoError(t, r.OverrideXid(94, Override{Enabled: new(false)}))
+	require.NoError(t, r.OverrideXid(31, Override{Cap: new(80)}))
+	require.NoError(t, r.OverrideXid(999, Override{Cap: new(10), Action: ActionService}))
 	p := newPatientOf(t, r)
-	require.NoError(t, r.OverrideXid(31, Override{Cap: Some(0)}), "a monitor keeps the rubric that it started with")
-	p.s.PCIe.Width = Some[uint32](8)
+	require.NoError(t, r.OverrideXid(31, Override{Cap: new(0)}), "a monitor keeps the rubric that it started with")
+	p.s.Numbers[reading.PCIeWidth] = Some[float64](8)
 	p.poll(1)
 	assert.Equal(t, StateUnhealthy, p.verdict.State)
 	assert.Equal(t, ActionReboot, p.reason("pcie_width").Action)
 
-	p.s.PCIe.Width = Some[uint32](16)
+	p.s.Numbers[reading.PCIeWidth] = Some[float64](16)
 	p.poll(2)
 	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 94, Time: p.now})
 	p.poll(1)
@@ -333,7 +357,7 @@ func TestOverrides(t *testing.T) {
 
 func TestALossThatCapsLittleIsNoEvidence(t *testing.T) {
 	r := DefaultRubric()
-	require.NoError(t, r.OverrideRule("gpu_lost", Override{Cap: Some(60)}))
+	require.NoError(t, r.OverrideRule("gpu_lost", Override{Cap: new(60)}))
 	p := newPatientOf(t, r)
 	p.s.Reason = ReasonLost
 	p.poll(2)
@@ -346,10 +370,10 @@ func TestALossThatCapsLittleIsNoEvidence(t *testing.T) {
 func TestACapOf100IsAReasonOnly(t *testing.T) {
 	r := DefaultRubric()
 	for _, name := range []string{"gpu_lost", "pcie_width"} {
-		require.NoError(t, r.OverrideRule(name, Override{Cap: Some(NoCap)}))
+		require.NoError(t, r.OverrideRule(name, Override{Cap: new(NoCap)}))
 	}
 	p := newPatientOf(t, r)
-	p.s.PCIe.Width = Some[uint32](8)
+	p.s.Numbers[reading.PCIeWidth] = Some[float64](8)
 	p.poll(1)
 	assert.Equal(t, Some(100), p.verdict.Score)
 	assert.NotNil(t, p.reason("pcie_width"))
@@ -361,13 +385,13 @@ func TestACapOf100IsAReasonOnly(t *testing.T) {
 
 func TestThresholdsAndTimesAreOverridden(t *testing.T) {
 	r := DefaultRubric()
-	require.NoError(t, r.OverrideRule("pcie_replays", Override{Threshold: Some(100.0), ClearAfter: Some(2 * time.Minute)}))
-	require.NoError(t, r.OverrideXid(144, Override{ClearAfter: Some(time.Minute)}))
+	require.NoError(t, r.OverrideRule("pcie_replays", Override{Threshold: new(100.0), ClearAfter: new(2 * time.Minute)}))
+	require.NoError(t, r.OverrideXid(144, Override{ClearAfter: new(time.Minute)}))
 	p := newPatientOf(t, r)
-	p.s.PCIe.Replays = Some[uint64](0)
+	p.s.Numbers[reading.PCIeReplays] = Some[float64](0)
 	active := func(name string) bool { return p.reason(name) != nil }
-	grow := func(replays uint64) {
-		p.s.PCIe.Replays.V += replays
+	grow := func(replays float64) {
+		p.s.Numbers[reading.PCIeReplays].V += replays
 		p.poll(1)
 	}
 	p.poll(8)
@@ -393,23 +417,23 @@ func TestThresholdsAndTimesAreOverridden(t *testing.T) {
 
 func TestOverrideMistakes(t *testing.T) {
 	r := DefaultRubric()
-	err := r.OverrideRule("pcie", Override{Cap: Some(101), Action: "kick"})
+	err := r.OverrideRule("pcie", Override{Cap: new(101), Action: "kick"})
 	require.ErrorContains(t, err, `no rule is called "pcie"; the rules are gpu_lost, gpu_missing, remap_failed`)
 	require.ErrorContains(t, err, "a cap of 101 is not a score")
 	require.ErrorContains(t, err, `"kick" is no action; the actions are ["none" "restart_app" "check_fabric_manager" "reset_gpu" "reboot" "run_diagnostics" "service"]`)
-	require.ErrorContains(t, r.OverrideXid(1, Override{Cap: Some(-1)}), "a cap of -1")
+	require.ErrorContains(t, r.OverrideXid(1, Override{Cap: new(-1)}), "a cap of -1")
 	require.ErrorContains(t, r.OverrideXid(13, Override{Action: ActionResetGPU}), `the action "reset_gpu" would be in no reason, as Xid 13 has no cap`)
-	require.ErrorContains(t, r.OverrideXid(94, Override{Action: ActionResetGPU, Cap: Some(NoCap)}), "has to have a cap below 100 too")
+	require.ErrorContains(t, r.OverrideXid(94, Override{Action: ActionResetGPU, Cap: new(NoCap)}), "has to have a cap below 100 too")
 	assert.Equal(t, ActionRestartApp, r.Xid(94).Action, "a mistake changes nothing")
-	require.NoError(t, r.OverrideXid(13, Override{Action: ActionResetGPU, Cap: Some(80)}))
-	require.ErrorContains(t, r.OverrideRule("nvml_hang", Override{Cap: Some(10)}), "can only be turned off")
-	require.ErrorContains(t, r.OverrideRule("pcie_width", Override{Threshold: Some(3.0)}), "has no threshold")
-	require.ErrorContains(t, r.OverrideRule("remap_failed", Override{ClearAfter: Some(time.Hour)}), "does not clear with time")
-	require.ErrorContains(t, r.OverrideRule("pcie_replays", Override{Threshold: Some(math.NaN())}), "a threshold of NaN is none")
-	require.ErrorContains(t, r.OverrideRule("pcie_replays", Override{ClearAfter: Some(-time.Second)}), "-1s is no time to be away")
-	require.ErrorContains(t, r.OverrideXid(144, Override{Threshold: Some(3.0)}), "an Xid has no threshold")
-	require.ErrorContains(t, r.OverrideXid(48, Override{ClearAfter: Some(time.Hour)}), "Xid 48 says does not clear with time")
-	require.NoError(t, r.OverrideRule("nvml_hang", Override{Off: true}))
+	require.NoError(t, r.OverrideXid(13, Override{Action: ActionResetGPU, Cap: new(80)}))
+	require.ErrorContains(t, r.OverrideRule("nvml_hang", Override{Cap: new(10)}), "can only be turned off")
+	require.ErrorContains(t, r.OverrideRule("pcie_width", Override{Threshold: new(3.0)}), "has no threshold")
+	require.ErrorContains(t, r.OverrideRule("remap_failed", Override{ClearAfter: new(time.Hour)}), "does not clear with time")
+	require.ErrorContains(t, r.OverrideRule("pcie_replays", Override{Threshold: new(math.NaN())}), "a threshold of NaN is none")
+	require.ErrorContains(t, r.OverrideRule("pcie_replays", Override{ClearAfter: new(-time.Second)}), "-1s is no time to be away")
+	require.ErrorContains(t, r.OverrideXid(144, Override{Threshold: new(3.0)}), "an Xid has no threshold")
+	require.ErrorContains(t, r.OverrideXid(48, Override{ClearAfter: new(time.Hour)}), "Xid 48 says does not clear with time")
+	require.NoError(t, r.OverrideRule("nvml_hang", Override{Enabled: new(false)}))
 }
 
 func TestMonitorIsBounded(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // newNode is a patient among others like it, on a driver whose load is known.
@@ -133,7 +135,7 @@ func fewerLinksFromTheStart(t *testing.T) *patient {
 // TestLinksAgainstSiblings: boards that a switch joins have all links, cards those of
 // their bridges.
 func TestLinksAgainstSiblings(t *testing.T) {
-	mig := func(s *Sample) { s.Modes[ModeMIG] = Some(true) }
+	mig := func(s *Sample) { s.Numbers[reading.ModeMIG] = Flag(true) }
 	card := func(s *Sample) { s.Fabric.State = Some(FabricNotSupported) }
 	sxm := func(s *Sample) { s.Model, s.Fabric = "NVIDIA A100-SXM4-80GB", Fabric{} }
 	for name, tt := range map[string]struct {
@@ -235,9 +237,9 @@ func TestFaultsOfApplications(t *testing.T) {
 		"a slice is no other GPU": {31, again, nil, false},
 	} {
 		r := DefaultRubric()
-		require.NoError(t, r.OverrideXid(137, Override{Off: true}))
+		require.NoError(t, r.OverrideXid(137, Override{Enabled: new(false)}))
 		p := newPatientOf(t, r)
-		p.s.Modes[ModeMIG] = Some(true)
+		p.s.Numbers[reading.ModeMIG] = Flag(true)
 		p.others = []Sample{sliceOf(testMIG, 0, 0)}
 		if tt.second != nil {
 			p.others = newNode(t, 2).others

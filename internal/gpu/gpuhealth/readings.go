@@ -14,24 +14,6 @@ const (
 	NumECCLocations
 )
 
-// RetirementCause is why a page was retired, on GPUs up to Volta.
-type RetirementCause int
-
-// The causes, in NVML's order (nvmlPageRetirementCause).
-const (
-	RetiredSBE RetirementCause = iota
-	RetiredDBE
-	NumRetirementCauses
-)
-
-// RemappedRows is the state of row remapping, on Ampere and newer.
-type RemappedRows struct {
-	// Corrected and Uncorrected count rows by the error that made them go.
-	Corrected, Uncorrected Opt[uint64]
-	// Pending: a remapping waits for a reset. Failed: a remapping failed.
-	Pending, Failed Opt[bool]
-}
-
 // Repair is a repair of the GPU by itself that takes a reset to be done
 // (nvmlDeviceGetRepairStatus, Ampere and newer).
 type Repair int
@@ -59,39 +41,6 @@ const (
 	NumRecoveryActions
 )
 
-// TemperatureLimit is a temperature at which something happens.
-type TemperatureLimit int
-
-// The limits.
-const (
-	// LimitSlowdown: the hardware slows down (hw.limit_type throttled, sensor gpu).
-	LimitSlowdown TemperatureLimit = iota
-	// LimitShutdown: the hardware shuts down (critical, gpu).
-	LimitShutdown
-	// LimitGPUMax: the software slows down (max, gpu).
-	LimitGPUMax
-	// LimitMemoryMax: the software slows down (max, memory).
-	LimitMemoryMax
-	NumTemperatureLimits
-)
-
-// ThrottleTime is a cumulative clock of lowered clocks.
-type ThrottleTime int
-
-// The clocks: fields 74 to 78, 269 to 271 of nvml.h.
-const (
-	ThrottleTimePower ThrottleTime = iota
-	ThrottleTimeThermal
-	ThrottleTimeSyncBoost
-	ThrottleTimeBoardLimit
-	ThrottleTimeLowUtilization
-	ThrottleTimeReliability
-	ThrottleTimeSWThermal
-	ThrottleTimeHWThermal
-	ThrottleTimePowerBrake
-	NumThrottleTimes
-)
-
 // Link is a bus that bytes go over.
 type Link int
 
@@ -114,13 +63,6 @@ const (
 	Receive
 	NumDirections
 )
-
-// PCIe is the GPU's PCIe link. Width is in lanes.
-type PCIe struct {
-	Width, WidthMax, Generation, GenerationMax Opt[uint32]
-	// Replays counts retransmissions, Rollovers how often that counter in the hardware wrapped.
-	Replays, Rollovers Opt[uint64]
-}
 
 // NVLinkError is a kind of NVLink error.
 type NVLinkError int
@@ -227,51 +169,25 @@ type Fabric struct {
 	Conditions [NumFabricConditions]Opt[bool]
 }
 
-// ProcessType is what a process uses the GPU for.
-type ProcessType int
-
-// The types.
-const (
-	ProcessCompute ProcessType = iota
-	ProcessGraphics
-	NumProcessTypes
-)
-
-// Mode is a setting of the GPU that may drift unnoticed.
-type Mode int
-
-// The modes; a reading is true while the mode is on.
-const (
-	ModePersistence Mode = iota
-	ModeECC
-	ModeMIG
-	ModeGSP
-	ModeConfidentialCompute
-	NumModes
-)
-
-// Activity is a unit of the GPU whose use GPM measures, on Hopper and newer.
-type Activity int
-
-// The units.
-const (
-	ActivityGraphics Activity = iota
-	ActivitySM
-	ActivitySMOccupancy
-	ActivityTensor
-	ActivityDRAM
-	ActivityFP64
-	ActivityFP32
-	ActivityFP16
-	NumActivities
-)
-
 // MaxSlices bounds the slices of a GPU: a board has at most 7 of each kind.
 const MaxSlices = 64
 
-// Flag is what the driver reports with 0 or 1. Anything else is garbage and no
-// flag: Validate reports the field.
-func (r *Readings) Flag(f Field, raw uint32) Opt[bool] {
+// Flag is yes or no as a number of Readings.Numbers.
+func Flag(on bool) Opt[float64] {
+	if on {
+		return Some(1.0)
+	}
+	return Some(0.0)
+}
+
+// On is a number of Readings.Numbers that is a flag.
+func (r *Readings) On(f reading.Field) Opt[bool] {
+	return Opt[bool]{r.Numbers[f].V > 0, r.Numbers[f].OK}
+}
+
+// YesNo is what the driver reports with 0 or 1. Anything else is garbage and no
+// answer: Validate reports the field.
+func (r *Readings) YesNo(f Field, raw uint32) Opt[bool] {
 	if raw > 1 {
 		r.Garbage = append(r.Garbage, f)
 		return Opt[bool]{}
@@ -285,51 +201,29 @@ type Readings struct {
 	// the order read. It belongs to this sample alone.
 	Garbage []Field `json:"-"`
 	// Cached: the slow readings (limits, modes, memory health,
-	// ECCLocation) are those of an
-	// earlier poll.
+	// ECCLocation) are those of an earlier poll.
 	Cached bool
 	// Numbers are the readings that need no more than a row of the catalogue, by its fields
 	// and in its units.
 	Numbers [reading.EndNumbers]Opt[float64]
-	// Activity is fractions of peak between two GPM samples.
-	Activity [NumActivities]Opt[float64]
-	// TemperatureLimits are degrees Celsius.
-	TemperatureLimits [NumTemperatureLimits]Opt[float64]
-	// MarginLimits are the margins at which something happens (fields 193 to 196, Ada and
-	// newer; slowdown is -2 on H100, -3 on B200).
-	MarginLimits [NumTemperatureLimits]Opt[float64]
-	// Clocks and ClockLimits are hertz.
-	Clocks, ClockLimits [NumClocks]Opt[float64]
 	// PerformanceState is NVML's P state: 0 is full speed, 15 is idle.
 	PerformanceState Opt[uint32]
 	// ECC counts memory errors, ECCLocation by where.
 	ECC         [NumECCErrors][NumECCCounters]Opt[uint64]
 	ECCLocation [NumECCErrors][NumECCCounters][NumECCLocations]Opt[uint64]
-	// SRAMThresholdExceeded is NVIDIA's criterion for replacing the board.
-	SRAMThresholdExceeded Opt[bool]
-	// RetiredPages counts pages by cause. RetirementPending: a page waits for a reset.
-	RetiredPages      [NumRetirementCauses]Opt[uint64]
-	RetirementPending Opt[bool]
-	RemappedRows      RemappedRows
 	// RepairPending is a repair that waits for a reset.
 	RepairPending  [NumRepairs]Opt[bool]
 	RecoveryAction Opt[RecoveryAction]
 	// Throttle is a set of ThrottleReason bits.
 	Throttle Opt[uint64]
-	// ThrottleTime is seconds since the driver was loaded.
-	ThrottleTime [NumThrottleTimes]Opt[float64]
 	// IO is bytes, cumulative.
 	IO [NumLinks][NumDirections]Opt[uint64]
 	// IORate is bytes per second between two GPM samples.
 	IORate [NumLinks][NumDirections]Opt[float64]
-	PCIe   PCIe
 	NVLink NVLinks
 	Fabric Fabric
-	// Processes counts processes; their names are private.
-	Processes [NumProcessTypes]Opt[uint64]
 	// PIDs are of compute processes. They leave the receiver by no metric of a GPU.
-	PIDs  []uint32
-	Modes [NumModes]Opt[bool]
+	PIDs []uint32
 	// SliceCapacity is how many slices the GPU may be cut into.
 	SliceCapacity Opt[uint32]
 }

@@ -159,16 +159,20 @@ func (r *Rubric) Xids() []Xid {
 	return xids
 }
 
-// Override changes a rule or a Xid. An absent or empty field changes nothing.
+// Override changes a rule or a Xid; an unset field changes nothing.
 type Override struct {
-	// Cap is 0 to 100.
-	Cap    Opt[int]
-	Action Action
-	Off    bool
-	// ClearAfter is how long it has to be away, for what clears with time.
-	ClearAfter Opt[time.Duration]
-	// Threshold is for rules that have one.
-	Threshold Opt[float64]
+	// `false`: it is not looked at.
+	Enabled *bool `mapstructure:"enabled"`
+	// The highest score while it is active, 0 to 100.
+	Cap *int `mapstructure:"cap"`
+	// The action that it asks for.
+	Action Action `mapstructure:"action"`
+	// How long it has to be away, for findings that end with time.
+	ClearAfter *time.Duration `mapstructure:"clear_after"`
+	// The number of a rule that has one, in the unit of its description.
+	Threshold *float64 `mapstructure:"threshold"`
+
+	_ struct{}
 }
 
 func ruleIndex(rules []Rule, name string) int {
@@ -216,15 +220,15 @@ func (r *Rubric) OverrideRule(name string, o Override) error {
 	}
 	rule := &r.rules[i]
 	if err = errors.Join(err,
-		mistake.If(rule.Unknown && o.Cap.OK, "rule %q takes the score away and has no cap; it can only be turned off", name),
-		mistake.If(o.Threshold.OK && rule.Threshold == 0, "rule %q has no threshold that could be changed", name),
-		mistake.If(o.ClearAfter.OK && rule.Clears.By != ClearsCondition,
+		mistake.If(rule.Unknown && o.Cap != nil, "rule %q takes the score away and has no cap; it can only be turned off", name),
+		mistake.If(o.Threshold != nil && rule.Threshold == 0, "rule %q has no threshold that could be changed", name),
+		mistake.If(o.ClearAfter != nil && rule.Clears.By != ClearsCondition,
 			"rule %q does not clear with time, so that it has no time that could be changed", name)); err != nil {
 		return err
 	}
 	o.apply(&rule.Cap, &rule.Action, &rule.Off, &rule.Clears)
-	if o.Threshold.OK {
-		rule.Threshold = o.Threshold.V
+	if o.Threshold != nil {
+		rule.Threshold = *o.Threshold
 	}
 	return nil
 }
@@ -236,10 +240,10 @@ func (r *Rubric) OverrideXid(code uint64, o Override) error {
 		return err
 	}
 	x := r.Xid(code)
-	if o.Threshold.OK {
+	if o.Threshold != nil {
 		return fmt.Errorf("an Xid has no threshold; one of code %d counts as it comes", code)
 	}
-	if o.ClearAfter.OK && x.Clears.By != ClearsQuiet && x.Clears.By != ClearsRemap {
+	if o.ClearAfter != nil && x.Clears.By != ClearsQuiet && x.Clears.By != ClearsRemap {
 		return fmt.Errorf("what Xid %d says does not clear with time, so that it has no time that could be changed", code)
 	}
 	o.apply(&x.Cap, &x.Action, &x.Off, &x.Clears)
@@ -251,23 +255,26 @@ func (r *Rubric) OverrideXid(code uint64, o Override) error {
 }
 
 func (o Override) validate() error {
+	score, after, threshold := value(o.Cap, NoCap), value(o.ClearAfter, 0), value(o.Threshold, 1)
 	return errors.Join(
-		mistake.If(o.Cap.OK && (o.Cap.V < 0 || o.Cap.V > NoCap), "a cap of %d is not a score; it has to be 0 to 100", o.Cap.V),
+		mistake.If(score < 0 || score > NoCap, "a cap of %d is not a score; it has to be 0 to 100", score),
 		mistake.If(o.Action != "" && !slices.Contains(Actions, o.Action), "%q is no action; the actions are %q", o.Action, Actions),
-		mistake.If(o.ClearAfter.OK && o.ClearAfter.V < 0, "%v is no time to be away; it has to be 0 or more", o.ClearAfter.V),
-		mistake.If(o.Threshold.OK && !(o.Threshold.V > 0 && o.Threshold.V <= math.MaxUint32), // also NaN
-			"a threshold of %v is none; it has to be above 0", o.Threshold.V))
+		mistake.If(after < 0, "%v is no time to be away; it has to be 0 or more", after),
+		mistake.If(!(threshold > 0 && threshold <= math.MaxUint32), // also NaN
+			"a threshold of %v is none; it has to be above 0", threshold))
+}
+
+// value is what the pointer has, else the default.
+func value[T any](p *T, otherwise T) T {
+	if p != nil {
+		return *p
+	}
+	return otherwise
 }
 
 func (o Override) apply(limit *int, action *Action, off *bool, clears *Clears) {
-	if o.ClearAfter.OK {
-		clears.After = o.ClearAfter.V
-	}
-	if o.Cap.OK {
-		*limit = o.Cap.V
-	}
-	if o.Action != "" {
-		*action = o.Action
-	}
-	*off = *off || o.Off
+	clears.After = value(o.ClearAfter, clears.After)
+	*limit = value(o.Cap, *limit)
+	*action = cmp.Or(o.Action, *action)
+	*off = *off || !value(o.Enabled, true)
 }

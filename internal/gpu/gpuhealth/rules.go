@@ -69,12 +69,12 @@ var defaultRules = []Rule{
 	{
 		Name: "remap_failed", When: "a row could not be remapped, twice", Cap: 10, Action: ActionService, Clears: service,
 		Source: "NVIDIA's criterion for replacement; DCGM FAIL", Predicted: true,
-		slow: true, polls: 2, condition: func(v *view) finding { return foundIf(v.s.RemappedRows.Failed) },
+		slow: true, polls: 2, condition: flag(reading.RemapFailed),
 	},
 	{
 		Name: "sram_threshold_exceeded", When: "uncorrectable SRAM errors are over NVIDIA's threshold, twice", Cap: 10, Action: ActionService, Clears: service,
 		Source: "NVIDIA's criterion for replacement", Predicted: true,
-		slow: true, polls: 2, condition: func(v *view) finding { return foundIf(v.s.SRAMThresholdExceeded) },
+		slow: true, polls: 2, condition: flag(reading.SRAMThreshold),
 	},
 	{
 		Name: "retired_pages", When: "63 or more retired pages, or more than 15 uncorrectable with more than 1 new in a week, twice",
@@ -125,11 +125,11 @@ var defaultRules = []Rule{
 	},
 	{
 		Name: "remap_pending", When: "a row remapping waits for a GPU reset", Cap: 50, Action: ActionResetGPU, Clears: whileTrue,
-		Source: "DCGM health watch WARN", slow: true, condition: func(v *view) finding { return foundIf(v.s.RemappedRows.Pending) },
+		Source: "DCGM health watch WARN", slow: true, condition: flag(reading.RemapPending),
 	},
 	{
 		Name: "retirement_pending", When: "a page retirement waits for a GPU reset", Cap: 50, Action: ActionResetGPU, Clears: whileTrue,
-		Source: "DCGM health watch WARN", slow: true, condition: func(v *view) finding { return foundIf(v.s.RetirementPending) },
+		Source: "DCGM health watch WARN", slow: true, condition: flag(reading.RetirementPending),
 	},
 	{
 		Name: "repair_pending", When: "a repair of a memory channel or of a TPC waits for a GPU reset", Cap: 50, Action: ActionResetGPU, Clears: whileTrue,
@@ -147,10 +147,7 @@ var defaultRules = []Rule{
 	},
 	{
 		Name: "thermal_margin", When: "the thermal margin is below the slowdown offset, twice", Cap: 55, Action: ActionService, Clears: tenClean,
-		Source: "NVML field 194, NVSentinel ADR-042; one reading may be wrong (gpud)", polls: 2, condition: func(v *view) finding {
-			m, s := v.s.Numbers[reading.TemperatureMargin], v.s.MarginLimits[LimitSlowdown]
-			return foundIf(Opt[bool]{m.V < s.V, m.OK && s.OK})
-		},
+		Source: "NVML field 194, NVSentinel ADR-042; one reading may be wrong (gpud)", polls: 2, condition: less(reading.TemperatureMargin, reading.SlowdownMargin),
 	},
 	{
 		Name: "nvlink_errors", When: "an NVLink replay or recovery within a minute", Cap: 60, Action: ActionNone, Clears: tenClean,
@@ -178,10 +175,7 @@ var defaultRules = []Rule{
 	},
 	{
 		Name: "pcie_width", When: "the PCIe link is narrower than it can be", Cap: 60, Action: ActionService, Clears: whileTrue,
-		Source: "DCGM_FR_PCIE_WIDTH", condition: func(v *view) finding {
-			w, m := v.s.PCIe.Width, v.s.PCIe.WidthMax
-			return foundIf(Opt[bool]{w.V < m.V, w.OK && m.OK})
-		},
+		Source: "DCGM_FR_PCIE_WIDTH", condition: less(reading.PCIeWidth, reading.PCIeWidthLimit),
 	},
 	{
 		Name: "pcie_generation", When: "the PCIe link of a GPU at work is slower than it can be, twice", Cap: 60, Action: ActionService, Clears: whileTrue,
@@ -212,22 +206,16 @@ var defaultRules = []Rule{
 	},
 	{
 		Name: "memory_hot", When: "the memory is hotter than its maximum", Cap: 75, Action: ActionNone, Clears: tenClean,
-		Source: "nvmlDeviceGetTemperatureThreshold, MEM_MAX", condition: func(v *view) finding {
-			t, m := v.s.Numbers[reading.MemoryTemperature], v.s.TemperatureLimits[LimitMemoryMax]
-			return foundIf(Opt[bool]{t.V > m.V, t.OK && m.OK})
-		},
+		Source: "nvmlDeviceGetTemperatureThreshold, MEM_MAX", condition: less(reading.MaxMemoryTemperature, reading.MemoryTemperature),
 	},
 	{
 		Name: "memory_history", When: "a page was once retired, or a row remapped, for an uncorrectable error", Cap: 85, Action: ActionNone, Clears: whileTrue,
-		Source: "NVSentinel ignores it: informational", slow: true, condition: func(v *view) finding {
-			p, r := v.s.RetiredPages[RetiredDBE], v.s.RemappedRows.Uncorrected
-			return foundIf(Opt[bool]{p.OK && p.V > 0 || r.OK && r.V > 0, p.OK || r.OK})
-		},
+		Source: "NVSentinel ignores it: informational", slow: true, condition: flag(reading.RetiredDBE, reading.RemappedUncorrected),
 	},
 	{
 		Name: "ecc_off", When: "ECC is off on a datacentre GPU", Cap: 85, Action: ActionNone, Clears: whileTrue,
 		Source: "NVSentinel ignores it: informational", slow: true, condition: func(v *view) finding {
-			ecc := v.s.Modes[ModeECC]
+			ecc := v.s.On(reading.ModeECC)
 			return foundIf(Opt[bool]{!ecc.V && datacentre(v.s.Model), ecc.OK})
 		},
 	},

@@ -19,34 +19,26 @@ var testStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // healthySample is an H100 at work with nothing wrong.
 func healthySample() Sample {
 	s := Sample{Identity: Identity{UUID: testUUID, Model: "NVIDIA H100 80GB HBM3"}, Reason: ReasonOK}
-	s.Numbers[reading.MemoryLimit], s.Numbers[reading.MemoryUsed] = Some[float64](80<<30), Some[float64](40<<30)
-	s.Numbers[reading.Utilization], s.Numbers[reading.Temperature], s.Numbers[reading.Power] = Some(0.9), Some(60.0), Some(600.0)
-	s.Numbers[reading.MemoryTemperature], s.TemperatureLimits[LimitMemoryMax] = Some(70.0), Some(95.0)
-	s.Numbers[reading.TemperatureMargin], s.MarginLimits[LimitSlowdown] = Some(25.0), Some(-2.0)
-	s.PerformanceState, s.Throttle = Some[uint32](0), Some[uint64](0)
-	for i := range NumThrottleTimes {
-		s.ThrottleTime[i] = Some(0.0)
+	for f := reading.None + 1; f < reading.EndNumbers; f++ {
+		s.Numbers[f] = Some(0.0)
 	}
+	s.Numbers[reading.MemoryLimit], s.Numbers[reading.Utilization], s.Numbers[reading.ModeECC] = Some[float64](80<<30), Some(0.9), Flag(true)
+	s.Numbers[reading.MaxMemoryTemperature], s.Numbers[reading.SlowdownMargin] = Some(95.0), Some(-2.0)
+	s.Numbers[reading.PCIeWidth], s.Numbers[reading.PCIeWidthLimit] = Some(16.0), Some(16.0)
+	s.Numbers[reading.PCIeGeneration], s.Numbers[reading.PCIeGenerationLimit] = Some(5.0), Some(5.0)
+	s.PerformanceState, s.Throttle = Some[uint32](0), Some[uint64](0)
 	for e := range NumECCErrors {
 		for c := range NumECCCounters {
 			s.ECC[e][c] = Some[uint64](0)
 		}
 	}
-	s.SRAMThresholdExceeded, s.RecoveryAction = Some(false), Some(RecoveryNone)
-	s.RetiredPages = [NumRetirementCauses]Opt[uint64]{Some[uint64](0), Some[uint64](0)}
-	s.RetirementPending = Some(false)
+	s.RecoveryAction = Some(RecoveryNone)
 	s.RepairPending = [NumRepairs]Opt[bool]{Some(false), Some(false)}
-	s.RemappedRows = RemappedRows{Corrected: Some[uint64](0), Uncorrected: Some[uint64](0), Pending: Some(false), Failed: Some(false)}
-	s.PCIe = PCIe{
-		Width: Some[uint32](16), WidthMax: Some[uint32](16), Generation: Some[uint32](5), GenerationMax: Some[uint32](5),
-		Replays: Some[uint64](0), Rollovers: Some[uint64](0),
-	}
 	s.NVLink.Up, s.NVLink.Down = Some[uint32](18), Some[uint32](0)
 	for e := range NumNVLinkErrors {
 		s.NVLink.Errors[e] = Some[uint64](0)
 	}
 	s.Fabric.State, s.Fabric.Summary = Some(FabricCompleted), Some(FabricSummaryHealthy)
-	s.Modes[ModeECC], s.Modes[ModeMIG] = Some(true), Some(false)
 	return s
 }
 
@@ -118,7 +110,7 @@ func (p *patient) reason(name string) *ActiveReason {
 	return nil
 }
 
-func bump(o *Opt[uint64], n uint64) { o.V += n }
+func bump[N uint64 | float64](o *Opt[N], n N) { o.V += n }
 
 const (
 	pollsPerMinute     = int(time.Minute / pollEvery)
@@ -146,7 +138,7 @@ func turns[T any](polls, leave int, of func(*Sample) *Opt[T], bad, good T) ruleC
 }
 
 // grows is the case of a counter that is bad while it grows by so many a poll.
-func grows(polls, leave int, of func(*Sample) *Opt[uint64], by uint64) ruleCase {
+func grows[N uint64 | float64](polls, leave int, of func(*Sample) *Opt[N], by N) ruleCase {
 	return ruleCase{polls: polls, leave: leave, ill: func(s *Sample) { bump(of(s), by) }, well: func(*Sample) {}}
 }
 
@@ -156,9 +148,9 @@ var ruleCases = map[string]ruleCase{
 	"reset_required":          {ill: because(ReasonResetRequired), well: because(ReasonOK), leave: 2},
 	"nvml_hang":               {ill: because(ReasonHang), well: because(ReasonOK), leave: 1},
 	"no_reading":              {ill: because(ReasonDriverNotLoaded), polls: 3, well: because(ReasonOK), leave: 1},
-	"remap_failed":            turns(2, 0, func(s *Sample) *Opt[bool] { return &s.RemappedRows.Failed }, true, false),
-	"sram_threshold_exceeded": turns(2, 0, func(s *Sample) *Opt[bool] { return &s.SRAMThresholdExceeded }, true, false),
-	"retired_pages":           turns(2, 0, func(s *Sample) *Opt[uint64] { return &s.RetiredPages[RetiredSBE] }, 63, 62),
+	"remap_failed":            turns(2, 0, func(s *Sample) *Opt[float64] { return &s.Numbers[reading.RemapFailed] }, 1, 0),
+	"sram_threshold_exceeded": turns(2, 0, func(s *Sample) *Opt[float64] { return &s.Numbers[reading.SRAMThreshold] }, 1, 0),
+	"retired_pages":           turns(2, 0, func(s *Sample) *Opt[float64] { return &s.Numbers[reading.RetiredSBE] }, 63, 62),
 	"recovery_reset":          {ill: recovers(RecoveryReset), well: recovers(RecoveryNone), leave: 2},
 	"recovery_reboot":         {ill: recovers(RecoveryReboot), well: recovers(RecoveryNone), leave: 2},
 	"recovery_drain_p2p":      {ill: recovers(RecoveryDrainP2P), well: recovers(RecoveryNone), leave: 2},
@@ -176,9 +168,9 @@ var ruleCases = map[string]ruleCase{
 	},
 	"fabric_unhealthy": turns(1, 2,
 		func(s *Sample) *Opt[FabricSummary] { return &s.Fabric.Summary }, FabricSummaryUnhealthy, FabricSummaryHealthy),
-	"remap_pending":      turns(1, 2, func(s *Sample) *Opt[bool] { return &s.RemappedRows.Pending }, true, false),
+	"remap_pending":      turns(1, 2, func(s *Sample) *Opt[float64] { return &s.Numbers[reading.RemapPending] }, 1, 0),
 	"repair_pending":     turns(1, 2, func(s *Sample) *Opt[bool] { return &s.RepairPending[RepairTPC] }, true, false),
-	"retirement_pending": turns(1, 2, func(s *Sample) *Opt[bool] { return &s.RetirementPending }, true, false),
+	"retirement_pending": turns(1, 2, func(s *Sample) *Opt[float64] { return &s.Numbers[reading.RetirementPending] }, 1, 0),
 	// The first poll of the GPU was the first of minute 0, so 6 minutes of heat
 	// begin with the sixth of it. Ten minutes after minute 5 the last is forgotten.
 	"hw_throttle_lasting": {
@@ -195,28 +187,28 @@ var ruleCases = map[string]ruleCase{
 	"nvlink_crc": grows(6, pollsPerTenMinutes, func(s *Sample) *Opt[uint64] { return &s.NVLink.Errors[NVLinkCRC] }, 1000),
 	"fabric_limited": turns(1, pollsPerTenMinutes,
 		func(s *Sample) *Opt[FabricSummary] { return &s.Fabric.Summary }, FabricSummaryLimitedCapacity, FabricSummaryHealthy),
-	"pcie_width":           turns(1, 2, func(s *Sample) *Opt[uint32] { return &s.PCIe.Width }, 8, 16),
-	"pcie_generation":      turns(2, 2, func(s *Sample) *Opt[uint32] { return &s.PCIe.Generation }, 4, 5),
-	"pcie_replays":         grows(3, 3+pollsPerTenMinutes, func(s *Sample) *Opt[uint64] { return &s.PCIe.Replays }, 3), // 9 in a minute
-	"pcie_replay_rollover": grows(1, 5+pollsPerTenMinutes, func(s *Sample) *Opt[uint64] { return &s.PCIe.Rollovers }, 1),
+	"pcie_width":           turns(1, 2, func(s *Sample) *Opt[float64] { return &s.Numbers[reading.PCIeWidth] }, 8, 16),
+	"pcie_generation":      turns(2, 2, func(s *Sample) *Opt[float64] { return &s.Numbers[reading.PCIeGeneration] }, 4, 5),
+	"pcie_replays":         grows(3, 3+pollsPerTenMinutes, func(s *Sample) *Opt[float64] { return &s.Numbers[reading.PCIeReplays] }, 3), // 9 in a minute
+	"pcie_replay_rollover": grows(1, 5+pollsPerTenMinutes, func(s *Sample) *Opt[float64] { return &s.Numbers[reading.PCIeRollovers] }, 1),
 	"ecc_corrected_rate": grows(3, 3+6*pollsPerTenMinutes,
 		func(s *Sample) *Opt[uint64] { return &s.ECC[ECCCorrected][ECCVolatile] }, 5), // 15 in a minute
 	"hw_thermal_slowdown": {
-		ill:   func(s *Sample) { s.ThrottleTime[ThrottleTimeHWThermal].V += 0.1 },
+		ill:   func(s *Sample) { s.Numbers[reading.HWThermalTime].V += 0.1 },
 		well:  func(*Sample) {},
 		leave: pollsPerTenMinutes,
 	},
 	// 7 polls of 10 s are more than 60 s; 60 polls later the window is down to 60 s.
 	"sw_thermal_slowdown": {
-		ill:   func(s *Sample) { s.ThrottleTime[ThrottleTimeSWThermal].V += 10 },
+		ill:   func(s *Sample) { s.Numbers[reading.SWThermalTime].V += 10 },
 		polls: 7,
 		well:  func(*Sample) {},
 		leave: 53 + pollsPerTenMinutes,
 	},
 	"memory_hot": turns(1, pollsPerTenMinutes,
 		func(s *Sample) *Opt[float64] { return &s.Numbers[reading.MemoryTemperature] }, 96.0, 95.0),
-	"memory_history": turns(1, 2, func(s *Sample) *Opt[uint64] { return &s.RemappedRows.Uncorrected }, 1, 0),
-	"ecc_off":        turns(1, 2, func(s *Sample) *Opt[bool] { return &s.Modes[ModeECC] }, false, true),
+	"memory_history": turns(1, 2, func(s *Sample) *Opt[float64] { return &s.Numbers[reading.RemappedUncorrected] }, 1, 0),
+	"ecc_off":        turns(1, 2, func(s *Sample) *Opt[float64] { return &s.Numbers[reading.ModeECC] }, 0, 1),
 }
 
 // ownCases are of rules that need more than one change.
@@ -297,14 +289,16 @@ func TestRulesAreEnteredAndLeft(t *testing.T) {
 // TestWhatIsNotReadAnewIsNoPoll: neither enters nor leaves a rule.
 func TestWhatIsNotReadAnewIsNoPoll(t *testing.T) {
 	p := newPatient(t)
-	p.each(1, func(s *Sample) { s.RemappedRows.Failed, s.RemappedRows.Pending = Some(true), Some(true) })
+	p.each(1, func(s *Sample) {
+		s.Numbers[reading.RemapFailed], s.Numbers[reading.RemapPending] = Flag(true), Flag(true)
+	})
 	require.NotNil(t, p.reason("remap_pending"))
 	p.each(100, func(s *Sample) { s.Cached = true })
 	assert.Nil(t, p.reason("remap_failed"), "seen once")
 	p.each(1, func(s *Sample) { s.Cached = false })
 	assert.NotNil(t, p.reason("remap_failed"))
 
-	p.each(1, func(s *Sample) { s.RemappedRows.Pending = Some(false) })
+	p.each(1, func(s *Sample) { s.Numbers[reading.RemapPending] = Flag(false) })
 	p.each(100, func(s *Sample) { s.Cached = true })
 	assert.NotNil(t, p.reason("remap_pending"), "over once")
 	p.each(1, func(s *Sample) { s.Cached = false })

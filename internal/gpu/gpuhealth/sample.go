@@ -64,18 +64,6 @@ type MIG struct {
 	GPUInstance, ComputeInstance Opt[uint32]
 }
 
-// Clock is a clock domain.
-type Clock int
-
-// The clock domains, in NVML's order.
-const (
-	ClockGraphics Clock = iota
-	ClockSM
-	ClockMemory
-	ClockVideo
-	NumClocks
-)
-
 // ECCError is whether ECC could correct an error.
 type ECCError int
 

@@ -2,7 +2,11 @@
 
 package gpuhealth
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
+)
 
 // migSlice is a MIG slice that a GPU has. Instance ids are given out again when
 // slices are cut anew; a UUID is not another slice's.
@@ -22,14 +26,13 @@ func (p *migSlice) is(gi, ci Opt[uint32]) bool {
 // addXid keeps an event with the slices that have its instance ids now. Where
 // none is known to, the next polls decide: slices are cut between two of them.
 func (t *track) addXid(e event) bool {
-	if e.slice != "" || !e.gi.OK {
-		t.addSlice(e.slice)
+	if !e.GI.OK {
 		return t.addEvent(e)
 	}
 	e.sliced = t.mig.OK && t.mig.V
 	bound, kept := false, true
 	for i := range t.migSlices {
-		if p := &t.migSlices[i]; p.is(e.gi, e.ci) {
+		if p := &t.migSlices[i]; p.is(e.GI, e.CI) {
 			bound, kept = true, t.addEvent(e.of(p.uuid)) && kept
 		}
 	}
@@ -38,7 +41,7 @@ func (t *track) addXid(e event) bool {
 
 // of is the event for one slice.
 func (e event) of(slice string) event {
-	e.slice, e.gi, e.ci, e.sliced, e.polls = slice, Opt[uint32]{}, Opt[uint32]{}, false, 0
+	e.Slice, e.GI, e.CI, e.sliced, e.polls = slice, Opt[uint32]{}, Opt[uint32]{}, false, 0
 	return e
 }
 
@@ -63,7 +66,7 @@ func (t *track) addSlice(uuid string) *migSlice {
 // event ends with its slice, and one of instance ids that no slice had is of
 // the GPU where there are none.
 func (t *track) settleSlices(s *Sample) {
-	if mode := s.Modes[ModeMIG]; mode.OK {
+	if mode := s.On(reading.ModeMIG); mode.OK {
 		t.mig = mode
 	} else if t.mig.OK || len(t.migSlices) > 0 {
 		return // it has a mode, which is not known this time
@@ -75,9 +78,9 @@ func (t *track) settleSlices(s *Sample) {
 	t.migSlices = slices.DeleteFunc(t.migSlices, func(p migSlice) bool { return !on || p.unseen > cleanPolls })
 	t.events = dropEvents(t.events, func(e *event) bool {
 		switch {
-		case e.slice != "":
-			return t.findSlice(e.slice) == nil
-		case !e.gi.OK:
+		case e.Slice != "":
+			return t.findSlice(e.Slice) == nil
+		case !e.GI.OK:
 			return false
 		case on:
 			e.polls++
@@ -85,7 +88,7 @@ func (t *track) settleSlices(s *Sample) {
 		case e.sliced:
 			return true
 		default:
-			e.gi, e.ci = Opt[uint32]{}, Opt[uint32]{}
+			e.GI, e.CI = Opt[uint32]{}, Opt[uint32]{}
 			return false
 		}
 	})
@@ -109,7 +112,7 @@ func (t *track) seeSlice(s *Sample) {
 		}
 	}
 	for i := range t.events {
-		if e := t.events[i]; e.slice == "" && p.is(e.gi, e.ci) {
+		if e := t.events[i]; e.Slice == "" && p.is(e.GI, e.CI) {
 			t.addEvent(e.of(s.UUID))
 		}
 	}

@@ -20,7 +20,7 @@ type sliced struct {
 
 func newSliced(t *testing.T, slices ...Sample) *sliced {
 	s := &sliced{patient: newPatient(t)}
-	s.s.Modes[ModeMIG] = Some(true)
+	s.s.Numbers[reading.ModeMIG] = Flag(true)
 	s.cut(slices...)
 	return s
 }
@@ -60,16 +60,16 @@ func TestXidOfASliceEndsWithIt(t *testing.T) {
 		s := newSliced(t, nine)
 		s.xid(95, Some[uint32](9), Some[uint32](0))
 		assert.Equal(t, map[string]int{"": 100, "MIG-9": 20}, s.report())
-		s.s.Modes[ModeMIG] = Some(false)
+		s.s.Numbers[reading.ModeMIG] = Flag(false)
 		assert.Equal(t, map[string]int{"": 100}, s.cut())
-		s.s.Modes[ModeMIG] = Some(true)
+		s.s.Numbers[reading.ModeMIG] = Flag(true)
 		assert.Equal(t, map[string]int{"": 100, "MIG-9": 100}, s.cut(nine))
 	})
 	t.Run("MIG mode ends before the next poll", func(t *testing.T) {
 		s := newSliced(t, two)
 		s.xid(95, Some[uint32](2), Some[uint32](0))
 		s.xid(48, Some[uint32](9), Some[uint32](0)) // of a slice that was never seen
-		s.s.Modes[ModeMIG] = Some(false)
+		s.s.Numbers[reading.ModeMIG] = Flag(false)
 		assert.Equal(t, map[string]int{"": 100}, s.cut())
 	})
 	t.Run("another slice has its ids", func(t *testing.T) {
@@ -101,11 +101,11 @@ func TestXidOfASliceEndsWithIt(t *testing.T) {
 	t.Run("the mode is not known for a while", func(t *testing.T) {
 		s := newSliced(t, nine)
 		s.xid(95, Some[uint32](9), Some[uint32](0))
-		s.s.Modes[ModeMIG] = Opt[bool]{}
+		s.s.Numbers[reading.ModeMIG] = Opt[float64]{}
 		for range 5 {
 			assert.Equal(t, 100, s.cut()[""])
 		}
-		s.s.Modes[ModeMIG] = Some(true)
+		s.s.Numbers[reading.ModeMIG] = Flag(true)
 		assert.Equal(t, map[string]int{"": 100, "MIG-9": 20}, s.cut(nine))
 	})
 }
@@ -123,11 +123,11 @@ func TestXidOfASliceThatIsNotSeenYet(t *testing.T) {
 	})
 	t.Run("MIG mode since the last poll", func(t *testing.T) {
 		p := newPatient(t)
-		p.s.Modes[ModeMIG] = Some(false)
+		p.s.Numbers[reading.ModeMIG] = Flag(false)
 		p.poll(1)
 		s := &sliced{patient: p}
 		s.xid(95, Some[uint32](9), Some[uint32](0))
-		s.s.Modes[ModeMIG] = Some(true)
+		s.s.Numbers[reading.ModeMIG] = Flag(true)
 		assert.Equal(t, map[string]int{"": 100, "MIG-9": 20}, s.cut(nine))
 	})
 	t.Run("never seen", func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestXidOfASliceThatIsNotSeenYet(t *testing.T) {
 	t.Run("a GPU without MIG", func(t *testing.T) {
 		p := newPatient(t)
 		p.m = NewMonitor(DefaultRubric())
-		p.s.Modes[ModeMIG] = Opt[bool]{}
+		p.s.Numbers[reading.ModeMIG] = Opt[float64]{}
 		p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 48, Time: p.now, GPUInstance: Some[uint32](0), ComputeInstance: Some[uint32](0)})
 		p.poll(5)
 		assert.Equal(t, Some(20), p.verdict.Score)
@@ -166,12 +166,12 @@ func TestXidOfASliceSurvivesARestart(t *testing.T) {
 		s.m = NewMonitor(DefaultRubric())
 		require.NoError(t, s.m.Restore(data, s.now))
 		s.m.Opened(bootA, false, s.now.Add(time.Second))
-		s.s.Modes[ModeMIG] = Opt[bool]{V: known, OK: known}
+		s.s.Numbers[reading.ModeMIG] = Opt[float64]{V: 1, OK: known}
 		s.report()
-		s.s.Modes[ModeMIG] = Some(true)
+		s.s.Numbers[reading.ModeMIG] = Flag(true)
 		assert.Equal(t, map[string]int{"": 100, "MIG-9": 20}, s.report())
 	}
-	s.s.Modes[ModeMIG] = Some(false)
+	s.s.Numbers[reading.ModeMIG] = Flag(false)
 	assert.Equal(t, map[string]int{"": 100}, s.cut())
 }
 

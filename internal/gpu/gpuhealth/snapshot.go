@@ -41,24 +41,16 @@ type gpuSnapshot struct {
 	State State
 	Since time.Time
 	kept
-	Rules      []ruleSnapshot  `json:",omitempty"`
-	Events     []eventSnapshot `json:",omitempty"`
-	Day        int64           `json:",omitempty"`
-	RetiredDBE [8]Opt[uint64]  `json:",omitzero"`
-	HotMinutes slots           `json:",omitzero"`
+	Rules      []ruleSnapshot `json:",omitempty"`
+	Events     []keptEvent    `json:",omitempty"`
+	Day        int64          `json:",omitempty"`
+	RetiredDBE [8]Opt[uint64] `json:",omitzero"`
+	HotMinutes slots          `json:",omitzero"`
 }
 
 type ruleSnapshot struct {
 	Name  string
 	Since time.Time
-}
-
-type eventSnapshot struct {
-	Code            uint64
-	First, Last     time.Time
-	Slice           string      `json:",omitempty"`
-	GI, CI          Opt[uint32] `json:",omitzero"`
-	Silent, Pending bool        `json:",omitempty"`
 }
 
 // Snapshot is what Restore needs, as JSON that changes only with what a restart should
@@ -99,10 +91,7 @@ func (t *track) snapshot(uuid string, rules []Rule) gpuSnapshot {
 		}
 	}
 	for i := range t.events {
-		e := &t.events[i]
-		g.Events = append(g.Events, eventSnapshot{
-			Code: e.xid.Code, First: e.first, Last: e.last, Slice: e.slice, GI: e.gi, CI: e.ci, Silent: e.unanswered, Pending: e.pending,
-		})
+		g.Events = append(g.Events, t.events[i].keptEvent)
 	}
 	return g
 }
@@ -150,8 +139,8 @@ func (m *Monitor) Known() []Verdict {
 		}
 		for _, parent := range m.tracks {
 			for i := range parent.events {
-				if e := &parent.events[i]; e.slice == uuid || parent == t && e.slice == "" && !e.gi.OK {
-					v.Reasons = append(v.Reasons, ActiveReason{Reason: e.reason, Action: e.xid.Action, Cap: e.xid.Cap, Since: e.first})
+				if e := &parent.events[i]; e.Slice == uuid || parent == t && e.Slice == "" && !e.GI.OK {
+					v.Reasons = append(v.Reasons, ActiveReason{Reason: e.reason, Action: e.xid.Action, Cap: e.xid.Cap, Since: e.First})
 				}
 			}
 		}
@@ -183,17 +172,14 @@ func (g *gpuSnapshot) track(r *Rubric, now time.Time) *track {
 		}
 		t.rules[i] = ruleState{active: true, yes: r.rules[i].polls, since: earlier(saved.Since, now), met: now, answered: now}
 	}
-	for i := range g.Events {
-		s := &g.Events[i]
+	for _, s := range g.Events {
 		x := r.Xid(s.Code)
 		if x.Off || x.Cap >= NoCap {
 			continue
 		}
 		t.addSlice(s.Slice)
-		t.addEvent(event{
-			xid: x, reason: x.Reason(), first: earlier(s.First, now), last: earlier(s.Last, now),
-			slice: s.Slice, gi: s.GI, ci: s.CI, unanswered: s.Silent, pending: s.Pending,
-		})
+		s.First, s.Last = earlier(s.First, now), earlier(s.Last, now)
+		t.addEvent(event{xid: x, reason: x.Reason(), keptEvent: s})
 	}
 	return t
 }

@@ -57,12 +57,7 @@ func TestRestartBetweenEventAndClear(t *testing.T) {
 		ends   bool
 	}{
 		{name: "same load", code: 48, load: bootA},
-		{name: "nothing is known of the load", code: 48, load: DriverLoad{}},
 		{name: "reboot", code: 48, load: DriverLoad{BootID: "b", Module: "1", Version: "570.1"}, ends: true},
-		{name: "reboot, of a Xid that asks for it", code: 151, load: DriverLoad{BootID: "b", Module: "1", Version: "570.1"}, ends: true},
-		{name: "module loaded anew", code: 62, load: DriverLoad{BootID: "a", Module: "2", Version: "570.1"}, ends: true},
-		{name: "another driver", code: 62, load: DriverLoad{BootID: "a", Version: "580.1"}, ends: true},
-		{name: "a quiet Xid is of no load", code: 94, load: DriverLoad{BootID: "a", Module: "1", Version: "570.1"}},
 		{name: "corrected errors, and no reset", code: 48, load: bootA},
 		{name: "GPU reset while the agent was away", code: 48, load: bootA, counts: ECCUncorrected, reset: true, ends: true},
 		{name: "the same of a GPU with corrected errors alone, one more since", code: 48, load: bootA, counts: ECCCorrected, after: 1, reset: true, ends: true},
@@ -99,18 +94,18 @@ func TestRestartBetweenEventAndClear(t *testing.T) {
 
 func TestRestartKeepsBaselines(t *testing.T) {
 	p := newBootedPatient(t)
-	p.s.RetiredPages[RetiredDBE] = Some[uint64](15)
+	p.s.Numbers[reading.RetiredDBE] = Some[float64](15)
 	p.poll(1)
 	p.restart(bootA)
-	p.s.RetiredPages[RetiredDBE] = Some[uint64](17)
+	p.s.Numbers[reading.RetiredDBE] = Some[float64](17)
 	p.poll(2)
 	assert.NotNil(t, p.reason("retired_pages"), "two within the week, and a restart between")
 
 	p = newBootedPatient(t)
-	p.s.RemappedRows.Failed = Some(true)
+	p.s.Numbers[reading.RemapFailed] = Flag(true)
 	p.poll(2)
 	p.restart(bootA)
-	p.s.RemappedRows.Failed = Opt[bool]{}
+	p.s.Numbers[reading.RemapFailed] = Opt[float64]{}
 	p.poll(100)
 	assert.NotNil(t, p.reason("remap_failed"), "never by itself")
 
@@ -123,7 +118,7 @@ func TestRestartKeepsBaselines(t *testing.T) {
 	assert.NotNil(t, p.reason("hw_throttle_lasting"), "until ten minutes without")
 
 	p = newBootedPatient(t)
-	p.each(3, func(s *Sample) { bump(&s.PCIe.Replays, 3) })
+	p.each(3, func(s *Sample) { bump(&s.Numbers[reading.PCIeReplays], 3) })
 	p.now = p.now.Add(time.Hour)
 	p.restart(bootA)
 	p.poll(pollsPerTenMinutes)
@@ -160,12 +155,12 @@ func TestSameLoadIsNoReset(t *testing.T) {
 		{name: "drain and reset done", before: recovers(RecoveryDrainReset), after: recovers(RecoveryNone), reset: true},
 		{name: "recovery that needs no reset", before: recovers(RecoveryIMEX), after: recovers(RecoveryNone)},
 		{
-			name: "remapping done", before: func(s *Sample) { s.RemappedRows.Pending = Some(true) },
-			after: func(s *Sample) { s.RemappedRows.Pending = Some(false) }, reset: true,
+			name: "remapping done", before: func(s *Sample) { s.Numbers[reading.RemapPending] = Flag(true) },
+			after: func(s *Sample) { s.Numbers[reading.RemapPending] = Flag(false) }, reset: true,
 		},
 		{
-			name: "retirement done", before: func(s *Sample) { s.RetirementPending = Some(true) },
-			after: func(s *Sample) { s.RetirementPending = Some(false) }, reset: true,
+			name: "retirement done", before: func(s *Sample) { s.Numbers[reading.RetirementPending] = Flag(true) },
+			after: func(s *Sample) { s.Numbers[reading.RetirementPending] = Flag(false) }, reset: true,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -244,7 +239,7 @@ func TestWhatChangesTheSnapshot(t *testing.T) {
 	for name, change := range map[string]func(){
 		"xid":            func() { p.xid(48) },
 		"same xid":       func() { p.xid(48) },
-		"rule":           func() { p.s.PCIe.Width = Some[uint32](8) },
+		"rule":           func() { p.s.Numbers[reading.PCIeWidth] = Some[float64](8) },
 		"links":          func() { p.s.NVLink.Up, p.s.NVLink.Down = Some[uint32](18), Some[uint32](0) },
 		"volatile count": func() { p.s.ECC[ECCUncorrected][ECCVolatile] = Some(p.s.ECC[ECCUncorrected][ECCVolatile].V + 1) },
 		"acknowledged":   func() { p.m.Acknowledge(testUUID, Opt[uint64]{}) },
@@ -294,7 +289,7 @@ func TestSnapshotsThatAreNone(t *testing.T) {
 func TestSnapshotOfAClockThatWasAhead(t *testing.T) {
 	p := newBootedPatient(t)
 	p.now = p.now.Add(365 * 24 * time.Hour)
-	p.s.RetiredPages[RetiredDBE] = Some[uint64](15)
+	p.s.Numbers[reading.RetiredDBE] = Some[float64](15)
 	p.xid(94)
 	p.xid(31)
 	p.poll(1)
@@ -307,10 +302,10 @@ func TestSnapshotOfAClockThatWasAhead(t *testing.T) {
 	p.now = p.now.Add(time.Hour)
 	p.poll(1)
 	assert.Nil(t, p.reason("xid_94"))
-	p.s.RetiredPages[RetiredDBE] = Some[uint64](16)
+	p.s.Numbers[reading.RetiredDBE] = Some[float64](16)
 	p.now = p.now.Add(5 * 24 * time.Hour)
 	p.poll(1)
-	p.s.RetiredPages[RetiredDBE] = Some[uint64](17)
+	p.s.Numbers[reading.RetiredDBE] = Some[float64](17)
 	p.now = p.now.Add(5 * 24 * time.Hour)
 	p.poll(1)
 	assert.Nil(t, p.reason("retired_pages"), "days go on: one within the week")
@@ -331,11 +326,11 @@ func TestRestoreIsAsIfNothingHappened(t *testing.T) {
 				case 0:
 					p.xid(code)
 				case 1:
-					p.s.RemappedRows.Pending = Some(!p.s.RemappedRows.Pending.V)
+					p.s.Numbers[reading.RemapPending] = Flag(!p.s.On(reading.RemapPending).V)
 				case 2:
-					p.s.RemappedRows.Failed = Some(true)
+					p.s.Numbers[reading.RemapFailed] = Flag(true)
 				case 3:
-					bump(&p.s.RetiredPages[RetiredDBE], 1)
+					bump(&p.s.Numbers[reading.RetiredDBE], 1)
 				case 4:
 					p.m.Acknowledge(testUUID, Opt[uint64]{})
 				case 5:
@@ -360,7 +355,7 @@ func FuzzRestore(f *testing.F) {
 	s := healthySample()
 	m.ObserveXid(XidEvent{UUID: testUUID, Code: 48, Time: testStart})
 	m.ObserveXid(XidEvent{UUID: testUUID, Code: 94, Time: testStart, GPUInstance: Some[uint32](1)})
-	s.RemappedRows.Pending = Some(true)
+	s.Numbers[reading.RemapPending] = Flag(true)
 	m.Observe(&s, testStart)
 	good, err := m.Snapshot()
 	require.NoError(f, err)

@@ -106,14 +106,14 @@ type throttle struct {
 	known   bool
 	thermal finding
 	minutes slots
-	last    [NumThrottleTimes]Opt[float64]
+	last    [2]Opt[float64] // of the clocks of heat and brake
 }
 
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 
 func (th *throttle) update(r *Readings, now time.Time) {
-	thermal := th.held(r, ThrottleHWThermal, ThrottleTimeHWThermal)
-	brake := th.held(r, ThrottlePowerBrake, ThrottleTimePowerBrake)
+	thermal := held(r, ThrottleHWThermal, reading.HWThermalTime, &th.last[0])
+	brake := held(r, ThrottlePowerBrake, reading.PowerBrakeTime, &th.last[1])
 	if thermal == yes || brake == yes {
 		th.minutes.add(minuteOf(now))
 	}
@@ -121,16 +121,16 @@ func (th *throttle) update(r *Readings, now time.Time) {
 }
 
 // held reports whether the reason holds at this moment or did since the last poll.
-func (th *throttle) held(r *Readings, bit ThrottleReason, clock ThrottleTime) finding {
+func held(r *Readings, bit ThrottleReason, clock reading.Field, last *Opt[float64]) finding {
 	f := absent
 	if r.Throttle.OK {
 		f = found(r.Throttle.V&uint64(bit) != 0)
 	}
-	if v, last := r.ThrottleTime[clock], th.last[clock]; v.OK {
-		th.last[clock] = v
+	if v := r.Numbers[clock]; v.OK {
 		if grew := last.OK && v.V > last.V; grew || f == absent {
 			f = found(grew)
 		}
+		*last = v
 	}
 	return f
 }
@@ -141,8 +141,8 @@ func (t *track) learn(s *Sample, now time.Time) {
 		t.history = &history{}
 	}
 	h := t.history
-	h.add(countPCIeReplays, s.PCIe.Replays)
-	h.add(countPCIeRollovers, s.PCIe.Rollovers)
+	h.add(countPCIeReplays, s.count(reading.PCIeReplays))
+	h.add(countPCIeRollovers, s.count(reading.PCIeRollovers))
 	h.add(countCorrected, s.ECC[ECCCorrected][ECCVolatile])
 	h.add(countLinkReplays, sum(s.NVLink.Errors[NVLinkReplay], s.NVLink.Errors[NVLinkRecovery]))
 	h.add(countLinkFailures, s.NVLink.Errors[NVLinkRecoveryFailed])
@@ -151,7 +151,7 @@ func (t *track) learn(s *Sample, now time.Time) {
 		crc = sum(s.NVLink.Errors[NVLinkCRCFlit], s.NVLink.Errors[NVLinkCRCData])
 	}
 	h.add(countLinkCRC, crc)
-	switch seconds := s.ThrottleTime[ThrottleTimeSWThermal]; {
+	switch seconds := s.Numbers[reading.SWThermalTime]; {
 	case seconds.OK:
 		h.add(countSoftThermal, Some(uint64(seconds.V*1000)))
 	case s.Throttle.OK:
@@ -164,7 +164,7 @@ func (t *track) learn(s *Sample, now time.Time) {
 	t.throttle.update(&s.Readings, now)
 	t.lastPoll = now
 
-	if dbe := s.RetiredPages[RetiredDBE]; dbe.OK {
+	if dbe := s.count(reading.RetiredDBE); dbe.OK {
 		t.week.add(now, dbe.V)
 	}
 	if up := s.NVLink.Up; up.OK {
@@ -181,17 +181,24 @@ func (t *track) learn(s *Sample, now time.Time) {
 	}
 }
 
+// count is a number that is a count.
+func (s *Sample) count(f reading.Field) Opt[uint64] {
+	return Opt[uint64]{uint64(s.Numbers[f].V), s.Numbers[f].OK}
+}
+
 func sum(a, b Opt[uint64]) Opt[uint64] { return Opt[uint64]{a.V + b.V, a.OK || b.OK} }
 
 // usable reports whether a poll read anything of the GPU.
 func usable(s *Sample) bool {
 	number := false
-	for _, f := range [...]reading.Field{reading.MemoryLimit, reading.MemoryUsed, reading.Temperature, reading.Power, reading.Utilization} {
+	for _, f := range [...]reading.Field{
+		reading.MemoryLimit, reading.MemoryUsed, reading.Temperature, reading.Power, reading.Utilization,
+		reading.SMClock, reading.GraphicsClock, reading.PCIeWidth, reading.RemapFailed, reading.RemapPending,
+		reading.SRAMThreshold, reading.SMActivity, reading.Processes,
+	} {
 		number = number || s.Numbers[f].OK
 	}
-	return s.Up() && (number || s.Throttle.OK || s.Clocks[ClockSM].OK || s.Clocks[ClockGraphics].OK || s.PCIe.Width.OK || s.NVLink.Up.OK ||
-		s.RecoveryAction.OK || s.RemappedRows.Failed.OK || s.RemappedRows.Pending.OK || s.SRAMThresholdExceeded.OK ||
-		s.ECC[ECCUncorrected][ECCVolatile].OK || s.Activity[ActivitySM].OK || s.Processes[ProcessCompute].OK)
+	return s.Up() && (number || s.Throttle.OK || s.NVLink.Up.OK || s.RecoveryAction.OK || s.ECC[ECCUncorrected][ECCVolatile].OK)
 }
 
 // newGeneration forgets what a load of the driver ends.
@@ -202,11 +209,11 @@ func (t *track) newGeneration(rules []Rule, start time.Time) {
 		}
 	}
 	t.events = dropEvents(t.events, func(e *event) bool {
-		return e.xid.endsWithGeneration() && e.last.Before(start)
+		return e.xid.endsWithGeneration() && e.Last.Before(start)
 	})
 	if t.history != nil {
 		t.history.restart()
 	}
-	t.throttle.last = [NumThrottleTimes]Opt[float64]{}
+	t.throttle.last = [2]Opt[float64]{}
 	t.FabricCompleted, t.FabricSince = false, time.Time{}
 }

@@ -15,55 +15,32 @@ type Field string
 
 // The fields that Validate may reject, beside those of Readings.Numbers.
 const (
-	FieldUUID              Field = "uuid"
-	FieldMinor             Field = "minor"
-	FieldParent            Field = "parent"
-	FieldInstance          Field = "mig.instance"
-	FieldMemoryTotal       Field = "memory.total"
-	FieldMemoryUsed        Field = "memory.used"
-	FieldMode              Field = "mode"
-	FieldClock             Field = "clock"
-	FieldClockLimit        Field = "clock.limit"
-	FieldActivity          Field = "activity"
-	FieldTemperatureLimit  Field = "temperature.limit"
-	FieldMarginLimit       Field = "temperature.margin.limit"
-	FieldPerformanceState  Field = "performance_state"
-	FieldECC               Field = "ecc"
-	FieldECCLocation       Field = "ecc.location"
-	FieldSRAM              Field = "sram_threshold"
-	FieldRetiredPages      Field = "retired_pages"
-	FieldRemappedRows      Field = "remapped_rows"
-	FieldRepair            Field = "repair"
-	FieldRecoveryAction    Field = "recovery_action"
-	FieldThrottle          Field = "throttle"
-	FieldThrottleTime      Field = "throttle.time"
-	FieldIO                Field = "io"
-	FieldIORate            Field = "io.rate"
-	FieldPCIeWidth         Field = "pcie.width"
-	FieldPCIeWidthMax      Field = "pcie.width.max"
-	FieldPCIeGeneration    Field = "pcie.generation"
-	FieldPCIeGenerationMax Field = "pcie.generation.max"
-	FieldPCIeReplays       Field = "pcie.replays"
-	FieldNVLinks           Field = "nvlink.links"
-	FieldNVLinkErrors      Field = "nvlink.errors"
-	FieldBitErrorRate      Field = "nvlink.bit_error_rate"
-	FieldFabric            Field = "fabric"
-	FieldProcesses         Field = "processes"
+	FieldUUID             Field = "uuid"
+	FieldMinor            Field = "minor"
+	FieldParent           Field = "parent"
+	FieldInstance         Field = "mig.instance"
+	FieldPerformanceState Field = "performance_state"
+	FieldECC              Field = "ecc"
+	FieldECCLocation      Field = "ecc.location"
+	FieldRepair           Field = "repair"
+	FieldRecoveryAction   Field = "recovery_action"
+	FieldThrottle         Field = "throttle"
+	FieldIO               Field = "io"
+	FieldIORate           Field = "io.rate"
+	FieldNVLinks          Field = "nvlink.links"
+	FieldNVLinkErrors     Field = "nvlink.errors"
+	FieldBitErrorRate     Field = "nvlink.bit_error_rate"
+	FieldFabric           Field = "fabric"
 )
 
 // limits are, by field, what the catalogue has for the metric that the field becomes.
 var limits = func() map[Field]reading.Range {
 	m := map[Field]reading.Range{}
 	for f, metric := range map[Field]string{
-		FieldClock: gpusemconv.MetricGPUClock, FieldClockLimit: gpusemconv.MetricGPUClockLimit, FieldActivity: gpusemconv.MetricGPUActivity,
-		FieldTemperatureLimit: "hw.temperature.limit", FieldMarginLimit: "hw.gpu.temperature.margin.limit",
 		FieldECC: gpusemconv.MetricErrors, FieldECCLocation: gpusemconv.MetricErrors,
-		FieldRetiredPages: gpusemconv.MetricGPURetiredPages, FieldRemappedRows: gpusemconv.MetricGPURemappedRows,
-		FieldThrottleTime: gpusemconv.MetricGPUThrottleTime, FieldIO: "hw.gpu.io", FieldIORate: "hw.gpu.io.rate",
-		FieldPCIeWidth: gpusemconv.MetricGPUPCIeLinkWidth, FieldPCIeWidthMax: gpusemconv.MetricGPUPCIeLinkWidth,
-		FieldPCIeGeneration: gpusemconv.MetricGPUPCIeLinkGeneration, FieldPCIeGenerationMax: gpusemconv.MetricGPUPCIeLinkGeneration,
-		FieldPCIeReplays: gpusemconv.MetricGPUPCIeReplays, FieldNVLinkErrors: gpusemconv.MetricGPUNVLinkErrors,
-		FieldBitErrorRate: "hw.gpu.nvlink.bit_error_rate", FieldProcesses: gpusemconv.MetricGPUProcesses,
+		FieldIO: "hw.gpu.io", FieldIORate: "hw.gpu.io.rate",
+		FieldNVLinkErrors: gpusemconv.MetricGPUNVLinkErrors,
+		FieldBitErrorRate: "hw.gpu.nvlink.bit_error_rate",
 	} {
 		m[f] = reading.ByName(metric).Range
 	}
@@ -71,16 +48,28 @@ var limits = func() map[Field]reading.Range {
 }()
 
 // numberNames are the fields of Readings.Numbers: the metric and the value that selects
-// the reading, such as `temperature.memory`.
+// the reading, such as `temperature.memory`. Older ones have the names that they had.
 var numberNames = func() (names [reading.EndNumbers]Field) {
-	older := map[reading.Field]Field{reading.MemoryLimit: FieldMemoryTotal, reading.MemoryUsed: FieldMemoryUsed}
+	older := map[reading.Field]Field{
+		reading.MemoryLimit: "memory.total", reading.MemoryUsed: "memory.used",
+		reading.PCIeWidth: "pcie.width", reading.PCIeWidthLimit: "pcie.width.max",
+		reading.PCIeGeneration: "pcie.generation", reading.PCIeGenerationLimit: "pcie.generation.max",
+	}
+	byMetric := map[string]Field{
+		gpusemconv.MetricGPUClock: "clock", gpusemconv.MetricGPUClockLimit: "clock.limit", gpusemconv.MetricGPUActivity: "activity",
+		gpusemconv.MetricGPUProcesses: "processes", gpusemconv.MetricGPUPCIeReplays: "pcie.replays", "hw.gpu.mode": "mode", gpusemconv.MetricGPUThrottleTime: "throttle.time",
+		"hw.temperature.limit": "temperature.limit", "hw.gpu.temperature.margin.limit": "temperature.margin.limit",
+		gpusemconv.MetricGPURetiredPages: "retired_pages", gpusemconv.MetricGPURetirementPending: "retired_pages",
+		gpusemconv.MetricGPURemappedRows: "remapped_rows", "hw.gpu.memory.remap.pending": "remapped_rows", gpusemconv.MetricGPURemapFailed: "remapped_rows",
+		"hw.gpu.ecc.sram.threshold_exceeded": "sram_threshold",
+	}
 	for f := reading.None + 1; f < reading.EndNumbers; f++ {
 		m, e := reading.Of(f)
 		name := strings.TrimPrefix(strings.TrimPrefix(m.Name, "hw."), "gpu.")
 		if value := e.Values[0]; value != "" && value != reading.Any {
 			name += "." + value
 		}
-		names[f] = cmp.Or(older[f], Field(name))
+		names[f] = cmp.Or(older[f], byMetric[m.Name], Field(name))
 	}
 	return names
 }()
@@ -112,30 +101,20 @@ func (s *Sample) Validate() []Field {
 	s.Garbage = nil
 
 	v.numbers(&s.Readings)
-	each(&v, FieldClock, s.Clocks[:])
-	each(&v, FieldClockLimit, s.ClockLimits[:])
-	each(&v, FieldActivity, s.Activity[:])
-	each(&v, FieldTemperatureLimit, s.TemperatureLimits[:])
-	each(&v, FieldMarginLimit, s.MarginLimits[:])
-	each(&v, FieldThrottleTime, s.ThrottleTime[:])
 	each(&v, FieldBitErrorRate, s.NVLink.BitErrorRate[:])
 	for l := range NumLinks {
 		each(&v, FieldIORate, s.IORate[l][:])
 		v.counts(FieldIO, s.IO[l][:])
 	}
-	v.counts(FieldRetiredPages, s.RetiredPages[:])
-	v.counts(FieldProcesses, s.Processes[:])
-	v.count(FieldRemappedRows, &s.RemappedRows.Corrected)
-	v.count(FieldRemappedRows, &s.RemappedRows.Uncorrected)
 	v.errors(&s.Readings)
 
-	atMost(&v, FieldPerformanceState, &s.PerformanceState, maxPerformanceState)
+	most(&v, FieldPerformanceState, &s.PerformanceState, maxPerformanceState)
 	// All bits at once is NVML_VALUE_NOT_AVAILABLE and not every reason at once.
-	atMost(&v, FieldThrottle, &s.Throttle, throttleReasonsMask-1)
+	most(&v, FieldThrottle, &s.Throttle, throttleReasonsMask-1)
 	below(&v, FieldRecoveryAction, &s.RecoveryAction, NumRecoveryActions)
 	below(&v, FieldFabric, &s.Fabric.State, NumFabricStates)
 	below(&v, FieldFabric, &s.Fabric.Summary, NumFabricSummaries)
-	v.pcie(&s.PCIe)
+	v.pcie(&s.Readings)
 	v.nvlinks(&s.NVLink, &s.IO[LinkNVLink])
 	v.slice(s)
 	return v.rejected
@@ -171,10 +150,11 @@ func each[T float64 | uint32 | uint64](v *validator, f Field, list []Opt[T]) {
 // count is within for counts. NVML has -1 for a missing value, and some drivers
 // widen the negative number of a 32-bit field.
 func (v *validator) count(f Field, o *Opt[uint64]) {
-	if within(v, f, o); o.OK && o.V >= lastNegative32 && o.V <= notAvailable32 {
-		reject(v, f, o)
-	}
+	within(v, f, o)
+	unless(v, f, o, func(n uint64) bool { return !negative32(n) })
 }
+
+func negative32(n uint64) bool { return n >= lastNegative32 && n <= notAvailable32 }
 
 func (v *validator) counts(f Field, list []Opt[uint64]) {
 	for i := range list {
@@ -189,11 +169,15 @@ func (v *validator) numbers(r *Readings) {
 		m, _ := reading.Of(f) // nil of reading.None
 		unless(v, numberNames[f], &r.Numbers[f], func(n float64) bool { return m != nil && m.Judge(n, 1) == reading.Accepted })
 	}
-	total := &r.Numbers[reading.MemoryLimit]
-	unless(v, FieldMemoryTotal, total, func(n float64) bool { return n > 0 })
-	for _, f := range [...]reading.Field{reading.MemoryUsed, reading.MemoryReserved} {
-		unless(v, numberNames[f], &r.Numbers[f], func(n float64) bool { return !total.OK || n <= total.V })
-	}
+	unless(v, numberNames[reading.MemoryLimit], &r.Numbers[reading.MemoryLimit], func(n float64) bool { return n > 0 })
+	v.atMost(r, reading.MemoryUsed, reading.MemoryLimit)
+	v.atMost(r, reading.MemoryReserved, reading.MemoryLimit)
+}
+
+// atMost rejects a number that is above its limit.
+func (v *validator) atMost(r *Readings, f, limit reading.Field) {
+	most := r.Numbers[limit]
+	unless(v, numberNames[f], &r.Numbers[f], func(n float64) bool { return !most.OK || n <= most.V })
 }
 
 func (v *validator) errors(r *Readings) {
@@ -202,9 +186,9 @@ func (v *validator) errors(r *Readings) {
 			v.count(FieldECC, &r.ECC[e][c])
 			v.counts(FieldECCLocation, r.ECCLocation[e][c][:])
 		}
-		atMost(v, FieldECC, &r.ECC[ECCUncorrected][c], maxUncorrected)
+		most(v, FieldECC, &r.ECC[ECCUncorrected][c], maxUncorrected)
 		for l := range NumECCLocations {
-			atMost(v, FieldECCLocation, &r.ECCLocation[ECCUncorrected][c][l], maxUncorrected)
+			most(v, FieldECCLocation, &r.ECCLocation[ECCUncorrected][c][l], maxUncorrected)
 		}
 	}
 }
@@ -220,34 +204,29 @@ func (v *validator) slice(s *Sample) {
 		s.Parent = ""
 		v.rejected = append(v.rejected, FieldParent)
 	}
-	atMost(v, FieldMinor, &s.Minor, maxMinor)
-	atMost(v, FieldInstance, &s.SliceCapacity, MaxSlices)
-	atMost(v, FieldInstance, &s.GPUInstance, maxInstance)
-	atMost(v, FieldInstance, &s.ComputeInstance, maxInstance)
+	most(v, FieldMinor, &s.Minor, maxMinor)
+	most(v, FieldInstance, &s.SliceCapacity, MaxSlices)
+	most(v, FieldInstance, &s.GPUInstance, maxInstance)
+	most(v, FieldInstance, &s.ComputeInstance, maxInstance)
 }
 
 // pcie rejects, of a pair that does not fit, the current value: the maximum is
 // a constant of the board and its slot.
-func (v *validator) pcie(p *PCIe) {
-	lanes(v, FieldPCIeWidthMax, &p.WidthMax)
-	lanes(v, FieldPCIeWidth, &p.Width)
-	within(v, FieldPCIeGenerationMax, &p.GenerationMax)
-	within(v, FieldPCIeGeneration, &p.Generation)
-	unless(v, FieldPCIeWidth, &p.Width, func(n uint32) bool { return !p.WidthMax.OK || n <= p.WidthMax.V })
-	unless(v, FieldPCIeGeneration, &p.Generation, func(n uint32) bool { return !p.GenerationMax.OK || n <= p.GenerationMax.V })
-	v.count(FieldPCIeReplays, &p.Replays)
-	v.count(FieldPCIeReplays, &p.Rollovers)
-}
-
-// lanes takes the widths that PCI Express has, powers of two and 12.
-func lanes(v *validator, f Field, o *Opt[uint32]) {
-	within(v, f, o)
-	unless(v, f, o, func(n uint32) bool { return n == 12 || n&(n-1) == 0 })
+func (v *validator) pcie(r *Readings) {
+	for _, f := range [...]reading.Field{reading.PCIeWidthLimit, reading.PCIeWidth} {
+		// PCI Express has powers of two, and 12.
+		unless(v, numberNames[f], &r.Numbers[f], func(n float64) bool { return n == 12 || uint32(n)&(uint32(n)-1) == 0 })
+	}
+	v.atMost(r, reading.PCIeWidth, reading.PCIeWidthLimit)
+	v.atMost(r, reading.PCIeGeneration, reading.PCIeGenerationLimit)
+	for _, f := range [...]reading.Field{reading.PCIeReplays, reading.PCIeRollovers} {
+		unless(v, numberNames[f], &r.Numbers[f], func(n float64) bool { return !negative32(uint64(n)) })
+	}
 }
 
 func (v *validator) nvlinks(n *NVLinks, io *[NumDirections]Opt[uint64]) {
-	atMost(v, FieldNVLinks, &n.Up, MaxNVLinks)
-	atMost(v, FieldNVLinks, &n.Down, MaxNVLinks)
+	most(v, FieldNVLinks, &n.Up, MaxNVLinks)
+	most(v, FieldNVLinks, &n.Down, MaxNVLinks)
 	if n.Up.OK && n.Down.OK && n.Up.V+n.Down.V > MaxNVLinks {
 		reject(v, FieldNVLinks, &n.Up)
 		reject(v, FieldNVLinks, &n.Down)
@@ -286,8 +265,8 @@ func (v *validator) links(f Field, links []NVLink, sum *Opt[uint64], of func(*NV
 	}
 }
 
-func atMost[T uint32 | uint64](v *validator, f Field, o *Opt[T], most T) {
-	unless(v, f, o, func(n T) bool { return n <= most })
+func most[T uint32 | uint64](v *validator, f Field, o *Opt[T], limit T) {
+	unless(v, f, o, func(n T) bool { return n <= limit })
 }
 
 func unless[T any](v *validator, f Field, o *Opt[T], possible func(T) bool) {

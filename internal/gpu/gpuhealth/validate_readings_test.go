@@ -24,36 +24,32 @@ func TestValidateReadings(t *testing.T) {
 		{"nothing", func(*Sample) {}, nil},
 		{"more used than there is", func(s *Sample) {
 			s.Numbers[reading.MemoryLimit], s.Numbers[reading.MemoryUsed] = Some[float64](10), Some[float64](11)
-		}, []Field{FieldMemoryUsed}},
+		}, []Field{"memory.used"}},
 		{"all used", func(s *Sample) {
 			s.Numbers[reading.MemoryLimit], s.Numbers[reading.MemoryUsed] = Some[float64](10), Some[float64](10)
 		}, nil},
 		{"no memory at all", func(s *Sample) {
 			s.Numbers[reading.MemoryLimit], s.Numbers[reading.MemoryUsed] = Some[float64](0), Some[float64](0)
-		}, []Field{FieldMemoryTotal}},
+		}, []Field{"memory.total"}},
 		{"reserved is more than all", func(s *Sample) {
 			s.Numbers[reading.MemoryLimit], s.Numbers[reading.MemoryReserved] = Some[float64](5), Some[float64](6)
 		}, []Field{"memory.reserved"}},
-		{"margin below zero", func(s *Sample) {
-			s.Numbers[reading.TemperatureMargin], s.MarginLimits[LimitSlowdown] = Some(-3.0), Some(-2.0)
-		}, nil},
 		{"bit error rate", func(s *Sample) { s.NVLink.BitErrorRate = [NumBitErrors]Opt[float64]{Some(0.0), Some(1.5)} }, []Field{FieldBitErrorRate}},
 		{"P state unknown to NVML", func(s *Sample) { s.PerformanceState = Some[uint32](32) }, []Field{FieldPerformanceState}},
 		{"P state idle", func(s *Sample) { s.PerformanceState = Some[uint32](15) }, nil},
-		{"retired pages at NVIDIA's limit", func(s *Sample) { s.RetiredPages[RetiredSBE] = Some[uint64](64) }, nil},
-		{"remapped rows of 32 bits of -1", func(s *Sample) {
-			s.RemappedRows.Corrected, s.RemappedRows.Uncorrected = Some[uint64](0xFFFFFFFF), Some[uint64](512)
-		}, []Field{FieldRemappedRows}},
 		{"an unknown recovery action", func(s *Sample) { s.RecoveryAction = Some(NumRecoveryActions) }, []Field{FieldRecoveryAction}},
 		{"a throttle bit of tomorrow", func(s *Sample) { s.Throttle = Some[uint64](0x1000) }, nil},
-		{"no lanes", func(s *Sample) { s.PCIe.Width = Some[uint32](0) }, []Field{FieldPCIeWidth}},
-		{"three lanes", func(s *Sample) { s.PCIe.Width = Some[uint32](3) }, []Field{FieldPCIeWidth}},
-		{"no lanes at most", func(s *Sample) { s.PCIe.WidthMax, s.PCIe.Width = Some[uint32](0), Some[uint32](16) }, []Field{FieldPCIeWidthMax}},
-		{"wider than it can be", func(s *Sample) { s.PCIe.WidthMax, s.PCIe.Width = Some[uint32](8), Some[uint32](16) }, []Field{FieldPCIeWidth}},
-		{"generation 0", func(s *Sample) { s.PCIe.Generation = Some[uint32](0) }, []Field{FieldPCIeGeneration}},
-		{"faster than it can be", func(s *Sample) { s.PCIe.GenerationMax, s.PCIe.Generation = Some[uint32](4), Some[uint32](5) }, []Field{FieldPCIeGeneration}},
+		{"twelve lanes", func(s *Sample) { s.Numbers[reading.PCIeWidth] = Some(12.0) }, nil},
+		{"replays of 32 bits of -3", func(s *Sample) { s.Numbers[reading.PCIeReplays] = Some[float64](0xFFFFFFFD) }, []Field{"pcie.replays"}},
+		{"three lanes", func(s *Sample) { s.Numbers[reading.PCIeWidth] = Some[float64](3) }, []Field{"pcie.width"}},
+		{"wider than it can be", func(s *Sample) {
+			s.Numbers[reading.PCIeWidthLimit], s.Numbers[reading.PCIeWidth] = Some[float64](8), Some[float64](16)
+		}, []Field{"pcie.width"}},
+		{"faster than it can be", func(s *Sample) {
+			s.Numbers[reading.PCIeGenerationLimit], s.Numbers[reading.PCIeGeneration] = Some[float64](4), Some[float64](5)
+		}, []Field{"pcie.generation"}},
 		{"an idle link", func(s *Sample) {
-			s.PCIe = PCIe{Width: Some[uint32](16), WidthMax: Some[uint32](16), Generation: Some[uint32](1), GenerationMax: Some[uint32](7)}
+			s.Numbers[reading.PCIeGeneration], s.Numbers[reading.PCIeGenerationLimit] = Some(1.0), Some(7.0)
 		}, nil},
 		{"more links than there are", func(s *Sample) { s.NVLink.Up, s.NVLink.Down = Some[uint32](30), Some[uint32](30) }, []Field{FieldNVLinks, FieldNVLinks}},
 		{"a link's bytes of 32 bits of -3", func(s *Sample) {
@@ -62,10 +58,9 @@ func TestValidateReadings(t *testing.T) {
 		}, []Field{FieldIO}},
 		{"two billion uncorrectable errors", func(s *Sample) { s.ECC[ECCUncorrected][ECCVolatile] = Some[uint64](1<<31 + 1) }, []Field{FieldECC}},
 		{"two billion corrected errors", func(s *Sample) { s.ECC[ECCCorrected][ECCVolatile] = Some[uint64](1<<31 + 1) }, nil},
-		{"slices without end", func(s *Sample) { s.SliceCapacity = Some[uint32](1 << 20) }, []Field{FieldInstance}},
-		{"a flag of -1", func(s *Sample) { s.SRAMThresholdExceeded = s.Flag(FieldSRAM, 0xFFFFFFFF) }, []Field{FieldSRAM}},
+		{"a flag of -1", func(s *Sample) { s.RepairPending[RepairTPC] = s.YesNo(FieldRepair, 0xFFFFFFFF) }, []Field{FieldRepair}},
 		{"flags", func(s *Sample) {
-			s.RetirementPending, s.Modes[ModeECC] = s.Flag(FieldRetiredPages, 0), s.Flag(FieldMode, 1)
+			s.RepairPending[RepairTPC], s.RepairPending[RepairChannel] = s.YesNo(FieldRepair, 0), s.YesNo(FieldRepair, 1)
 		}, nil},
 		{"a list of links without end", func(s *Sample) { s.NVLink.PerLink = make([]NVLink, MaxNVLinks+1) }, []Field{FieldNVLinks}},
 		{"a fabric of tomorrow", func(s *Sample) { s.Fabric.State, s.Fabric.Summary = Some(NumFabricStates), Some(FabricSummary(-1)) }, []Field{FieldFabric, FieldFabric}},
@@ -145,7 +140,7 @@ func TestValidateCoversEveryNumber(t *testing.T) {
 // A driver may return any bits. JSON builds the sample from them, because JSON
 // can name every field.
 func FuzzValidateReadings(f *testing.F) {
-	f.Add([]byte(`{"Numbers":[{"V":300,"OK":true},{"V":1,"OK":true},{"V":2,"OK":true}],"PCIe":{"Width":{"V":3,"OK":true}},"NVLink":{"PerLink":[{}]}}`))
+	f.Add([]byte(`{"Numbers":[{"V":300,"OK":true},{"V":1,"OK":true},{"V":2,"OK":true}],"NVLink":{"PerLink":[{}]}}`))
 	f.Add([]byte(`{"UUID":"GPU-1","Fabric":{"State":{"V":-7,"OK":true}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := Sample{Identity: Identity{UUID: testUUID}}
@@ -158,7 +153,7 @@ func FuzzValidateReadings(f *testing.F) {
 		if ValidUUID(uuid) && len(again) > 0 || s.UUID != uuid {
 			t.Fatalf("still rejected: %q", again)
 		}
-		if s.PCIe.Width.OK && s.PCIe.WidthMax.OK && s.PCIe.Width.V > s.PCIe.WidthMax.V {
+		if s.Numbers[reading.PCIeWidth].OK && s.Numbers[reading.PCIeWidthLimit].OK && s.Numbers[reading.PCIeWidth].V > s.Numbers[reading.PCIeWidthLimit].V {
 			t.Fatal("wider than it can be")
 		}
 	})

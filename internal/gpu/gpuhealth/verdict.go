@@ -7,11 +7,10 @@ import "time"
 // XidEvent is one critical error that the driver reported for a GPU, or, with
 // instance ids, for slices of it.
 type XidEvent struct {
-	// UUID is the GPU's. Parent is set, and UUID the slice's, where the
-	// reporter already knows the slice.
-	UUID, Parent string
-	Code         uint64
-	Time         time.Time
+	// UUID is the GPU's.
+	UUID string
+	Code uint64
+	Time time.Time
 	// GPUInstance and ComputeInstance are absent for an error of the whole GPU.
 	GPUInstance, ComputeInstance Opt[uint32]
 }

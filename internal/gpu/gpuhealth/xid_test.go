@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // TestXidEffects holds what each code does to what the rubric has of it, and an unknown code.
@@ -58,21 +60,21 @@ func TestXidQuietBeginsWithTheLastEvent(t *testing.T) {
 func TestXid94LastsAsLongAsTheRemapping(t *testing.T) {
 	p := newPatient(t)
 	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 94, Time: p.now})
-	p.s.RemappedRows.Pending = Some(true)
+	p.s.Numbers[reading.RemapPending] = Flag(true)
 	p.poll(1)
 	p.now = p.now.Add(24 * time.Hour)
 	p.poll(1)
 	require.NotNil(t, p.reason("xid_94"), "the remapping is still pending")
-	p.s.RemappedRows.Pending = Some(false)
+	p.s.Numbers[reading.RemapPending] = Flag(false)
 	p.poll(1)
 	assert.Nil(t, p.reason("xid_94"))
 
 	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 94, Time: p.now})
 	p.poll(2)
 	require.NotNil(t, p.reason("xid_94"), "nothing was pending yet")
-	p.s.RemappedRows.Pending = Some(true)
+	p.s.Numbers[reading.RemapPending] = Flag(true)
 	p.poll(1)
-	p.s.RemappedRows.Pending = Some(false)
+	p.s.Numbers[reading.RemapPending] = Flag(false)
 	p.poll(1)
 	assert.Nil(t, p.reason("xid_94"), "the hour is not over, but the remapping is done")
 }
@@ -128,7 +130,7 @@ func TestXid64AsksForServiceOnceARemappingFailed(t *testing.T) {
 	p.m.ObserveXid(XidEvent{UUID: testUUID, Code: 64, Time: p.now})
 	p.poll(1)
 	assert.Equal(t, ActionResetGPU, p.reason("xid_64").Action)
-	p.s.RemappedRows.Failed = Some(true)
+	p.s.Numbers[reading.RemapFailed] = Flag(true)
 	p.poll(2)
 	assert.Equal(t, ActionService, p.reason("xid_64").Action)
 	assert.Equal(t, HardwarePredictedFailure, p.verdict.Hardware)

@@ -26,18 +26,16 @@ const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 // maxMessageBytes is the largest answer, as the kubelet's own clients have it.
 const maxMessageBytes = 16 << 20
 
-// Config is what a Client needs.
+// Config says how to ask the kubelet which container holds which GPU.
 type Config struct {
-	// Socket is the path of the kubelet's socket.
-	Socket string
-	// Resources are the prefixes of the resource names that are GPUs.
-	Resources []string
-	// TTL is how long an answer, or its absence, is good.
-	TTL time.Duration
-	// Deadline bounds a call.
-	Deadline time.Duration
-	// Now is time.Now where it is nil.
-	Now func() time.Time
+	// Socket is the path of the kubelet's pod-resources socket.
+	Socket string `mapstructure:"socket"`
+	// ResourcePrefixes are how names of resources begin that are GPUs.
+	ResourcePrefixes []string `mapstructure:"resource_prefixes"`
+	// CacheDuration is how long an answer is good.
+	CacheDuration time.Duration `mapstructure:"cache_duration"`
+	// Timeout bounds a call.
+	Timeout time.Duration `mapstructure:"timeout"`
 
 	_ struct{}
 }
@@ -53,9 +51,10 @@ type Allocation struct {
 	Container
 }
 
-// Client asks the kubelet, at most once in a TTL.
+// Client asks the kubelet, at most once in the cache's duration.
 type Client struct {
 	cfg Config
+	now func() time.Time
 
 	mu       sync.Mutex
 	asked    time.Time
@@ -69,22 +68,17 @@ type Client struct {
 const KeepFor = 5 * time.Minute
 
 // New returns a client that has not connected yet.
-func New(cfg Config) *Client {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	return &Client{cfg: cfg}
-}
+func New(cfg Config) *Client { return &Client{cfg: cfg, now: time.Now} }
 
 // Allocations returns which containers hold which GPU, of the last answer that
-// is not older than the TTL, asking for a new one otherwise. It returns within
-// the deadline. With an error come the allocations of the last answer, for KeepFor.
+// is not older than the cache's duration, asking for a new one otherwise. It returns within
+// the timeout. With an error come the allocations of the last answer, for KeepFor.
 // fresh: this call asked the kubelet.
 func (c *Client) Allocations(ctx context.Context) (answer []Allocation, fresh bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.cfg.Now()
-	if !c.asked.IsZero() && now.Sub(c.asked) < c.cfg.TTL {
+	now := c.now()
+	if !c.asked.IsZero() && now.Sub(c.asked) < c.cfg.CacheDuration {
 		return c.answer, false, c.err
 	}
 	c.asked = now
@@ -101,7 +95,7 @@ func (c *Client) Allocations(ctx context.Context) (answer []Allocation, fresh bo
 // little. A gRPC client that keeps a connection logs a warning at each attempt to
 // connect again, on a node without a kubelet for ever.
 func (c *Client) list(ctx context.Context) ([]Allocation, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Deadline)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	raw, err := new(net.Dialer).DialContext(ctx, "unix", c.cfg.Socket)
 	if err != nil {
@@ -120,7 +114,7 @@ func (c *Client) list(ctx context.Context) ([]Allocation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot list pod resources at %q: %w", c.cfg.Socket, err)
 	}
-	return allocations(response, c.cfg.Resources), nil
+	return allocations(response, c.cfg.ResourcePrefixes), nil
 }
 
 var errUsed = errors.New("the connection is used")

@@ -61,6 +61,9 @@ func TestAbsentKubeletIsNotInTheLog(t *testing.T) {
 	}
 	for range 3 {
 		require.ErrorContains(t, ask(), "cannot reach the kubelet")
+		_, fresh, err := c.Allocations(t.Context())
+		assert.False(t, fresh, "an error is good for the TTL too")
+		require.ErrorContains(t, err, socket)
 	}
 	assert.Empty(t, grpcLog.take(), "no socket")
 
@@ -113,9 +116,9 @@ func client(t *testing.T, socket string, deadline time.Duration) (*Client, *cloc
 	t.Helper()
 	at := &clock{now: time.Unix(1000, 0)}
 	c := New(Config{
-		Socket: socket, Resources: []string{"nvidia.com/", "gpu.nvidia.com"},
-		TTL: 15 * time.Second, Deadline: deadline, Now: func() time.Time { return at.now },
+		Socket: socket, ResourcePrefixes: []string{"nvidia.com/", "gpu.nvidia.com"}, CacheDuration: 15 * time.Second, Timeout: deadline,
 	})
+	c.now = func() time.Time { return at.now }
 	return c, at
 }
 
@@ -186,24 +189,6 @@ func TestAllocations(t *testing.T) {
 	assert.Equal(t, 2, k.calls)
 }
 
-func TestAbsentSocketThatComes(t *testing.T) {
-	socket := socketPath(t)
-	c, at := client(t, socket, time.Minute)
-	_, fresh, err := c.Allocations(t.Context())
-	assert.True(t, fresh)
-	require.ErrorContains(t, err, socket)
-	_, fresh, err = c.Allocations(t.Context())
-	assert.False(t, fresh, "an error is good for the TTL too")
-	require.Error(t, err)
-
-	serve(t, socket, &kubelet{list: answer(pod("p", container("c", "nvidia.com/gpu", uuid)))})
-	require.Eventually(t, func() bool {
-		at.now = at.now.Add(time.Minute)
-		got, _, err := c.Allocations(t.Context())
-		return err == nil && len(got) == 1
-	}, time.Minute, 10*time.Millisecond)
-}
-
 func TestHangingKubelet(t *testing.T) {
 	socket := socketPath(t)
 	serve(t, socket, &kubelet{list: func(ctx context.Context) (*podresourcesapi.ListPodResourcesResponse, error) {
@@ -214,17 +199,6 @@ func TestHangingKubelet(t *testing.T) {
 	got, _, err := c.Allocations(t.Context())
 	require.ErrorContains(t, err, "DeadlineExceeded")
 	assert.Empty(t, got)
-}
-
-// TestSocketWithoutAnswers has a server that accepts and never answers.
-func TestSocketWithoutAnswers(t *testing.T) {
-	socket := socketPath(t)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() })
-	c, _ := client(t, socket, 50*time.Millisecond)
-	_, _, err = c.Allocations(t.Context())
-	require.Error(t, err)
 }
 
 // A kubelet that restarts has its pods afterwards.

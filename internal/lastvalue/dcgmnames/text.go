@@ -168,11 +168,7 @@ func (t *text) read(n *Name) {
 // name writes a name of all GPUs that have a value of it.
 func (t *text) name(n *Name) {
 	t.read(n)
-	kind := promtext.Gauge
-	if n.Counter {
-		kind = promtext.Counter
-	}
-	write := t.Family(n.DCGM, n.Help+" ("+n.Unit+").", kind)
+	write := t.Family(n.DCGM, n.Help+" ("+n.Unit+").", n.Counter)
 	for _, g := range t.order {
 		if !g.has || g.hidden {
 			continue

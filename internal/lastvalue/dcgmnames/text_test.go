@@ -39,7 +39,7 @@ type fleet struct {
 }
 
 func newFleet() *fleet {
-	return &fleet{Table: lastvalue.New(lastvalue.Settings{MaxNodes: 2000, MaxSeries: 1e6})}
+	return &fleet{Table: lastvalue.New(lastvalue.Settings{MaxNodes: 2000, MaxSeries: 1e6, TTL: time.Hour})}
 }
 
 // report has a node of cluster c report the points. An id distinguishes resources of a name.

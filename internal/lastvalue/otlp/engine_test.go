@@ -347,7 +347,9 @@ func TestAHeartbeatIsOfTheTimeOfReceipt(t *testing.T) {
 		for range 3 {
 			now += 4 * time.Minute
 			shard.at, gateway.at = now, now
-			md := shard.again(t)
+			shard.again(t, report("", "n", epoch))
+			require.Len(t, shard.got, 1)
+			md := shard.got[0].Metrics
 			require.False(t, heartbeatOf(t, md).IsZero())
 			md, _ = gateway.push(t, md)
 			assert.False(t, heartbeatOf(t, md).After(last), "the node has not reported since")
@@ -355,14 +357,36 @@ func TestAHeartbeatIsOfTheTimeOfReceipt(t *testing.T) {
 	})
 }
 
-// again is all that the tier holds of its one node, as it is after the next hop's restart.
-func (s *tier) again(t require.TestingT) pmetric.Metrics {
-	f := flusher{Engine: s.Engine, maxBytes: 1 << 20, send: s.send}
-	s.Table.Resync("")
-	s.got = nil
-	require.NoError(t, f.nodes(context.Background(), []lastvalue.NodeKey{nodeKey(report("", "n", epoch).ResourceMetrics().At(0).Resource().Attributes())}))
-	require.Len(t, s.got, 1)
-	return s.got[0].Metrics
+// again has the tier send all that it holds of the nodes of a report, as after the next hop's
+// restart.
+func (s *tier) again(t require.TestingT, of pmetric.Metrics) {
+	var nodes []lastvalue.NodeKey
+	for _, rm := range of.ResourceMetrics().All() {
+		if key := nodeKey(rm.Resource().Attributes()); !slices.Contains(nodes, key) {
+			nodes = append(nodes, key)
+		}
+	}
+	s.Table.Resync()
+	s.got, s.answer = nil, nil
+	f := flusher{Engine: s.Engine, maxBytes: unbounded, send: s.send, epoch: s.Table.Epoch()}
+	require.NoError(t, f.nodes(context.Background(), nodes))
+}
+
+// Of an unchanged report the next hop gets what is not compared, deltas and a type that pdata
+// does not know, and a heartbeat.
+func TestAnUnchangedReport(t *testing.T) {
+	s := newTier()
+	s.push(t, mixed("c", "n"))
+	md, _ := s.push(t, mixed("c", "n"))
+	var names []string
+	for _, sm := range md.ResourceMetrics().At(0).ScopeMetrics().All() {
+		for _, m := range sm.Metrics().All() {
+			names = append(names, m.Name())
+		}
+	}
+	assert.Equal(t, []string{"m5", "m6", "m7", "m8", gpusemconv.MetricNodeHeartbeat}, names)
+	s.push(t, pmetric.NewMetrics())
+	assert.Empty(t, s.got, "the next hop is not called for nothing")
 }
 
 // Whatever the type: nothing of a node without room goes on, and of a node with room all
@@ -416,7 +440,7 @@ func TestTheNextHopIsWholeAtOnce(t *testing.T) {
 	s.push(t, report("", "n", s.Now(), 1, 2))
 	s.answer = func(pmetric.Metrics) error {
 		if len(s.got) == 1 {
-			s.Table.Resync("")
+			s.Table.Resync()
 			return nil
 		}
 		return errors.New("busy")
@@ -442,7 +466,7 @@ func concurrentNodes(t *testing.T, edit func(*lastvalue.Settings)) {
 	const reports, gpus = 200, 8
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	asked, has, want := 0, receiver{}, receiver{}
+	asked, has, want := 0, map[seriesName]stated{}, map[seriesName]stated{}
 	flaky := func() error {
 		if asked++; asked%5 == 0 {
 			return errRefused
@@ -455,7 +479,12 @@ func concurrentNodes(t *testing.T, edit func(*lastvalue.Settings)) {
 		if err := flaky(); err != nil {
 			return err
 		}
-		has.apply(m.Metrics, m.Metrics.DataPointCount())
+		eachPoint(m.Metrics, func(name seriesName, sent stated, _ time.Duration, end bool) bool {
+			if has[name] = sent; end { // the last to arrive counts, whatever its time
+				delete(has, name)
+			}
+			return true
+		})
 		return flaky()
 	}
 	s := newTier(edit, func(s *lastvalue.Settings) { s.ResyncInterval, s.MaxBytes = time.Millisecond, 1<<20 })
@@ -481,7 +510,7 @@ func concurrentNodes(t *testing.T, edit func(*lastvalue.Settings)) {
 					if i%20 == n {
 						s.Table.Sweep(s.Time())
 						s.Flush(context.Background(), 1000, nil, send)
-						s.Table.Resync([]string{"", node}[sender])
+						s.Table.Resync()
 						s.Table.Counts(s.Time())
 					}
 				}

@@ -208,7 +208,7 @@ func TestTheNextHopRestartsBetweenPieces(t *testing.T) {
 	s := waiting(t, 3, 30)
 	s.answer = func(pmetric.Metrics) error {
 		if len(s.got) == 1 {
-			s.Table.Resync("")
+			s.Table.Resync()
 		}
 		return nil
 	}

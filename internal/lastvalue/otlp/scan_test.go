@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -72,62 +71,43 @@ func decode(msg []byte) (pmetric.Metrics, error) {
 	return req.Metrics(), err
 }
 
-// door is a way in with a table of its own.
-type door struct {
-	*Engine
-	now    time.Duration
-	refuse error
-	sent   [][]byte
-	counts []lastvalue.Counts
-	left   int // points of the last push that were decoded
+// newDoor is a way in with a table of its own.
+func newDoor(edit ...func(*lastvalue.Settings)) *tier {
+	return newTier(append([]func(*lastvalue.Settings){func(set *lastvalue.Settings) {
+		set.MaxNodes, set.TTL, set.OpaqueInterval, set.HeartbeatInterval = 8, 20*time.Minute, 40*time.Second, 15*time.Second
+		set.Bands = []lastvalue.Band{{Metric: "hw.temp*", Absolute: 1}}
+	}}, edit...)...)
 }
 
-func newDoor(edit ...func(*lastvalue.Settings)) *door {
-	set := lastvalue.Settings{
-		MaxNodes: 8, MaxSeries: 1000, TTL: 20 * time.Minute, VanishedAfter: time.Minute,
-		ResyncInterval: 100 * time.Second, OpaqueInterval: 40 * time.Second, HeartbeatInterval: 15 * time.Second,
-		Bands: []lastvalue.Band{{Metric: "hw.temp*", Absolute: 1}},
-		Rand:  func(n int64) int64 { return n / 3 },
-	}
-	for _, e := range edit {
-		e(&set)
-	}
-	d := &door{Engine: NewEngine(set)}
-	d.Epoch = time.Unix(0, int64(testEpoch))
-	d.Now = func() time.Time { return d.Epoch.Add(d.now) }
-	return d
-}
-
-// send is a next hop that keeps what it was handed, by resource.
-func (d *door) send(t testT) Send {
-	return func(_ context.Context, m Message) error {
-		for _, rm := range m.Metrics.ResourceMetrics().All() {
-			md := pmetric.NewMetrics()
-			rm.CopyTo(md.ResourceMetrics().AppendEmpty())
-			d.sent = append(d.sent, encode(t, md))
-		}
-		d.counts = append(d.counts, m.Counts)
-		return d.refuse
-	}
-}
-
-// push takes a message in, with reduced by its bytes first. What goes on is in sent.
-func (d *door) push(t testT, msg []byte, reduced bool) Counts {
+// take takes a message in, with reduced by its bytes first. What goes on is in got.
+func (s *tier) take(t testT, msg []byte, reduced bool) Counts {
 	t.Helper()
-	d.sent, d.counts = nil, nil
+	s.got = nil
 	if reduced {
-		if left := bytes.Clone(msg); d.Reduce(anybody, left) {
+		if left := bytes.Clone(msg); s.Reduce(anybody, left) {
 			wantPart(t, msg, left)
 			msg = left
 		}
 	}
 	md, err := decode(msg)
-	d.left = md.DataPointCount()
-	if err != nil || d.left == 0 {
+	if err != nil || md.DataPointCount() == 0 {
 		return Counts{} // the receiver does not call the pipeline
 	}
-	counts, _ := d.Consume(context.Background(), md, d.send(t))
+	counts, _ := s.Consume(context.Background(), md, s.send)
 	return counts
+}
+
+// sent are the messages that went on, by resource, and what else they had.
+func (s *tier) sent(t testT) (resources [][]byte, counts []lastvalue.Counts) {
+	for _, m := range s.got {
+		for _, rm := range m.Metrics.ResourceMetrics().All() {
+			md := pmetric.NewMetrics()
+			rm.CopyTo(md.ResourceMetrics().AppendEmpty())
+			resources = append(resources, encode(t, md))
+		}
+		counts = append(counts, m.Counts)
+	}
+	return resources, counts
 }
 
 // wantPart: what is left is a request of the same resources with some of their points, one
@@ -147,28 +127,20 @@ func wantPart(t testT, msg, left []byte) {
 }
 
 // known is the table's content as the next hop would get it after a loss.
-func (d *door) known(t testT, msg []byte) []byte {
+func (s *tier) known(t testT, msg []byte) [][]byte {
 	md, err := decode(msg)
 	if err != nil {
 		return nil
 	}
-	var nodes []lastvalue.NodeKey
-	for _, rm := range md.ResourceMetrics().All() {
-		if key := nodeKey(rm.Resource().Attributes()); !slices.Contains(nodes, key) {
-			nodes = append(nodes, key)
-		}
-	}
-	d.sent = nil
-	d.Table.Resync("")
-	f := flusher{Engine: d.Engine, maxBytes: unbounded, send: d.send(t), epoch: d.Table.Epoch()}
-	_ = f.nodes(context.Background(), nodes)
-	return bytes.Join(d.sent, nil)
+	s.again(t, md)
+	resources, _ := s.sent(t)
+	return resources
 }
 
 // same pushes through three doors: decoded, reduced first, and both in turn into
 // one table. What goes on must be the same.
 type same struct {
-	decoded, reduced, both *door
+	decoded, reduced, both *tier
 	turns                  int
 	now                    time.Duration
 }
@@ -177,19 +149,19 @@ func newSame(edit ...func(*lastvalue.Settings)) *same {
 	return &same{decoded: newDoor(edit...), reduced: newDoor(edit...), both: newDoor(edit...)}
 }
 
-func (s *same) doors() []*door { return []*door{s.decoded, s.reduced, s.both} }
+func (s *same) doors() []*tier { return []*tier{s.decoded, s.reduced, s.both} }
 
 func (s *same) push(t testT, msg []byte, accepted bool) {
 	t.Helper()
 	for _, d := range s.doors() {
-		d.now = s.now
-		if d.refuse = errRefused; accepted {
-			d.refuse = nil
+		d.at, d.answer = s.now, nil
+		if !accepted {
+			d.answer = func(pmetric.Metrics) error { return errRefused }
 		}
 	}
-	want := s.decoded.push(t, msg, false)
-	require.Equal(t, want, s.reduced.push(t, msg, true))
-	require.Equal(t, want, s.both.push(t, msg, s.turns%2 == 0))
+	want := s.decoded.take(t, msg, false)
+	require.Equal(t, want, s.reduced.take(t, msg, true))
+	require.Equal(t, want, s.both.take(t, msg, s.turns%2 == 0))
 	s.wantSame(t)
 	s.turns++
 }
@@ -197,9 +169,11 @@ func (s *same) push(t testT, msg []byte, accepted bool) {
 // wantSame: the doors sent the same, and their tables have the same figures.
 func (s *same) wantSame(t testT) {
 	t.Helper()
+	want, counts := s.decoded.sent(t)
 	for _, d := range s.doors()[1:] {
-		require.Equal(t, s.decoded.sent, d.sent)
-		require.Equal(t, s.decoded.counts, d.counts)
+		resources, its := d.sent(t)
+		require.ElementsMatch(t, want, resources) // nodes that began to wait at once are in no order
+		require.Equal(t, counts, its)
 		require.Equal(t, s.decoded.Table.Stats(), d.Table.Stats())
 	}
 }
@@ -208,9 +182,7 @@ func (s *same) wantSame(t testT) {
 func (s *same) flush(t testT) {
 	t.Helper()
 	for _, d := range s.doors() {
-		d.sent, d.counts = nil, nil
-		d.Flush(context.Background(), unbounded, nil, d.send(t))
-		slices.SortFunc(d.sent, bytes.Compare) // nodes that began to wait at once are in no order
+		d.flush(unbounded, nil)
 	}
 	s.wantSame(t)
 }
@@ -237,7 +209,7 @@ func TestAnUnchangedReportIsOnePoint(t *testing.T) {
 	s := newSame()
 	msg := encode(t, nodeReport())
 	s.push(t, msg, true)
-	assert.Equal(t, 320, s.reduced.left)
+	assert.EqualValues(t, 321, s.reduced.got[0].Points, "with the heartbeat")
 	for range 2 { // the first of these does not come to Consume
 		left := bytes.Clone(msg)
 		assert.True(t, s.reduced.Reduce(anybody, left))
@@ -374,7 +346,7 @@ func BenchmarkReduce(b *testing.B) {
 	msg := encode(b, md)
 	run := func(b *testing.B, msgs [][]byte) {
 		d := newDoor()
-		d.push(b, msgs[len(msgs)-1], true)
+		d.take(b, msgs[len(msgs)-1], true)
 		buffer := make([]byte, 0, 2*len(msg))
 		b.ReportAllocs()
 		i := 0

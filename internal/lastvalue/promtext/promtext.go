@@ -17,15 +17,6 @@ import (
 	"github.com/prometheus/otlptranslator"
 )
 
-// Type is the type in a family's TYPE line.
-type Type uint8
-
-// The types.
-const (
-	Gauge Type = iota
-	Counter
-)
-
 // Kind is the kind of an OTLP metric.
 type Kind = otlptranslator.MetricType
 
@@ -83,17 +74,16 @@ func CounterBase(name string) (string, bool) {
 	return base, ok && base != ""
 }
 
-// AppendFamily appends the lines before a family's series. In OpenMetrics, base reports
-// whether the name without its suffix is free, which a counter needs.
-func AppendFamily(to []byte, name, help string, t Type, openMetrics, free bool) []byte {
-	kind := [...]string{"gauge", "counter"}[t]
-	if openMetrics {
-		base, ok := CounterBase(name)
-		switch {
-		case t == Counter && ok && free:
-			name = base
-		case t != Gauge:
-			kind = "unknown"
+// AppendFamily appends the lines before a family's series. In OpenMetrics a counter needs its
+// name without the suffix, which free reports to be no other family's.
+func AppendFamily(to []byte, name, help string, counter, openMetrics, free bool) []byte {
+	kind := "gauge"
+	if counter {
+		kind = "counter"
+	}
+	if base, ok := CounterBase(name); counter && openMetrics {
+		if kind = "unknown"; ok && free {
+			kind, name = "counter", base
 		}
 	}
 	if help != "" {

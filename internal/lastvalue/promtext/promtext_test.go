@@ -51,18 +51,18 @@ func TestLabelName(t *testing.T) {
 func TestAppendFamily(t *testing.T) {
 	for _, tt := range []struct {
 		name              string
-		kind              Type
+		counter           bool
 		openMetrics, free bool
 		want              string
 	}{
-		{"a", Gauge, false, true, "# HELP a say \"\\\\\\n\"\n# TYPE a gauge\n"},
-		{"a", Gauge, true, true, "# HELP a say \\\"\\\\\\n\\\"\n# TYPE a gauge\n"},
-		{"a_total", Counter, false, true, "# HELP a_total say \"\\\\\\n\"\n# TYPE a_total counter\n"},
-		{"a_total", Counter, true, true, "# HELP a say \\\"\\\\\\n\\\"\n# TYPE a counter\n"},
-		{"a_total", Counter, true, false, "# HELP a_total say \\\"\\\\\\n\\\"\n# TYPE a_total unknown\n"},
-		{"total", Counter, true, true, "# HELP total say \\\"\\\\\\n\\\"\n# TYPE total unknown\n"},
+		{"a", false, false, true, "# HELP a say \"\\\\\\n\"\n# TYPE a gauge\n"},
+		{"a", false, true, true, "# HELP a say \\\"\\\\\\n\\\"\n# TYPE a gauge\n"},
+		{"a_total", true, false, true, "# HELP a_total say \"\\\\\\n\"\n# TYPE a_total counter\n"},
+		{"a_total", true, true, true, "# HELP a say \\\"\\\\\\n\\\"\n# TYPE a counter\n"},
+		{"a_total", true, true, false, "# HELP a_total say \\\"\\\\\\n\\\"\n# TYPE a_total unknown\n"},
+		{"total", true, true, true, "# HELP total say \\\"\\\\\\n\\\"\n# TYPE total unknown\n"},
 	} {
-		assert.Equal(t, tt.want, string(AppendFamily(nil, tt.name, "say \"\\\n\"", tt.kind, tt.openMetrics, tt.free)))
+		assert.Equal(t, tt.want, string(AppendFamily(nil, tt.name, "say \"\\\n\"", tt.counter, tt.openMetrics, tt.free)))
 	}
 }
 
@@ -85,11 +85,8 @@ func FuzzText(f *testing.F) {
 	f.Fuzz(func(t *testing.T, metric, unit, help, key string, value []byte, v float64) {
 		for _, kind := range []Kind{KindGauge, KindCounter, KindNonMonotonic} {
 			for contentType, openMetrics := range map[string]bool{promparse.Text: false, promparse.OpenMetrics: true} {
-				name, typ := MetricName(metric, unit, kind), Gauge
-				if kind == KindCounter {
-					typ = Counter
-				}
-				text := AppendFamily(nil, name, help, typ, openMetrics, true)
+				name := MetricName(metric, unit, kind)
+				text := AppendFamily(nil, name, help, kind == KindCounter, openMetrics, true)
 				text = append(append(text, name...), '{')
 				text = AppendLabel(AppendLabel(text, LabelName(key), value), "last", `a"b\c`)
 				text = append(AppendFloat(append(text, "} "...), v), '\n')

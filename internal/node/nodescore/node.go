@@ -168,8 +168,8 @@ func (b *baseline) add(x, alpha float64) {
 // cfg.Measures, are shared and read only.
 func NewNode(cfg *Config, plan *Plan) *Node { return &Node{cfg: cfg, plan: plan, mode: ModeNone} }
 
-// Observe takes the readings of one push. It returns how many it left out since the
-// node has more than MaxGPUs.
+// Observe takes the readings of one push. It returns how many it left out since the node has
+// more than MaxGPUs or MaxRanks, or an ID is too long.
 func (n *Node) Observe(r *Reading, now time.Time) (dropped int) {
 	dropped, _ = n.ObserveWithin(unbounded, r, now)
 	return dropped

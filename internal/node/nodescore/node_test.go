@@ -359,7 +359,7 @@ func TestIdleNodes(t *testing.T) {
 		return []input{of(Utilization, util), of(SMClock, 1.9e9), of(SMClockLimit, 1.98e9), of(MemoryUsed, 1<<30), of(MemoryLimit, 80<<30)}
 	}
 	r := newRig(t)
-	for range 10 {
+	for range 20 {
 		r.step(nil, gpu(0.98)...)
 	}
 	for range 6 {
@@ -370,6 +370,8 @@ func TestIdleNodes(t *testing.T) {
 	assert.Equal(t, nodesignal.StateIdle, r.step(nil, gpu(0.01)...).State)
 	res := r.step(nil, gpu(0.9)...)
 	assert.False(t, res.HasScore, "another job, another baseline")
+	assert.Equal(t, ModeNone, res.Mode)
+	assert.NotEqual(t, nodesignal.StateIdle, r.step(nil, gpu(0)...).State, "it has to last again")
 
 	r = newRig(t)
 	for range 20 {

@@ -154,8 +154,8 @@ func TestAMissingRank(t *testing.T) {
 		res := r.step(nil, append(steps(1, 1), input{StepDuration, 1, rank(3)})...)
 		require.InDelta(t, 1/1.3, res.Signals.V[nodesignal.Throughput], 1e-12)
 	}
-	res := r.step(nil, steps(1, 1)...)
-	assert.InDelta(t, 1, res.Signals.V[nodesignal.Throughput], 1e-12, "after the TTL only those count that report")
+	res := r.step(nil, append(steps(1, 1), input{StepDuration, 1.2, rank(3)})...)
+	assert.InDelta(t, 1/1.2, res.Signals.V[nodesignal.Throughput], 1e-12, "after the TTL only those count that report")
 }
 
 func TestARankReadsWhatItsGPUTells(t *testing.T) {

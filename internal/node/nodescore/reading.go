@@ -46,6 +46,7 @@ func (r *Reading) Reset() {
 const (
 	MaxGPUs  = 128 // an NVL72 rack has 72
 	MaxRanks = 256 // several may share a GPU
+	maxName  = 253 // bytes of a GPU's ID; a UUID has 40
 )
 
 // rateWindow is the time constant over which the rate of a counter is
@@ -62,8 +63,8 @@ type table struct {
 	epoch time.Time
 	rows  []row
 	ranks int       // rows of ranks
-	room  int       // bytes that new rows may take
-	short int       // readings of rows that would have taken more
+	room  int       // rows that may be added
+	short int       // readings of rows for which there was no room
 	best  []float64 // by input, the most that a GPU has shown
 	// unnamed is what counts of the newest push of a rank without a name. It is crowded once
 	// a push had several values of one.
@@ -179,9 +180,10 @@ func (t *table) row(of nodesignal.Subject, next int, plan *Plan) int {
 	}
 	r := row{of: of}
 	r.of.GPU = strings.Clone(of.GPU)
-	need := plan.rowBytes() + len(of.GPU)
 	switch {
-	case need > t.room:
+	case len(of.GPU) > maxName:
+		return -1
+	case t.room <= 0:
 		t.short++
 		return -1
 	case of.IsRank():
@@ -195,7 +197,7 @@ func (t *table) row(of nodesignal.Subject, next int, plan *Plan) int {
 		r.cells, r.counts = make([]cell, plan.count), make([]count, plan.counts)
 	}
 	t.rows = append(t.rows, r)
-	t.room -= need
+	t.room--
 	return len(t.rows) - 1
 }
 
@@ -237,9 +239,10 @@ func (t *table) take(now time.Time, ttl time.Duration, plan *Plan) {
 			t.ranks--
 		}
 	}
-	clear(t.rows[kept:])
-	clear(t.unnamed)
-	t.rows = t.rows[:kept]
+	if kept < len(t.rows) {
+		t.rows = slices.Clone(t.rows[:kept]) // what is gone takes no memory
+	}
+	t.unnamed = nil
 }
 
 // take reports whether anything is left of the row.
@@ -455,30 +458,19 @@ func (t *table) value(r, board *row, f *factor) (float64, bool) {
 // unbounded is room for all that a node may report.
 const unbounded = math.MaxInt
 
-// unnamedBytes are those of one entry of a map of the size of table.unnamed, and of what
-// the map leaves empty.
-const unnamedBytes = 64
+// Rows are how many GPUs and ranks the node has, with one for itself where it has readings of
+// its own.
+func (n *Node) Rows() int { return len(n.table.rows) }
 
-// Bytes is what the node takes of memory.
-func (n *Node) Bytes() int {
-	t := &n.table
-	sum := int(unsafe.Sizeof(*n)) + cap(t.rows)*int(unsafe.Sizeof(row{})) + cap(t.best)*8 + len(t.unnamed)*unnamedBytes
-	for i := range t.rows {
-		r := &t.rows[i]
-		sum += len(r.of.GPU) + cap(r.cells)*int(unsafe.Sizeof(cell{})) + cap(r.counts)*int(unsafe.Sizeof(count{}))
-	}
-	return sum
+// RowBytes are those of a row with all inputs.
+func (p *Plan) RowBytes() int {
+	return int(unsafe.Sizeof(row{})) + p.count*int(unsafe.Sizeof(cell{})) + p.counts*int(unsafe.Sizeof(count{})) + maxName
 }
 
-// ObserveWithin is Observe of a node that may take no more than room bytes more. Short
-// is how many readings it left out for that.
+// ObserveWithin is Observe of a node that may have no more than room rows more. Short is how
+// many readings it left out for that.
 func (n *Node) ObserveWithin(room int, r *Reading, now time.Time) (dropped, short int) {
 	n.table.room, n.table.short = room, 0
 	dropped = n.table.observe(r, n.plan, now)
 	return dropped - n.table.short, n.table.short
-}
-
-// rowBytes are those of a row with all inputs.
-func (p *Plan) rowBytes() int {
-	return int(unsafe.Sizeof(row{})) + p.count*int(unsafe.Sizeof(cell{})) + p.counts*int(unsafe.Sizeof(count{}))
 }

@@ -212,6 +212,7 @@ func TestGPUsAreBoundedAndForgotten(t *testing.T) {
 	r.now = r.now.Add(51 * time.Second)
 	r.step(nil, of(StepRate, 1))
 	assert.Len(t, r.n.table.rows, 1)
+	assert.Less(t, cap(r.n.table.rows), MaxGPUs, "those that are gone take no memory")
 }
 
 func TestSourcesOfOnesOwn(t *testing.T) {

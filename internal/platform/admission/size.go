@@ -40,7 +40,7 @@ func decoded(of *Message, msg []byte, levels int) (total int, err error) {
 		return 0, ErrTooDeep
 	}
 	for len(msg) > 0 {
-		tag, n := varint(msg)
+		tag, n := protowire.ConsumeVarint(msg)
 		id, kind := protowire.DecodeTag(tag)
 		if n < 0 || id < protowire.MinValidNumber {
 			return 0, ErrMalformed
@@ -51,13 +51,13 @@ func decoded(of *Message, msg []byte, levels int) (total int, err error) {
 		var content uint64 // bytes of it
 		switch kind {
 		case protowire.VarintType:
-			_, n = varint(msg)
+			_, n = protowire.ConsumeVarint(msg)
 		case protowire.Fixed32Type:
 			n = 4
 		case protowire.Fixed64Type:
 			n = 8
 		case protowire.BytesType:
-			content, n = varint(msg)
+			content, n = protowire.ConsumeVarint(msg)
 		default:
 			n = -1
 		}
@@ -106,14 +106,6 @@ func isTextPair(b []byte, levels int) bool {
 	text := int(b[3])
 	key := len(b) - text - 6
 	return text+2 < 0x80 && int(b[1]) == text+2 && 0 <= key && key < 0x80 && b[text+4] == 1<<3|2 && int(b[text+5]) == key
-}
-
-// varint reads a number. Most are of one byte.
-func varint(b []byte) (uint64, int) {
-	if len(b) > 0 && b[0] < 0x80 {
-		return uint64(b[0]), 1
-	}
-	return protowire.ConsumeVarint(b)
 }
 
 // textBytes is at least what Go allocates for a text: its size classes waste up to a

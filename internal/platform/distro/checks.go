@@ -10,6 +10,8 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -18,7 +20,6 @@ import (
 	"go.opentelemetry.io/collector/otelcol"
 
 	"github.com/gpu-collector/gpu-collector/internal/node/ownnode"
-	"github.com/gpu-collector/gpu-collector/internal/platform/listenaddress"
 	"github.com/gpu-collector/gpu-collector/internal/platform/memorybudget"
 	"github.com/gpu-collector/gpu-collector/internal/platform/serverguard"
 )
@@ -46,7 +47,7 @@ func (c checks) Convert(_ context.Context, conf *confmap.Conf) error {
 	warn(used, c.to)
 	errs := append(wrongTables(used, names), unlistedOTLP(conf, names))
 	for _, l := range listens(conf, used, factories) {
-		if err := listenaddress.Check(l.Address); err != nil {
+		if err := checkAddress(l.Address); err != nil {
 			errs = append(errs, fmt.Errorf("`%s` %w", l.Key, err))
 		}
 	}
@@ -156,6 +157,20 @@ func listens(conf *confmap.Conf, used []Setup, factories otelcol.Factories) (all
 		}
 	}
 	return all
+}
+
+// hostName is not only digits and dots, which would be an address with a slip.
+var hostName = regexp.MustCompile(`^[\w.-]*[A-Za-z_-][\w.-]*$`)
+
+// checkAddress returns what is wrong with an endpoint, for behind the name of its key.
+func checkAddress(endpoint string) error {
+	host, port, err := net.SplitHostPort(endpoint)
+	_, noAddress := netip.ParseAddr(host)
+	_, noPort := net.LookupPort("tcp", port) // takes a service's name too, and nothing for 0
+	if err == nil && port != "" && noPort == nil && (host == "" || noAddress == nil || hostName.MatchString(host)) {
+		return nil
+	}
+	return fmt.Errorf("is %q, must be a host and a port of 0 to 65535, such as 127.0.0.1:4317 or [::1]:4317", endpoint)
 }
 
 // warn logs what is valid and seldom meant.

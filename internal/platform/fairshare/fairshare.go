@@ -30,7 +30,7 @@ import (
 // Half is the share that is the rule.
 const Half = 0.5
 
-// ErrFull is for a Take where no slot is left for an owner, or that it holds its share.
+// ErrFull is for a TakeAll where no slot is left for an owner, or that it holds its share.
 var ErrFull = errors.New("no slot is left, or the owner holds its share")
 
 const (
@@ -89,34 +89,22 @@ func NewLending[K comparable](slots int, share float64, now func() time.Time) *L
 	return l
 }
 
-// Take gives an owner up to so many more slots and returns how many.
-func (l *Ledger[K]) Take(owner K, want int) int {
-	if want <= 0 {
-		return 0
-	}
-	return l.take(owner, want, 1)
-}
-
 // TakeAll gives an owner all of so many more slots, or none.
-func (l *Ledger[K]) TakeAll(owner K, want int) bool {
-	// Nothing fits, also for one that holds too many.
-	return want == 0 || l.take(owner, want, want) == want
-}
-
-// take gives up to want slots, and none where there are fewer than least.
-func (l *Ledger[K]) take(owner K, want, least int) int {
+func (l *Ledger[K]) TakeAll(owner K, n int) bool {
+	if n == 0 {
+		return true // also for one that holds too many
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := min(want, l.room(owner))
-	if _, wants := l.wants[owner]; wants || n < least && l.now != nil && l.low(owner) {
+	fits := n <= l.room(owner)
+	if _, wants := l.wants[owner]; wants || !fits && l.now != nil && l.low(owner) {
 		l.want(owner)
 	}
-	if n < least {
-		return 0
+	if fits {
+		l.held[owner] += n
+		l.taken += n
 	}
-	l.held[owner] += n
-	l.taken += n
-	return n
+	return fits
 }
 
 // Want notes for an owner of a ledger that lends that it will want slots, whether or not

@@ -89,14 +89,14 @@ func (a *Asks) Add(cluster string, groups []string, now time.Time) {
 // takeSlot takes a slot for a cluster. When none is left and the cluster has few, it makes
 // room if wished: a cluster that clients asked for only once goes.
 func (a *Asks) takeSlot(cluster string, make bool) bool {
-	if a.slots.Take(cluster, 1) == 1 {
+	if a.slots.TakeAll(cluster, 1) {
 		return true
 	}
 	if !make || a.slots.Held(cluster) > MaxGroups {
 		return false
 	}
 	// A cluster may take half of the free slots, so a second eviction may be needed.
-	return a.evict(cluster) && (a.slots.Take(cluster, 1) == 1 || a.evict(cluster) && a.slots.Take(cluster, 1) == 1)
+	return a.evict(cluster) && (a.slots.TakeAll(cluster, 1) || a.evict(cluster) && a.slots.TakeAll(cluster, 1))
 }
 
 // evict takes the slots of the oldest cluster that clients asked for only once.

@@ -66,14 +66,8 @@ func MemberName(m httpsfv.Member) (string, error) {
 }
 
 // ParseList reads a header that is a structured-field list (RFC 9651), of at
-// most 8 KiB. It turns a panic of the parser into an error: httpsfv v1.1.0 had
-// one (a cut-off display string), and a gRPC server does not survive a panic.
-func ParseList(header []string) (list httpsfv.List, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			list, err = nil, fmt.Errorf("not a structured-field list: %v", r)
-		}
-	}()
+// most 8 KiB.
+func ParseList(header []string) (httpsfv.List, error) {
 	total := 0
 	for _, h := range header {
 		total += len(h)
@@ -81,7 +75,7 @@ func ParseList(header []string) (list httpsfv.List, err error) {
 	if total > MaxHeaderBytes {
 		return nil, fmt.Errorf("%d bytes, at most %d are read", total, MaxHeaderBytes)
 	}
-	list, err = httpsfv.UnmarshalList(header)
+	list, err := httpsfv.UnmarshalList(header)
 	if err != nil {
 		return nil, fmt.Errorf("not a structured-field list: %w", err)
 	}

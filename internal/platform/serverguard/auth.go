@@ -45,7 +45,7 @@ func (b *boundedAuthenticator) Authenticate(ctx context.Context, headers map[str
 	if at := client.FromContext(ctx).Addr; at != nil {
 		address = webguard.Network(at.String())
 	}
-	if b.slots.Take(address, 1) == 0 {
+	if !b.slots.TakeAll(address, 1) {
 		return ctx, b.busy
 	}
 	defer b.slots.Give(address, 1)

@@ -275,32 +275,6 @@ func TestHeadersOverGRPC(t *testing.T) {
 	}
 }
 
-// TestUnaskedConnectionsEndWithTheServer: a connection that nothing was asked on holds
-// nothing up, a request that is being answered is waited for.
-func TestUnaskedConnectionsEndWithTheServer(t *testing.T) {
-	const answering = 3 * time.Second
-	for first, took := range map[string]time.Duration{"": 0, "GET / HTTP/1.1\r\nHost: x\r\n\r\n": answering} {
-		synctest.Test(t, func(t *testing.T) {
-			server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(answering) })}
-			bound(server)
-			ln := newPipes()
-			go func() { _ = server.Serve(ln) }()
-			c := ln.dial("192.0.2.1:1")
-			answer := make(chan string, 1)
-			go func() {
-				_, _ = io.WriteString(c, first)
-				text, _ := io.ReadAll(c)
-				answer <- string(text)
-			}()
-			synctest.Wait()
-			began := time.Now()
-			require.NoError(t, server.Shutdown(t.Context()))
-			assert.InDelta(t, took, time.Since(began), float64(time.Second)) // its polls
-			assert.Equal(t, first != "", strings.HasPrefix(<-answer, "HTTP/1.1 200 OK"))
-		})
-	}
-}
-
 // TestServer: TLS is above the guard, so that there is HTTP/2.
 func TestServer(t *testing.T) {
 	certified := httptest.NewTLSServer(nil)

@@ -134,31 +134,6 @@ func StartReaders(
 	return s, s.Start(ctx, host, set)
 }
 
-// standard has codings in the one form that the Collector's server and gzhttp know: one line of
-// small letters. By RFC 9110 (5.3, 8.4.1) they have many, and x-gzip is gzip.
-func standard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, name := range []string{"Accept-Encoding", "Content-Encoding"} {
-			lines := r.Header[name]
-			if lines == nil {
-				continue
-			}
-			var codings []string
-			for coding := range strings.SplitSeq(strings.ToLower(strings.Join(lines, ",")), ",") {
-				coding = strings.TrimSpace(coding)
-				if weight, gzip := strings.CutPrefix(coding, "x-gzip"); gzip {
-					coding = "gzip" + weight
-				}
-				if coding != "" && coding != "identity" { // both are no coding
-					codings = append(codings, coding)
-				}
-			}
-			r.Header.Set(name, strings.Join(codings, ", "))
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
 // Addr is where it listens.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
@@ -176,31 +151,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// bound bounds the headers of requests. It has Shutdown close connections that nothing was
-// asked on: net/http waits for them for five to six seconds (golang.org/issue/22682), and
-// browsers open some ahead.
+// bound bounds the headers of requests.
 func bound(s *http.Server) {
-	limit := headerTime
-	for _, set := range []time.Duration{s.ReadHeaderTimeout, s.ReadTimeout} {
-		if set > 0 {
-			limit = min(limit, set)
-		}
+	if s.ReadHeaderTimeout <= 0 || s.ReadHeaderTimeout > headerTime {
+		s.ReadHeaderTimeout = headerTime
 	}
-	s.MaxHeaderBytes, s.ReadHeaderTimeout = headerBytes, limit
+	s.MaxHeaderBytes = headerBytes
 	s.HTTP2 = &http.HTTP2Config{SendPingTimeout: PingAfter, PingTimeout: PingTimeout}
-	s.Handler = standard(s.Handler)
-	var unasked sync.Map // by net.Conn
-	s.ConnState = func(c net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			unasked.Store(c, nil)
-		} else {
-			unasked.Delete(c)
-		}
-	}
-	s.RegisterOnShutdown(func() {
-		unasked.Range(func(c, _ any) bool {
-			_ = c.(net.Conn).Close()
-			return true
-		})
-	})
 }

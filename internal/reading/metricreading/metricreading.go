@@ -197,16 +197,6 @@ func (r *Resource) refusePoint(why reading.Refusal, p *Point) reading.Refusal {
 	return why
 }
 
-// ReadForeign reads a point of a metric that the catalogue does not have, and reports
-// whether it has a number.
-func ReadForeign(dp pmetric.NumberDataPoint, p *Point) bool {
-	attributes(&anything, dp, p)
-	p.Subject, p.Vague, p.Value = reading.GPU, false, Number(dp)
-	return p.Value-p.Value == 0 // neither NaN nor infinite
-}
-
-var anything reading.Metric
-
 // Xid returns the code of an Xid, false where there is none.
 func (p *Point) Xid() (int, bool) {
 	v, ok := p.Attributes().Get(gpusemconv.AttrXIDCode)

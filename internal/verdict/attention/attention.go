@@ -303,7 +303,7 @@ func (c *collector) missingNodes() {
 			}
 		}
 		// Fewer nodes have an item each, with their own time.
-		if e.Node == "" && len(absent) >= foldMissing {
+		if len(absent) >= foldMissing {
 			i := item(e, MissingNode)
 			i.Since, i.SinceBefore = time.Time{}, false
 			c.away(i, absent)

@@ -27,25 +27,6 @@ func enumeration[A interface {
 
 // Record makes attributes of gpuhealth's constants by their order alone.
 func TestEnumerations(t *testing.T) {
-	enumeration[metadata.AttributeActivityUnit](t, int(gpuhealth.NumActivities),
-		[]string{
-			gpuhealth.ActivityGraphics: "graphics", gpuhealth.ActivitySM: "sm", gpuhealth.ActivitySMOccupancy: "sm_occupancy",
-			gpuhealth.ActivityTensor: "tensor", gpuhealth.ActivityDRAM: "dram", gpuhealth.ActivityFP64: "fp64",
-			gpuhealth.ActivityFP32: "fp32", gpuhealth.ActivityFP16: "fp16",
-		})
-	enumeration[metadata.AttributeClock](t, int(gpuhealth.NumClocks),
-		[]string{
-			gpuhealth.ClockGraphics: "graphics", gpuhealth.ClockSM: "sm", gpuhealth.ClockMemory: "memory",
-			gpuhealth.ClockVideo: "video",
-		})
-	enumeration[metadata.AttributeProcessType](t, int(gpuhealth.NumProcessTypes), []string{
-		gpuhealth.ProcessCompute: "compute", gpuhealth.ProcessGraphics: "graphics",
-	})
-	enumeration[metadata.AttributeMode](t, int(gpuhealth.NumModes),
-		[]string{
-			gpuhealth.ModePersistence: "persistence", gpuhealth.ModeECC: "ecc", gpuhealth.ModeMIG: "mig",
-			gpuhealth.ModeGSP: "gsp", gpuhealth.ModeConfidentialCompute: "cc",
-		})
 	enumeration[metadata.AttributeErrorType](t, int(gpuhealth.NumECCErrors), []string{
 		gpuhealth.ECCCorrected: "corrected", gpuhealth.ECCUncorrected: "uncorrected",
 	})
@@ -54,9 +35,6 @@ func TestEnumerations(t *testing.T) {
 	})
 	enumeration[metadata.AttributeGpuMemoryLocation](t, 1+int(gpuhealth.NumECCLocations), []string{
 		0: "all", 1 + gpuhealth.ECCDRAM: "dram", 1 + gpuhealth.ECCSRAM: "sram",
-	})
-	enumeration[metadata.AttributeRetirementCause](t, int(gpuhealth.NumRetirementCauses), []string{
-		gpuhealth.RetiredSBE: "sbe", gpuhealth.RetiredDBE: "dbe",
 	})
 	enumeration[metadata.AttributeRepairPart](t, int(gpuhealth.NumRepairs), []string{
 		gpuhealth.RepairChannel: "memory_channel", gpuhealth.RepairTPC: "tpc",
@@ -96,12 +74,4 @@ func TestEnumerations(t *testing.T) {
 	enumeration[metadata.AttributeThrottleReason](t, len(throttleReasons), []string{
 		"sw_thermal", "hw_thermal", "power_brake", "power_cap", "hw_slowdown", "sync_boost", "app_clocks", "display_clocks",
 	})
-	enumeration[metadata.AttributeThrottleTimeReason](t, int(gpuhealth.NumThrottleTimes),
-		[]string{
-			gpuhealth.ThrottleTimePower: "power", gpuhealth.ThrottleTimeThermal: "thermal",
-			gpuhealth.ThrottleTimeSyncBoost: "sync_boost", gpuhealth.ThrottleTimeBoardLimit: "board_limit",
-			gpuhealth.ThrottleTimeLowUtilization: "low_utilization", gpuhealth.ThrottleTimeReliability: "reliability",
-			gpuhealth.ThrottleTimeSWThermal: "sw_thermal", gpuhealth.ThrottleTimeHWThermal: "hw_thermal",
-			gpuhealth.ThrottleTimePowerBrake: "power_brake",
-		})
 }

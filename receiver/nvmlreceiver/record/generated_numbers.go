@@ -40,6 +40,30 @@ func (r *Recorder) numbers() {
 	if v := n[reading.TemperatureMargin]; v.OK {
 		r.mb.RecordHwGpuTemperatureMarginDataPoint(r.ts, v.V, r.id, r.parent...)
 	}
+	if v := n[reading.TemperatureLimit]; v.OK && r.full {
+		r.mb.RecordHwTemperatureLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeHwSensorLocationGpu, metadata.AttributeHwLimitTypeThrottled, r.parent...)
+	}
+	if v := n[reading.ShutdownTemperature]; v.OK && r.full {
+		r.mb.RecordHwTemperatureLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeHwSensorLocationGpu, metadata.AttributeHwLimitTypeCritical, r.parent...)
+	}
+	if v := n[reading.MaxTemperature]; v.OK && r.full {
+		r.mb.RecordHwTemperatureLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeHwSensorLocationGpu, metadata.AttributeHwLimitTypeMax, r.parent...)
+	}
+	if v := n[reading.MaxMemoryTemperature]; v.OK {
+		r.mb.RecordHwTemperatureLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeHwSensorLocationMemory, metadata.AttributeHwLimitTypeMax, r.parent...)
+	}
+	if v := n[reading.SlowdownMargin]; v.OK {
+		r.mb.RecordHwGpuTemperatureMarginLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeHwSensorLocationGpu, metadata.AttributeHwLimitTypeThrottled, r.parent...)
+	}
+	if v := n[reading.ShutdownMargin]; v.OK && r.full {
+		r.mb.RecordHwGpuTemperatureMarginLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeHwSensorLocationGpu, metadata.AttributeHwLimitTypeCritical, r.parent...)
+	}
+	if v := n[reading.MaxMargin]; v.OK && r.full {
+		r.mb.RecordHwGpuTemperatureMarginLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeHwSensorLocationGpu, metadata.AttributeHwLimitTypeMax, r.parent...)
+	}
+	if v := n[reading.MaxMemoryMargin]; v.OK && r.full {
+		r.mb.RecordHwGpuTemperatureMarginLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeHwSensorLocationMemory, metadata.AttributeHwLimitTypeMax, r.parent...)
+	}
 	if v := n[reading.Power]; v.OK {
 		r.mb.RecordHwPowerDataPoint(r.ts, v.V, r.id, gpuType, r.parent...)
 	}
@@ -51,5 +75,143 @@ func (r *Recorder) numbers() {
 	}
 	if v := n[reading.Energy]; v.OK {
 		r.mb.RecordHwEnergyDataPoint(r.ts, v.V, r.id, gpuType, r.parent...)
+	}
+	if v := n[reading.GraphicsClock]; v.OK && r.full {
+		r.mb.RecordHwGpuClockFrequencyDataPoint(r.ts, v.V, r.id, metadata.AttributeClockGraphics, r.parent...)
+	}
+	if v := n[reading.SMClock]; v.OK {
+		r.mb.RecordHwGpuClockFrequencyDataPoint(r.ts, v.V, r.id, metadata.AttributeClockSm, r.parent...)
+	}
+	if v := n[reading.MemoryClock]; v.OK && r.full {
+		r.mb.RecordHwGpuClockFrequencyDataPoint(r.ts, v.V, r.id, metadata.AttributeClockMemory, r.parent...)
+	}
+	if v := n[reading.VideoClock]; v.OK && r.full {
+		r.mb.RecordHwGpuClockFrequencyDataPoint(r.ts, v.V, r.id, metadata.AttributeClockVideo, r.parent...)
+	}
+	if v := n[reading.GraphicsClockLimit]; v.OK && r.full {
+		r.mb.RecordHwGpuClockFrequencyLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeClockGraphics, r.parent...)
+	}
+	if v := n[reading.SMClockLimit]; v.OK {
+		r.mb.RecordHwGpuClockFrequencyLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeClockSm, r.parent...)
+	}
+	if v := n[reading.MemoryClockLimit]; v.OK && r.full {
+		r.mb.RecordHwGpuClockFrequencyLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeClockMemory, r.parent...)
+	}
+	if v := n[reading.VideoClockLimit]; v.OK && r.full {
+		r.mb.RecordHwGpuClockFrequencyLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeClockVideo, r.parent...)
+	}
+	if v := n[reading.GraphicsActivity]; v.OK {
+		r.mb.RecordHwGpuActivityDataPoint(r.ts, v.V, r.id, metadata.AttributeActivityUnitGraphics, r.parent...)
+	}
+	if v := n[reading.SMActivity]; v.OK {
+		r.mb.RecordHwGpuActivityDataPoint(r.ts, v.V, r.id, metadata.AttributeActivityUnitSm, r.parent...)
+	}
+	if v := n[reading.SMOccupancy]; v.OK {
+		r.mb.RecordHwGpuActivityDataPoint(r.ts, v.V, r.id, metadata.AttributeActivityUnitSmOccupancy, r.parent...)
+	}
+	if v := n[reading.TensorActivity]; v.OK {
+		r.mb.RecordHwGpuActivityDataPoint(r.ts, v.V, r.id, metadata.AttributeActivityUnitTensor, r.parent...)
+	}
+	if v := n[reading.DRAMActivity]; v.OK {
+		r.mb.RecordHwGpuActivityDataPoint(r.ts, v.V, r.id, metadata.AttributeActivityUnitDram, r.parent...)
+	}
+	if v := n[reading.FP64Activity]; v.OK {
+		r.mb.RecordHwGpuActivityDataPoint(r.ts, v.V, r.id, metadata.AttributeActivityUnitFp64, r.parent...)
+	}
+	if v := n[reading.FP32Activity]; v.OK {
+		r.mb.RecordHwGpuActivityDataPoint(r.ts, v.V, r.id, metadata.AttributeActivityUnitFp32, r.parent...)
+	}
+	if v := n[reading.FP16Activity]; v.OK {
+		r.mb.RecordHwGpuActivityDataPoint(r.ts, v.V, r.id, metadata.AttributeActivityUnitFp16, r.parent...)
+	}
+	if v := n[reading.Processes]; v.OK {
+		r.mb.RecordHwGpuProcessesDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeProcessTypeCompute, r.parent...)
+	}
+	if v := n[reading.GraphicsProcesses]; v.OK && r.full {
+		r.mb.RecordHwGpuProcessesDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeProcessTypeGraphics, r.parent...)
+	}
+	if v := n[reading.PCIeGeneration]; v.OK {
+		r.mb.RecordHwGpuPcieLinkGenerationDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeLinkKindCurrent, r.parent...)
+	}
+	if v := n[reading.PCIeGenerationLimit]; v.OK && r.full {
+		r.mb.RecordHwGpuPcieLinkGenerationDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeLinkKindMax, r.parent...)
+	}
+	if v := n[reading.PCIeWidth]; v.OK {
+		r.mb.RecordHwGpuPcieLinkWidthDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeLinkKindCurrent, r.parent...)
+	}
+	if v := n[reading.PCIeWidthLimit]; v.OK {
+		r.mb.RecordHwGpuPcieLinkWidthDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeLinkKindMax, r.parent...)
+	}
+	if v := n[reading.PCIeReplays]; v.OK {
+		r.mb.RecordHwGpuPcieReplaysDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeReplayKindReplay, r.parent...)
+	}
+	if v := n[reading.PCIeRollovers]; v.OK && r.full {
+		r.mb.RecordHwGpuPcieReplaysDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeReplayKindRollover, r.parent...)
+	}
+	if v := n[reading.RetiredSBE]; v.OK {
+		r.mb.RecordHwGpuMemoryRetiredPagesDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeRetirementCauseSbe, r.parent...)
+	}
+	if v := n[reading.RetiredDBE]; v.OK {
+		r.mb.RecordHwGpuMemoryRetiredPagesDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeRetirementCauseDbe, r.parent...)
+	}
+	if v := n[reading.RetirementPending]; v.OK {
+		r.mb.RecordHwGpuMemoryRetirementPendingDataPoint(r.ts, int64(v.V), r.id, r.parent...)
+	}
+	if v := n[reading.RemappedCorrected]; v.OK && r.full {
+		r.mb.RecordHwGpuMemoryRemappedRowsDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeRemapCauseCorrected, r.parent...)
+	}
+	if v := n[reading.RemappedUncorrected]; v.OK {
+		r.mb.RecordHwGpuMemoryRemappedRowsDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeRemapCauseUncorrected, r.parent...)
+	}
+	if v := n[reading.RemapPending]; v.OK {
+		r.mb.RecordHwGpuMemoryRemapPendingDataPoint(r.ts, int64(v.V), r.id, r.parent...)
+	}
+	if v := n[reading.RemapFailed]; v.OK {
+		r.mb.RecordHwGpuMemoryRemapFailedDataPoint(r.ts, int64(v.V), r.id, r.parent...)
+	}
+	if v := n[reading.PowerCapTime]; v.OK && r.full {
+		r.mb.RecordHwGpuThrottleTimeDataPoint(r.ts, v.V, r.id, metadata.AttributeThrottleTimeReasonPower, r.parent...)
+	}
+	if v := n[reading.ThermalTime]; v.OK && r.full {
+		r.mb.RecordHwGpuThrottleTimeDataPoint(r.ts, v.V, r.id, metadata.AttributeThrottleTimeReasonThermal, r.parent...)
+	}
+	if v := n[reading.SyncBoostTime]; v.OK && r.full {
+		r.mb.RecordHwGpuThrottleTimeDataPoint(r.ts, v.V, r.id, metadata.AttributeThrottleTimeReasonSyncBoost, r.parent...)
+	}
+	if v := n[reading.BoardLimitTime]; v.OK && r.full {
+		r.mb.RecordHwGpuThrottleTimeDataPoint(r.ts, v.V, r.id, metadata.AttributeThrottleTimeReasonBoardLimit, r.parent...)
+	}
+	if v := n[reading.LowUtilizationTime]; v.OK && r.full {
+		r.mb.RecordHwGpuThrottleTimeDataPoint(r.ts, v.V, r.id, metadata.AttributeThrottleTimeReasonLowUtilization, r.parent...)
+	}
+	if v := n[reading.ReliabilityTime]; v.OK && r.full {
+		r.mb.RecordHwGpuThrottleTimeDataPoint(r.ts, v.V, r.id, metadata.AttributeThrottleTimeReasonReliability, r.parent...)
+	}
+	if v := n[reading.SWThermalTime]; v.OK {
+		r.mb.RecordHwGpuThrottleTimeDataPoint(r.ts, v.V, r.id, metadata.AttributeThrottleTimeReasonSwThermal, r.parent...)
+	}
+	if v := n[reading.HWThermalTime]; v.OK {
+		r.mb.RecordHwGpuThrottleTimeDataPoint(r.ts, v.V, r.id, metadata.AttributeThrottleTimeReasonHwThermal, r.parent...)
+	}
+	if v := n[reading.PowerBrakeTime]; v.OK {
+		r.mb.RecordHwGpuThrottleTimeDataPoint(r.ts, v.V, r.id, metadata.AttributeThrottleTimeReasonPowerBrake, r.parent...)
+	}
+	if v := n[reading.SRAMThreshold]; v.OK {
+		r.mb.RecordHwGpuEccSramThresholdExceededDataPoint(r.ts, int64(v.V), r.id, r.parent...)
+	}
+	if v := n[reading.ModePersistence]; v.OK {
+		r.mb.RecordHwGpuModeDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeModePersistence, r.parent...)
+	}
+	if v := n[reading.ModeECC]; v.OK {
+		r.mb.RecordHwGpuModeDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeModeEcc, r.parent...)
+	}
+	if v := n[reading.ModeMIG]; v.OK {
+		r.mb.RecordHwGpuModeDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeModeMig, r.parent...)
+	}
+	if v := n[reading.ModeGSP]; v.OK && r.full {
+		r.mb.RecordHwGpuModeDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeModeGsp, r.parent...)
+	}
+	if v := n[reading.ModeConfidentialCompute]; v.OK && r.full {
+		r.mb.RecordHwGpuModeDataPoint(r.ts, int64(v.V), r.id, metadata.AttributeModeCc, r.parent...)
 	}
 }

@@ -13,29 +13,11 @@ import (
 // The enumerations of gpuhealth have the order of metadata.yaml, and mdatagen counts its
 // attributes from 1: TestEnumerations.
 
-// one adds the point of a reading, with that of a reading with an attribute, and list those
-// of readings by an enumeration.
-func one[V uint32 | uint64 | int64 | float64, N int64 | float64](r *Recorder, v gpuhealth.Opt[V], record func(pcommon.Timestamp, N, string, ...metadata.MetricAttributeOption)) {
-	if v.OK {
-		record(r.ts, N(v.V), r.id, r.parent...)
-	}
-}
-
+// with adds the point of a reading that an attribute selects.
 func with[A any, V uint32 | uint64 | int64 | float64, N int64 | float64](r *Recorder, v gpuhealth.Opt[V], of A, record func(pcommon.Timestamp, N, string, A, ...metadata.MetricAttributeOption)) {
 	if v.OK {
 		record(r.ts, N(v.V), r.id, of, r.parent...)
 	}
-}
-
-func list[A ~int, V uint64 | float64, N int64 | float64](r *Recorder, readings []gpuhealth.Opt[V], record func(pcommon.Timestamp, N, string, A, ...metadata.MetricAttributeOption)) {
-	for i, v := range readings {
-		with(r, v, A(i+1), record)
-	}
-}
-
-// yesNo is a reading of yes or no as its point has it.
-func yesNo(v gpuhealth.Opt[bool]) gpuhealth.Opt[int64] {
-	return gpuhealth.Opt[int64]{V: oneIf(v.V), OK: v.OK}
 }
 
 func oneIf(on bool) int64 {
@@ -45,32 +27,11 @@ func oneIf(on bool) int64 {
 	return 0
 }
 
-func (r *Recorder) load() {
+func (r *Recorder) memory() {
 	s := r.s
 	if total, used := s.Numbers[reading.MemoryLimit], s.Numbers[reading.MemoryUsed]; total.OK && used.OK {
 		r.mb.RecordHwGpuMemoryUtilizationDataPoint(r.ts, used.V/total.V, r.id, r.parent...)
 	}
-	list(r, s.Activity[:], r.mb.RecordHwGpuActivityDataPoint)
-	processes, modes := s.Processes[:gpuhealth.ProcessCompute+1], s.Modes[:gpuhealth.ModeMIG+1]
-	if r.full {
-		processes, modes = s.Processes[:], s.Modes[:]
-	}
-	list(r, processes, r.mb.RecordHwGpuProcessesDataPoint)
-	for i, mode := range modes {
-		with(r, yesNo(mode), metadata.AttributeMode(i+1), r.mb.RecordHwGpuModeDataPoint)
-	}
-	for i := range s.Clocks {
-		// The graphics clock is the SM clock on every GPU since Fermi. The memory's clock
-		// hardly changes while a job runs.
-		if clock := metadata.AttributeClock(i + 1); r.full || clock == metadata.AttributeClockSm {
-			with(r, s.Clocks[i], clock, r.mb.RecordHwGpuClockFrequencyDataPoint)
-			with(r, s.ClockLimits[i], clock, r.mb.RecordHwGpuClockFrequencyLimitDataPoint)
-		}
-	}
-}
-
-func (r *Recorder) memory() {
-	s := r.s
 	for e := range s.ECC {
 		errorType := metadata.AttributeErrorType(e + 1)
 		for c, total := range s.ECC[e] {
@@ -89,16 +50,6 @@ func (r *Recorder) memory() {
 			}
 		}
 	}
-	one(r, yesNo(s.SRAMThresholdExceeded), r.mb.RecordHwGpuEccSramThresholdExceededDataPoint)
-	list(r, s.RetiredPages[:], r.mb.RecordHwGpuMemoryRetiredPagesDataPoint)
-	one(r, yesNo(s.RetirementPending), r.mb.RecordHwGpuMemoryRetirementPendingDataPoint)
-	rows := &s.RemappedRows
-	if r.full {
-		with(r, rows.Corrected, metadata.AttributeRemapCauseCorrected, r.mb.RecordHwGpuMemoryRemappedRowsDataPoint)
-	}
-	with(r, rows.Uncorrected, metadata.AttributeRemapCauseUncorrected, r.mb.RecordHwGpuMemoryRemappedRowsDataPoint)
-	one(r, yesNo(rows.Pending), r.mb.RecordHwGpuMemoryRemapPendingDataPoint)
-	one(r, yesNo(rows.Failed), r.mb.RecordHwGpuMemoryRemapFailedDataPoint)
 }
 
 // recovery always has the point of no action. The actions themselves
@@ -116,30 +67,12 @@ func (r *Recorder) recovery() {
 	}
 }
 
-var limits = [gpuhealth.NumTemperatureLimits]struct {
-	sensor metadata.AttributeHwSensorLocation
-	kind   metadata.AttributeHwLimitType
-}{
-	gpuhealth.LimitSlowdown:  {metadata.AttributeHwSensorLocationGpu, metadata.AttributeHwLimitTypeThrottled},
-	gpuhealth.LimitShutdown:  {metadata.AttributeHwSensorLocationGpu, metadata.AttributeHwLimitTypeCritical},
-	gpuhealth.LimitGPUMax:    {metadata.AttributeHwSensorLocationGpu, metadata.AttributeHwLimitTypeMax},
-	gpuhealth.LimitMemoryMax: {metadata.AttributeHwSensorLocationMemory, metadata.AttributeHwLimitTypeMax},
-}
-
-// temperatureLimits adds the limits that people compare with a temperature. Where the GPU
-// has a margin, that is the better comparison.
-func (r *Recorder) temperatureLimits() {
-	s := r.s
-	for i, of := range limits {
-		slowdown := i == int(gpuhealth.LimitSlowdown)
-		margin := s.MarginLimits[i]
-		wanted := r.full || i == int(gpuhealth.LimitMemoryMax) || slowdown && (!margin.OK || !s.Numbers[reading.TemperatureMargin].OK)
-		if v := s.TemperatureLimits[i]; v.OK && wanted {
-			r.mb.RecordHwTemperatureLimitDataPoint(r.ts, v.V, r.id, of.sensor, of.kind, r.parent...)
-		}
-		if margin.OK && (r.full || slowdown) {
-			r.mb.RecordHwGpuTemperatureMarginLimitDataPoint(r.ts, margin.V, r.id, of.sensor, of.kind, r.parent...)
-		}
+// slowdownLimit adds it where the GPU has no margin, which is the better comparison.
+func (r *Recorder) slowdownLimit() {
+	n := &r.s.Numbers
+	margin := n[reading.SlowdownMargin].OK && n[reading.TemperatureMargin].OK
+	if v := n[reading.TemperatureLimit]; v.OK && !r.full && !margin {
+		r.mb.RecordHwTemperatureLimitDataPoint(r.ts, v.V, r.id, metadata.AttributeHwSensorLocationGpu, metadata.AttributeHwLimitTypeThrottled, r.parent...)
 	}
 }
 
@@ -152,24 +85,21 @@ var throttleReasons = [...]gpuhealth.ThrottleReason{
 	gpuhealth.ThrottleSyncBoost, gpuhealth.ThrottleAppClocks, gpuhealth.ThrottleDisplayClocks,
 }
 
-const throttleClocks, throttleFaults = 3, 5
+const throttleFaults = 5
 
 func (r *Recorder) throttle() {
-	clocks := r.s.ThrottleTime[gpuhealth.ThrottleTimeSWThermal:][:throttleClocks] // in the same order
+	n := &r.s.Numbers
+	clocks := []gpuhealth.Opt[float64]{n[reading.SWThermalTime], n[reading.HWThermalTime], n[reading.PowerBrakeTime]} // in the same order
 	if bits := r.s.Throttle; bits.OK {
 		for i, bit := range throttleReasons {
 			if i < throttleFaults || r.full {
-				clockless := i < throttleClocks && !clocks[i].OK
+				clockless := i < len(clocks) && !clocks[i].OK
 				state(r, setThrottle, i, bits.V&uint64(bit) != 0, clockless, metadata.AttributeThrottleReason(i+1), r.mb.RecordHwGpuThrottleActiveDataPoint)
 			}
 		}
 	}
-	older := !clocks[0].OK && !clocks[1].OK // it has one clock of all heat
-	for i, v := range r.s.ThrottleTime {
-		which := gpuhealth.ThrottleTime(i)
-		if r.full || which >= gpuhealth.ThrottleTimeSWThermal || which == gpuhealth.ThrottleTimeThermal && older {
-			with(r, v, metadata.AttributeThrottleTimeReason(i+1), r.mb.RecordHwGpuThrottleTimeDataPoint)
-		}
+	if !r.full && !clocks[0].OK && !clocks[1].OK { // an older GPU has one clock of all heat
+		with(r, n[reading.ThermalTime], metadata.AttributeThrottleTimeReasonThermal, r.mb.RecordHwGpuThrottleTimeDataPoint)
 	}
 }
 
@@ -185,18 +115,6 @@ func (r *Recorder) bytes() {
 				r.mb.RecordHwGpuIoRateDataPoint(r.ts, v.V, r.id, direction, link, r.parent...)
 			}
 		}
-	}
-}
-
-func (r *Recorder) pcie() {
-	p := &r.s.PCIe
-	with(r, p.Width, metadata.AttributeLinkKindCurrent, r.mb.RecordHwGpuPcieLinkWidthDataPoint)
-	with(r, p.WidthMax, metadata.AttributeLinkKindMax, r.mb.RecordHwGpuPcieLinkWidthDataPoint)
-	with(r, p.Generation, metadata.AttributeLinkKindCurrent, r.mb.RecordHwGpuPcieLinkGenerationDataPoint)
-	with(r, p.Replays, metadata.AttributeReplayKindReplay, r.mb.RecordHwGpuPcieReplaysDataPoint)
-	if r.full {
-		with(r, p.GenerationMax, metadata.AttributeLinkKindMax, r.mb.RecordHwGpuPcieLinkGenerationDataPoint)
-		with(r, p.Rollovers, metadata.AttributeReplayKindRollover, r.mb.RecordHwGpuPcieReplaysDataPoint)
 	}
 }
 
@@ -224,10 +142,12 @@ func (r *Recorder) nvlink() {
 			with(r, v, metadata.AttributeNvlinkErrorType(i+1), r.mb.RecordHwGpuNvlinkErrorsDataPoint)
 		}
 	}
-	list(r, n.BitErrorRate[:], r.mb.RecordHwGpuNvlinkBitErrorRateDataPoint)
+	for i, v := range n.BitErrorRate {
+		with(r, v, metadata.AttributeBitErrors(i+1), r.mb.RecordHwGpuNvlinkBitErrorRateDataPoint)
+	}
 	for id := range n.PerLink {
 		link := &n.PerLink[id]
-		with(r, yesNo(link.Up), int64(id), r.mb.RecordHwGpuNvlinkLinkUpDataPoint)
+		with(r, gpuhealth.Opt[int64]{V: oneIf(link.Up.V), OK: link.Up.OK}, int64(id), r.mb.RecordHwGpuNvlinkLinkUpDataPoint)
 		for i, v := range link.Errors {
 			if v.OK {
 				r.mb.RecordHwGpuNvlinkLinkErrorsDataPoint(r.ts, int64(v.V), r.id, int64(id), metadata.AttributeNvlinkErrorType(i+1), r.parent...)

@@ -76,13 +76,9 @@ func (r *Recorder) Node(c Census, pressure gpuhealth.Opt[float64]) {
 	}
 }
 
-// Xids adds how many Xids of a code a GPU had, or a MIG slice of the parent.
-func (r *Recorder) Xids(uuid, parent string, code uint64, class gpuhealth.XidClass, count int64) {
-	var options []metadata.MetricAttributeOption
-	if parent != "" {
-		options = append(options, metadata.WithHwParentMetricAttribute(parent))
-	}
-	r.mb.RecordHwGpuXidEventsDataPoint(r.ts, count, uuid, int64(code), string(class), options...)
+// Xids adds how many Xids of a code a GPU had.
+func (r *Recorder) Xids(uuid string, code uint64, class gpuhealth.XidClass, count int64) {
+	r.mb.RecordHwGpuXidEventsDataPoint(r.ts, count, uuid, int64(code), string(class))
 }
 
 // Sample adds everything that the sample has, but for the verdict.
@@ -93,13 +89,11 @@ func (r *Recorder) Sample(s *gpuhealth.Sample) {
 		return
 	}
 	r.numbers()
-	r.load()
-	r.temperatureLimits()
+	r.slowdownLimit()
 	r.throttle()
 	r.memory()
 	r.recovery()
 	r.bytes()
-	r.pcie()
 	r.nvlink()
 	r.fabric()
 }

@@ -22,22 +22,19 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/scenarios"
+	"github.com/gpu-collector/gpu-collector/tools/page"
 )
 
 type options struct {
-	seed                  uint64
-	only, deciders        string
-	runs                  int
-	as, doc, save, before string
-	began, reportedAt     time.Time
+	seed                        uint64
+	only, as, doc, save, before string
+	began, reportedAt           time.Time
 }
 
 func main() {
 	o := options{began: time.Now()}
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of all families")
 	flag.StringVar(&o.only, "only", "", "comma-separated names of families; all if empty")
-	flag.StringVar(&o.deciders, "deciders", "", "comma-separated names of deciders; all if empty")
-	flag.IntVar(&o.runs, "runs", 0, "runs of each family; each one's own number if 0")
 	flag.StringVar(&o.as, "as", scenarios.Detector, "name of the engine; another one leaves out the other deciders and the limits")
 	flag.StringVar(&o.doc, "doc", "", "document that gets the table between its markers")
 	flag.StringVar(&o.save, "save", "", "file that gets the engine's results")
@@ -46,39 +43,32 @@ func main() {
 	figure.Main(func(ctx context.Context) error { return run(ctx, &o) })
 }
 
-// wanted are those of a list whose names a flag has.
-func selected[T any](list []T, flag string, name func(*T) string) ([]T, error) {
-	if flag == "" {
+// families are those that -only names.
+func (o *options) families() ([]scenarios.Family, error) {
+	list, err := scenarios.Recorded(".")
+	if err != nil {
+		return nil, err
+	}
+	list = slices.Concat(scenarios.All(), list)
+	if o.only == "" {
 		return list, nil
 	}
-	names := strings.Split(flag, ",")
-	list = slices.DeleteFunc(list, func(x T) bool { return !slices.Contains(names, name(&x)) })
+	names := strings.Split(o.only, ",")
+	list = slices.DeleteFunc(list, func(f scenarios.Family) bool { return !slices.Contains(names, f.Name) })
 	if len(list) != len(names) {
-		return nil, fmt.Errorf("%q are not names of what there is", flag)
+		return nil, fmt.Errorf("%q are not names of what there is", o.only)
 	}
 	return list, nil
 }
 
 func run(ctx context.Context, o *options) error {
-	recorded, err := scenarios.Recorded(".")
+	list, err := o.families()
 	if err != nil {
 		return err
 	}
-	list, err := selected(slices.Concat(scenarios.All(), recorded), o.only, func(f *scenarios.Family) string { return f.Name })
-	if err != nil {
-		return err
-	}
-	for i := range list {
-		if o.runs > 0 {
-			list[i].Runs = o.runs
-		}
-	}
+	deciders := scenarios.Deciders()
 	if o.as != scenarios.Detector {
-		o.deciders = scenarios.Detector
-	}
-	deciders, err := selected(scenarios.Deciders(), o.deciders, func(d *scenarios.Decider) string { return d.Name })
-	if err != nil {
-		return err
+		deciders = deciders[:1]
 	}
 	outcomes, err := scenarios.Evaluate(ctx, list, scenarios.Options{
 		Seed: o.seed, Workers: runtime.GOMAXPROCS(0), Deciders: deciders, Progress: o.progress,
@@ -86,11 +76,25 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(scenarios.Text(outcomes, deciders))
-	if o.as == scenarios.Detector {
-		scenarios.Figures(os.Stdout, outcomes)
+	if o.save != "" {
+		if err := save(o.save, outcomes); err != nil {
+			return err
+		}
 	}
-	return o.files(outcomes)
+	if o.as != scenarios.Detector {
+		return nil
+	}
+	before, err := load(o.before)
+	if err != nil {
+		return err
+	}
+	table := scenarios.Markdown(outcomes, before)
+	fmt.Println(table)
+	scenarios.Figures(os.Stdout, outcomes)
+	if o.doc == "" {
+		return nil
+	}
+	return page.Insert(o.doc, "<!-- eval: written by `make eval` -->\n", table, "<!-- /eval -->\n")
 }
 
 // progress writes how far it is, every few seconds.
@@ -101,52 +105,27 @@ func (o *options) progress(done, runs int, family string) {
 	}
 }
 
-// files writes what is kept of the outcomes.
-func (o *options) files(outcomes []scenarios.Outcome) error {
-	if o.save != "" {
-		results := map[string]*scenarios.Result{}
-		for i := range outcomes {
-			results[outcomes[i].Family.Name] = outcomes[i].Results[scenarios.Detector]
-		}
-		data, err := json.Marshal(results)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(o.save, data, 0o644); err != nil {
-			return err
-		}
+// save keeps the engine's results, by family.
+func save(file string, outcomes []scenarios.Outcome) error {
+	results := map[string]*scenarios.Result{}
+	for i := range outcomes {
+		results[outcomes[i].Family.Name] = outcomes[i].Results[scenarios.Detector]
 	}
-	if o.doc == "" {
-		return nil
-	}
-	var before map[string]*scenarios.Result
-	if o.before != "" {
-		data, err := os.ReadFile(o.before)
-		if err == nil {
-			err = json.Unmarshal(data, &before)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s: %w", o.before, err)
-		}
-	}
-	return write(o.doc, scenarios.Markdown(outcomes, before))
-}
-
-// The lines between which a document has the table.
-const (
-	tableBegin = "<!-- eval: written by `make eval` -->\n"
-	tableEnd   = "<!-- /eval -->\n"
-)
-
-func write(doc, table string) error {
-	text, err := os.ReadFile(doc)
+	data, err := json.Marshal(results)
 	if err != nil {
 		return err
 	}
-	before, rest, ok := strings.Cut(string(text), tableBegin)
-	_, after, ok2 := strings.Cut(rest, tableEnd)
-	if !ok || !ok2 {
-		return errors.New(doc + " has no markers for the table")
+	return os.WriteFile(file, data, 0o644)
+}
+
+// load reads what save kept; nil where there is no such file.
+func load(file string) (results map[string]*scenarios.Result, err error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return os.WriteFile(doc, []byte(before+tableBegin+table+tableEnd+after), 0o644)
+	if err == nil {
+		err = json.Unmarshal(data, &results)
+	}
+	return results, err
 }

@@ -24,7 +24,6 @@ import (
 	"go.opentelemetry.io/collector/processor/processortest"
 
 	"github.com/gpu-collector/gpu-collector/exporter/fleetviewexporter"
-	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/verdict/reason"
@@ -242,8 +241,7 @@ type fleetView struct {
 	state *fleetstate.Store
 }
 
-func (v *fleetView) State() *fleetstate.Store    { return v.state }
-func (*fleetView) History() fleethistory.History { return fleethistory.None{} }
+func (v *fleetView) State() *fleetstate.Store { return v.state }
 
 type viewHost map[component.ID]component.Component
 

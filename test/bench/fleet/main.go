@@ -6,9 +6,8 @@
 // history, a Prometheus that scrapes and a client of the API. With -base, a
 // checkout of another commit, that commit's gateway runs at the same time under the same
 // fleet. -shard puts a shard in front of each. `-for 30m -nodes 10000 -shard -root` is a
-// soak, which looks for what grows. With -slow, so many nodes lose 20 to 40 % from their
-// first push on, and the table has how soon the gateway names them. It prints a table, and
-// fails if a node without a fault is called slow.
+// soak, which looks for what grows. It prints a table, and fails if a node is called slow:
+// none has a fault.
 package main // import "github.com/gpu-collector/gpu-collector/test/bench/fleet"
 
 import (
@@ -18,8 +17,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
@@ -30,14 +27,14 @@ import (
 
 type options struct {
 	base        string
-	nodes, slow int
+	nodes       int
 	span        time.Duration
 	shard, root bool
 }
 
 const (
 	interval = 10 * time.Second       // between two pushes of a node
-	warm     = 40 * time.Second       // until it is measured: a history takes its new series first
+	warm     = 40 * time.Second       // until it is measured: a round of the history is among it
 	scrape   = 15 * time.Second       // between two scrapes
 	ask      = 200 * time.Millisecond // between two questions to the API
 )
@@ -46,7 +43,6 @@ func main() {
 	var o options
 	flag.StringVar(&o.base, "base", "", "`directory` of another commit with its bin, see scripts/basetree.sh")
 	flag.IntVar(&o.nodes, "nodes", 1000, "nodes of the fleet")
-	flag.IntVar(&o.slow, "slow", 0, "nodes that lose 20 to 40 % from the start")
 	flag.DurationVar(&o.span, "for", time.Minute, "how long it is measured")
 	flag.BoolVar(&o.shard, "shard", false, "put a shard in front of the gateway")
 	flag.BoolVar(&o.root, "root", false, "give the gateway overlays/root.yaml, which is for large fleets")
@@ -62,7 +58,6 @@ type side struct {
 	gateway *harness.Collector
 	shard   *harness.Collector // or nil
 	fleet   *fleetpush.Fleet
-	faulty  []string // nodes
 	seen    seen
 }
 
@@ -82,12 +77,6 @@ func (o *options) run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	watching, end := context.WithCancel(ctx)
-	defer end()
-	var watches sync.WaitGroup
-	for _, s := range sides {
-		watches.Go(func() { s.watch(watching, o.slow) })
-	}
 	harness.Progress("%d nodes push for %s before anything counts", o.nodes, warm)
 	if err := together(sides, func(s *side) error { _, err := o.push(ctx, s, warm); return err }); err != nil {
 		return err
@@ -96,14 +85,11 @@ func (o *options) run(ctx context.Context) (err error) {
 	if err := together(sides, func(s *side) error { return o.measure(ctx, s) }); err != nil {
 		return err
 	}
-	end()
-	watches.Wait()
 	for _, s := range sides {
-		all, err := s.episodes(ctx)
-		if err != nil {
+		var err error
+		if s.seen.episodes, err = s.episodes(ctx); err != nil {
 			return err
 		}
-		s.seen.episodes = len(slices.DeleteFunc(all, s.slow))
 	}
 	if err := o.print(os.Stdout, sides); err != nil {
 		return err
@@ -130,19 +116,9 @@ func (o *options) start(ctx context.Context, s *side) (err error) {
 	}
 	s.fleet, err = fleetpush.New(fleetpush.Config{
 		Nodes: o.nodes, Cluster: "bench", Load: fleetsim.Training, Seed: 1, Step: interval, Start: time.Now().Add(-24 * time.Hour),
-		Runs: 20 * time.Minute, Pause: 2 * time.Minute, Faults: o.faults(s),
+		Runs: 20 * time.Minute, Pause: 2 * time.Minute,
 	})
 	return err
-}
-
-// faults are losses of 20 to 40 %, spread evenly over the fleet.
-func (o *options) faults(s *side) (all []fleetsim.Fault) {
-	for i := range o.slow {
-		node := i * o.nodes / o.slow
-		s.faulty = append(s.faulty, fleetpush.NodeName(node))
-		all = append(all, fleetsim.Fault{Node: node, Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, Severity: 0.2 + 0.2*float64(i)/float64(max(1, o.slow-1))})
-	}
-	return all
 }
 
 func (s *side) close() error {
@@ -172,7 +148,7 @@ func together(sides []*side, f func(*side) error) error {
 func (o *options) push(ctx context.Context, s *side, d time.Duration) (fleetpush.Report, error) {
 	cfg, door := fleetpush.DefaultPushConfig(), cmp.Or(s.shard, s.gateway)
 	cfg.Endpoint, cfg.Interval, cfg.Connections = door.GRPC, interval, 64
-	cfg.Compression = fleetpush.CompressionSnappy // as configs/agent.yaml
+	cfg.Compression = "snappy" // as configs/agent.yaml
 	p, err := fleetpush.NewPusher(cfg, s.fleet)
 	if err != nil {
 		return fleetpush.Report{}, err

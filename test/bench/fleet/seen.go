@@ -5,11 +5,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -29,10 +27,9 @@ type seen struct {
 	pushed         fleetpush.Report
 	gateway, shard []harness.Look
 	scrapes, asks  []time.Duration
-	scraped        int64                    // bytes of the last scrape
-	late           atomic.Int64             // scrapes and questions that were given up
-	episodes       int                      // that are false
-	named          map[string]time.Duration // of slow nodes: the gateway's first verdict, since the first push
+	scraped        int64        // bytes of the last scrape
+	late           atomic.Int64 // scrapes and questions that were given up
+	episodes       int          // that are false
 }
 
 // measure pushes, scrapes, asks and looks at once.
@@ -117,47 +114,26 @@ func (s *side) look() error {
 	return err
 }
 
-// watch notes each second which slow nodes the gateway has named since the fleet began.
-func (s *side) watch(ctx context.Context, slow int) {
-	began := time.Now()
-	s.seen.named = make(map[string]time.Duration, slow)
-	for len(s.seen.named) < slow && harness.Wait(ctx, time.Second) == nil {
-		all, err := s.episodes(ctx)
-		if err != nil {
-			continue // which the last look has
-		}
-		for _, node := range all {
-			if _, known := s.seen.named[node]; !known && s.slow(node) {
-				s.seen.named[node] = time.Since(began)
-				harness.Progress("%s named %s after %.0f s", s.gateway.Name, node, time.Since(began).Seconds())
-			}
-		}
-	}
-}
-
-// slow reports whether a node of the fleet has a fault.
-func (s *side) slow(node string) bool { return slices.Contains(s.faulty, node) }
-
-// episodes are the nodes, empty for groups, of up to a thousand that a gateway has reported.
-// Missing nodes do not count: there are some where the machine skips their pushes.
-func (s *side) episodes(ctx context.Context) (nodes []string, err error) {
+// episodes is how many of up to a thousand a gateway has reported. Missing nodes do not count:
+// there are some where the machine skips their pushes.
+func (s *side) episodes(ctx context.Context) (n int, err error) {
 	client, err := fleetclient.NewClientWithResponses("http://" + s.gateway.View)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	answer, err := client.ListEpisodesWithResponse(ctx, &fleetclient.ListEpisodesParams{Limit: new(int64(1000))})
 	switch {
 	case err != nil:
-		return nil, err
+		return 0, err
 	case answer.JSON200 == nil:
-		return nil, fleetclient.AnswerError(answer.StatusCode(), answer.Body)
+		return 0, fleetclient.AnswerError(answer.StatusCode(), answer.Body)
 	}
 	for _, e := range answer.JSON200.Episodes {
 		if e.Subject != fleetclient.EpisodeSubjectMissing {
-			nodes = append(nodes, *cmp.Or(e.Node, new("")))
+			n++
 		}
 	}
-	return nodes, nil
+	return n, nil
 }
 
 // row is a line of the table: a figure of each side.
@@ -187,13 +163,6 @@ func (o *options) print(w io.Writer, sides []*side) error {
 		{"scrapes and questions given up", "", func(s *seen) float64 { return float64(s.late.Load()) }},
 		{"nodes with a threshold", "", func(s *seen) float64 { return float64(s.pushed.NodesWithThreshold) }},
 		{"false verdicts and episodes", "", func(s *seen) float64 { return float64(s.pushed.FalseVerdicts) + float64(s.episodes) }},
-	}
-	if o.slow > 0 {
-		named := func(s *seen) []time.Duration { return slices.Collect(maps.Values(s.named)) }
-		rows = append(rows,
-			row{"slow nodes that were named", "", func(s *seen) float64 { return float64(len(s.named)) }},
-			row{"first verdict p50", "s", func(s *seen) float64 { return figure.Quantile(named(s), 0.5).Seconds() }},
-			row{"first verdict, the last", "s", func(s *seen) float64 { return figure.Quantile(named(s), 1).Seconds() }})
 	}
 	rows = append(rows, o.held("gateway", func(s *seen) []harness.Look { return s.gateway })...)
 	if o.shard {

@@ -17,35 +17,18 @@ import (
 	"text/tabwriter"
 	"time"
 
-	_ "go.opentelemetry.io/collector/config/configgrpc" // registers snappy, which agents push with
+	"go.opentelemetry.io/collector/component/componenttest"
+	"go.opentelemetry.io/collector/config/configgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
-
-// Raw is a codec of messages that are encoded, *[]byte, which drops the answers: senders and
-// next hops share the machine with the measured process.
-type Raw struct{}
-
-// Name is that of the codec whose bytes they are.
-func (Raw) Name() string { return "proto" }
-
-// Marshal hands the bytes on.
-func (Raw) Marshal(v any) (mem.BufferSlice, error) {
-	b, ok := v.(*[]byte)
-	if !ok {
-		return nil, fmt.Errorf("%T is no bytes", v)
-	}
-	return mem.BufferSlice{mem.SliceBuffer(*b)}, nil
-}
-
-// Unmarshal drops the bytes.
-func (Raw) Unmarshal(mem.BufferSlice, any) error { return nil }
 
 // counting counts a message's bytes and drops them.
 type counting struct {
-	Raw
+	process.Raw
 	hop *Hop
 }
 
@@ -63,21 +46,27 @@ type Hop struct {
 	done            chan struct{}
 }
 
-// NewHop returns a hop that serves.
+// NewHop returns a hop that serves, by the settings of the Collector: it reads what agents send.
 func NewHop(ctx context.Context) (*Hop, error) {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	h := &Hop{Addr: ln.Addr().String(), done: make(chan struct{})}
-	h.srv = grpc.NewServer(grpc.ForceServerCodecV2(counting{hop: h}), grpc.MaxRecvMsgSize(16<<20),
-		grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
-			var m []byte
-			if err := s.RecvMsg(&m); err != nil {
-				return err
-			}
-			return s.SendMsg(&m)
-		}))
+	server := configgrpc.NewDefaultServerConfig()
+	server.MaxRecvMsgSizeMiB = 16
+	takes := func(_ any, s grpc.ServerStream) error {
+		var m []byte
+		if err := s.RecvMsg(&m); err != nil {
+			return err
+		}
+		return s.SendMsg(&m)
+	}
+	h.srv, err = server.ToServer(ctx, nil, componenttest.NewNopTelemetrySettings(),
+		configgrpc.WithGrpcServerOption(grpc.ForceServerCodecV2(counting{hop: h})), configgrpc.WithGrpcServerOption(grpc.UnknownServiceHandler(takes)))
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
 	go func() { defer close(h.done); _ = h.srv.Serve(ln) }()
 	return h, nil
 }

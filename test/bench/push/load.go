@@ -10,7 +10,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -25,6 +24,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // workers push at once, each for nodes of its own over connections of its own.
@@ -34,9 +34,6 @@ const workers = 16
 // is pushed: only the times of its points are those of now.
 const step = 10 * time.Second
 
-// exportMethod is OTLP's for metrics.
-const exportMethod = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export"
-
 // way is how a report travels. An empty compression of gRPC is none.
 type way struct {
 	name, compression string
@@ -44,8 +41,8 @@ type way struct {
 }
 
 var ways = []way{
-	{"gRPC snappy", fleetpush.CompressionSnappy, false}, // as configs/agent.yaml
-	{"gRPC zstd", fleetpush.CompressionZstd, false},
+	{"gRPC snappy", "snappy", false}, // as configs/agent.yaml
+	{"gRPC zstd", "zstd", false},
 	{"HTTP gzip", "gzip", true}, // as OpenTelemetry's exporters
 }
 
@@ -147,8 +144,8 @@ func (l *load) push(ctx context.Context, w *way, worker, node int, body []byte) 
 	h := l.fleet.Headers(node)
 	names := []string{gpusemconv.HeaderCluster, h.Cluster, gpusemconv.HeaderNode, h.Node, gpusemconv.HeaderGroup, h.Group}
 	if !w.http {
-		return l.conns[worker].Invoke(metadata.AppendToOutgoingContext(ctx, names...), exportMethod, &body, nil,
-			grpc.ForceCodecV2(harness.Raw{}), grpc.UseCompressor(w.compression), grpc.WaitForReady(true))
+		return process.ExportRaw(metadata.AppendToOutgoingContext(ctx, names...), l.conns[worker], process.MetricsMethod, body,
+			grpc.UseCompressor(w.compression), grpc.WaitForReady(true))
 	}
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -158,22 +155,10 @@ func (l *load) push(ctx context.Context, w *way, worker, node int, body []byte) 
 	if err := z.Close(); err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url, &packed)
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/x-protobuf")
-	req.Header.Set("Content-Encoding", w.compression)
-	for i := 0; i < len(names); i += 2 {
-		req.Header.Set(names[i], names[i+1])
-	}
-	resp, err := l.client.Do(req)
-	if err != nil {
-		return err
-	}
-	answer, err := io.ReadAll(resp.Body)
-	if err = errors.Join(err, resp.Body.Close()); err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %q", resp.Status, answer)
+	names = append(names, "Content-Type", process.Protobuf, "Content-Encoding", w.compression)
+	answer, err := process.Send(ctx, &l.client, http.MethodPost, l.url, packed.Bytes(), names...)
+	if err == nil && answer.Status != http.StatusOK {
+		err = fmt.Errorf("status %d: %q", answer.Status, answer.Body)
 	}
 	return err
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue"
 	"github.com/gpu-collector/gpu-collector/internal/lastvalue/otlp"
 	"github.com/gpu-collector/gpu-collector/internal/platform/clientidentity"
-	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
@@ -25,7 +24,7 @@ import (
 func TestReportsAreAnAgents(t *testing.T) {
 	text, err := os.ReadFile("../../../configs/agent.yaml")
 	require.NoError(t, err)
-	assert.Contains(t, string(text), "compression: ${env:GPU_COLLECTOR_COMPRESSION:-"+fleetpush.CompressionSnappy+"}")
+	assert.Contains(t, string(text), "compression: ${env:GPU_COLLECTOR_COMPRESSION:-snappy}")
 	l, err := newLoad(1, &harness.Collector{GRPC: "127.0.0.1:1", HTTP: "127.0.0.1:1"})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, l.close()) }()
@@ -34,7 +33,7 @@ func TestReportsAreAnAgents(t *testing.T) {
 	differ := func(realistic bool) (bytes int) {
 		a, err := l.next(0, false, 1)
 		require.NoError(t, err)
-		assert.True(t, otlp.NewEngine(lastvalue.Settings{}).Reduce(clientidentity.Identity{}.Owns, slices.Clone(a)))
+		assert.True(t, otlp.NewEngine(lastvalue.Settings{TTL: time.Minute}).Reduce(clientidentity.Identity{}.Owns, slices.Clone(a)))
 		b, err := l.next(0, realistic, 1)
 		require.NoError(t, err)
 		if len(a) != len(b) {

@@ -71,8 +71,8 @@ type server struct {
 }
 
 // overrides are of the tiers. A shard flushes each second what 2,000 nodes sent, 200 reports.
-// Here so many come in this time, and later ones would replace the earlier. At
-// this pace a gateway's history would be all that is seen.
+// Here so many come in this time, and later ones would replace the earlier. A
+// gateway's history writes once in 30 s, which some turns would have and others not.
 var overrides = map[string][]string{
 	harness.Shard:   {"processors::diff::flush_interval: 50ms"},
 	harness.Gateway: {"extensions::fleet_view::history::storage: none"},

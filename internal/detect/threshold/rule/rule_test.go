@@ -3,7 +3,6 @@
 package rule
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -109,66 +108,6 @@ func TestThresholdKeepsItsDistance(t *testing.T) {
 			}
 			require.GreaterOrEqual(t, th.Value, 0.0)
 			require.LessOrEqual(t, th.Value, max(th.Median-th.cfg.MinGap, 0))
-		}
-	})
-}
-
-// TestPoisonedScoresMoveTheThresholdWithinABound: up to 30 % of the nodes of a group say
-// whatever they like, together and anew with each tick.
-//
-// Median and MAD break down at half of the values (Rousseeuw and Croux, 1993, section 1),
-// below which order statistics bound both. When b of n nodes lie, the median is between
-// the honest values of rank ⌈n/2⌉-b and ⌊n/2⌋+1. More than half are honest, so the MAD is
-// at most the greatest distance of an honest value from that median. That distance is at
-// most the range R of the honest values. So for the threshold T = median -
-// max(k·1.4826·MAD, min_gap), however it is smoothed,
-//
-//	h(⌈n/2⌉-b) - max(k·1.4826·R, min_gap) ≤ T ≤ h(⌊n/2⌋+1) - min_gap
-//
-// The truth of the same fleet without liars is in there too. Where the honest values
-// differ by less than min_gap, none of them is below T.
-func TestPoisonedScoresMoveTheThresholdWithinABound(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(10, 60).Draw(t, "nodes")
-		bad := rapid.IntRange(0, n*3/10).Draw(t, "bad")
-		level := rapid.Float64Range(0.5, 0.95).Draw(t, "level")
-		spread := rapid.Float64Range(0, 0.049).Draw(t, "range")
-		th := threshold{cfg: defaults}
-		th.cfg.K = rapid.Float64Range(0.5, 3).Draw(t, "k")
-		honest := make([]float64, n-bad)
-		for i := range honest {
-			honest[i] = level + spread*rapid.Float64Range(0, 1).Draw(t, "honest")
-		}
-		slices.Sort(honest)
-		width := honest[len(honest)-1] - honest[0]
-		low := honest[(n+1)/2-bad-1] - max(th.cfg.K*robust.MADToSigma*width, th.cfg.MinGap)
-		high := honest[min(n/2, len(honest)-1)] - th.cfg.MinGap
-		strategy := rapid.SampledFrom([]string{"zero", "one", "below", "turns", "together", "any"}).Draw(t, "strategy")
-		for tick := range 40 {
-			scores := slices.Clone(honest)
-			for i := range bad {
-				x := rapid.Float64Range(0, 1).Draw(t, "bad")
-				switch strategy {
-				case "zero":
-					x = 0
-				case "one":
-					x = 1
-				case "below":
-					x = math.Nextafter(th.Value, 0)
-				case "turns":
-					x = float64((tick + i) % 2)
-				case "together":
-					x = level - spread
-				}
-				scores = append(scores, max(x, 0))
-			}
-			th.take(scores...)
-			if th.Value < max(low, 0)-1e-9 || th.Value > high+1e-9 {
-				t.Fatalf("tick %d: the threshold is %v, outside of [%v,%v]", tick, th.Value, low, high)
-			}
-			if th.Value > honest[0] {
-				t.Fatalf("tick %d: %v is below %v", tick, honest[0], th.Value)
-			}
 		}
 	})
 }

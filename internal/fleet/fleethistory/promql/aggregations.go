@@ -3,7 +3,6 @@
 package promql
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -51,42 +50,22 @@ func (h *History) Aggregations(ctx context.Context, q *fleethistory.AggregationQ
 		}
 		by := slices.Concat(labels, attributes)
 		window := h.window(s.until - s.after)
-		type group struct {
-			subject
-			metric, attributes string
-		}
-		rows := map[group]*fleethistory.Aggregation{}
+		table := fleethistory.NewFigures(q.GroupBy)
 		for _, f := range figures {
 			for _, e := range expressions(metrics, matchers, window, f.function, f.aggregate, by...) {
 				if err := h.instant(ctx, e, s.until, func(v *model.Sample) {
-					g := group{metric: translate().fromMetric(string(v.Metric[metricLabel])), attributes: h.attributes(v.Metric)}
-					if len(labels) > 0 {
-						g.subject = h.subject(v.Metric)
+					p := h.sample(v.Metric)
+					p.Metric = translate().fromMetric(string(v.Metric[metricLabel]))
+					if a := table.Row(&p); a != nil {
+						f.set(a, float64(v.Value))
 					}
-					a := rows[g]
-					if a == nil {
-						a = &fleethistory.Aggregation{Cluster: g.cluster, Host: g.host, GPU: g.gpu, Metric: g.metric, Attributes: g.attributes}
-						rows[g] = a
-					}
-					f.set(a, float64(v.Value))
 				}); err != nil {
 					return err
 				}
-				if len(rows) > maxGroups {
-					return fleethistory.ErrTooMuch
-				}
 			}
 		}
-		for _, a := range rows {
-			if a.Count > 0 {
-				a.Mean = a.Sum / float64(a.Count)
-				list = append(list, *a)
-			}
-		}
-		slices.SortFunc(list, func(a, b fleethistory.Aggregation) int {
-			return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Host, b.Host), cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.Metric, b.Metric), cmp.Compare(a.Attributes, b.Attributes))
-		})
-		return nil
+		list, err = table.List()
+		return err
 	})
 	return list, err
 }

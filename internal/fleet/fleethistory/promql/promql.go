@@ -39,14 +39,11 @@ type Config struct {
 // Bounds of a question.
 const (
 	maxMetrics = 500
-	maxGroups  = 10_000
 	// maxExpression is below VictoriaMetrics' -search.maxQueryLen, 16 KiB.
 	maxExpression = 12_000
 	// timeSteps is how exactly First and Last are known: a hundredth of the
 	// time that is asked about.
 	timeSteps = 100
-	// hostsPerQuery bounds the points of an answer to so many times timeSteps.
-	hostsPerQuery = 100
 )
 
 // ours selects metrics where a question names none.

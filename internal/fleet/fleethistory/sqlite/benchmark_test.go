@@ -3,51 +3,63 @@
 package sqlite
 
 import (
-	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
-	"github.com/gpu-collector/gpu-collector/test/heap"
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
+	"github.com/gpu-collector/gpu-collector/internal/node/nodescore/nodesignal"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// BenchmarkMemory has the batcher take all series of a fleet at once, as after a
-// start, and reports the heap that each still holds when they are written.
-func BenchmarkMemory(b *testing.B) {
-	const series = 50_000
-	for b.Loop() {
-		s := New(Config{Path: b.TempDir() + "/h.db", MaxSeries: series, QueryTimeout: time.Minute})
-		w := written{s, make(chan int, series)}
-		before := heap.Live()
-		batcher := fleethistory.NewBatcher(fleethistory.BatchConfig{MaxSamples: 5000, MaxAge: 100 * time.Millisecond, QueueSize: series, QueueBytes: 1 << 30}, w, nil)
-		batcher.Start()
-		for _, count := range []int{series, series / 50} { // then as much as changes between two pushes
-			for i := range count {
-				batcher.Write([]fleethistory.Sample{{
-					Cluster: "c", Node: fmt.Sprintf("node-%d", i/320), GPU: fmt.Sprintf("GPU-%d", i/40%8), Metric: fmt.Sprintf("hw.m%d", i%40), At: base.UnixMilli(),
-				}})
-			}
-			for count > 0 {
-				count -= <-w.samples
-			}
+// BenchmarkRound writes rounds of 1,000 nodes with eight GPUs each. Their numbers have the digits
+// that the agent's have.
+func BenchmarkRound(b *testing.B) {
+	const nodes = 1000
+	now := time.Now()
+	state := fleetstate.New(fleetstate.DefaultConfig())
+	random := rand.New(rand.NewPCG(1, 1))
+	for n := range nodes {
+		u, _ := state.Begin(fleetstate.Key{Cluster: "training", Node: fmt.Sprintf("gpu-%04d.example", n)}, now)
+		u.SetGroup("llama-70b//NVIDIA H100 80GB HBM3")
+		for _, f := range fleetstate.NodeNumbers {
+			u.Set(f, random.Float64())
 		}
-		if err := batcher.Shutdown(b.Context()); err != nil || batcher.Dropped() > 0 {
-			b.Fatal(err, batcher.Dropped())
+		for s := range nodesignal.Count {
+			u.SetSignal(s, random.Float64())
 		}
-		b.ReportMetric(float64(heap.Live()-before)/series, "B/series")
-		_ = s.Close()
+		for range 8 {
+			i := u.GPU(fmt.Sprintf("GPU-%08x-aaaa-bbbb-cccc-%012x", random.Uint32(), random.Uint64()>>16))
+			for _, f := range fleetstate.GPUNumbers {
+				u.SetGPU(i, f, 1)
+			}
+			for _, f := range []reading.Field{reading.Utilization, reading.TensorActivity, reading.SMActivity} {
+				u.SetGPU(i, f, math.Round(random.Float64()*100)/100)
+			}
+			u.SetGPU(i, reading.Power, math.Round(random.Float64()*700_000)/1000)
+			u.SetGPU(i, reading.PowerLimit, 700)
+			for _, f := range []reading.Field{reading.Temperature, reading.MemoryTemperature, reading.TemperatureMargin, reading.TemperatureLimit, reading.Health} {
+				u.SetGPU(i, f, float64(random.IntN(100)))
+			}
+			u.SetGPU(i, reading.SMClock, float64(random.IntN(1980))*1e6)
+			u.SetGPU(i, reading.SMClockLimit, 1980e6)
+			u.SetGPU(i, reading.MemoryUsed, float64(random.IntN(80<<10)<<20))
+			u.SetGPU(i, reading.MemoryLimit, 80<<30)
+		}
+		u.Commit(now)
 	}
-}
-
-// written is the number of written samples.
-type written struct {
-	fleethistory.Storage
-	samples chan int
-}
-
-func (w written) Append(ctx context.Context, samples []fleethistory.Sample, episodes []fleethistory.Episode) error {
-	err := w.Storage.Append(ctx, samples, episodes)
-	w.samples <- len(samples)
-	return err
+	s := open(b, testConfig(b))
+	for b.Loop() {
+		now = now.Add(time.Millisecond)
+		if err := s.WriteRound(b.Context(), now, fleethistory.Rows(state, now)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil { // the log is in the file now
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(s.Status().Bytes)/float64(b.N), "B/round")
 }

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -18,13 +19,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
 const (
 	killPath  = "FLEET_HISTORY_KILL_PATH"
 	killFirst = "FLEET_HISTORY_KILL_FIRST"
 	killRows  = 200
-	// killAfter batches at the latest, or what a fast machine writes would have to
+	// killAfter rounds at the latest, or what a fast machine writes would have to
 	// be looked through again and again.
 	killAfter = 30
 )
@@ -38,49 +40,39 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// writeUntilKilled prints the number of each stored batch.
+// writeUntilKilled prints the number of each stored round.
 func writeUntilKilled(path string, first int) {
-	s := New(Config{Path: path, MaxSeries: 1e6, QueryTimeout: time.Minute, MaxBytes: 1 << 40, Retention: 1e6 * time.Hour, Now: func() time.Time { return base }})
+	s := New(Config{Path: path, QueryTimeout: time.Minute})
 	for n := first; ; n++ {
-		if err := s.Append(context.Background(), killBatch(n), []fleethistory.Episode{{ID: strconv.Itoa(n), Updated: int64(n), Record: []byte("x")}}); err != nil {
+		rows := make([]*fleethistory.Row, killRows)
+		for i := range rows {
+			rows[i] = node(strconv.Itoa(i), float64(n))
+		}
+		err := s.WriteEpisodes(context.Background(), []*episode.Episode{{ID: strconv.Itoa(n)}}, nil)
+		if err == nil {
+			err = s.WriteRound(context.Background(), base.Add(time.Duration(n)*time.Minute), slices.Values(rows))
+		}
+		if err != nil {
 			fmt.Println("error", err)
 			return
 		}
 		fmt.Println(n)
-		if _, err := s.Maintain(context.Background()); err != nil {
-			fmt.Println("error", err)
-			return
-		}
 	}
 }
 
-// killBatch is the n-th batch: half of the series are new ones.
-func killBatch(n int) []fleethistory.Sample {
-	batch := make([]fleethistory.Sample, killRows)
-	for i := range batch {
-		node := "n" + strconv.Itoa(i)
-		if i%2 == 0 {
-			node = fmt.Sprintf("n%d-%d", i, n%20)
-		}
-		batch[i] = sample(node, base.Add(-time.Duration(n)*time.Minute), float64(n))
-	}
-	return batch
-}
-
-// TestKill ends the process of a writer at any time, and again on what it left:
-// each batch that it reported as stored is there as a whole, and of the one after
-// it all or nothing.
+// TestKill ends the process of a writer at any time, and again on what it left: each round that
+// it reported as stored is there as a whole, and of the one after it all or nothing.
 func TestKill(t *testing.T) {
 	cfg := testConfig(t)
 	next, random := 0, rand.New(rand.NewPCG(1, 1))
-	for round := range 8 {
+	for run := range 8 {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), killPath+"="+cfg.Path, killFirst+"="+strconv.Itoa(next))
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())
 		lines := bufio.NewScanner(out)
-		require.True(t, lines.Scan(), "a first batch")
+		require.True(t, lines.Scan(), "a first round")
 		time.AfterFunc(time.Duration(random.Int64N(int64(300*time.Millisecond))), func() { _ = cmd.Process.Kill() })
 		last := lines.Text()
 		for left := random.IntN(killAfter); lines.Scan(); left-- {
@@ -92,31 +84,26 @@ func TestKill(t *testing.T) {
 		acknowledged, err := strconv.Atoi(last)
 		require.NoError(t, err, last)
 
-		s := New(cfg)
-		require.NoError(t, s.Open(t.Context()))
+		s := open(t, cfg)
 		require.NoError(t, integrity(t.Context(), s.db.Load().write))
-		rows, err := s.db.Load().read.Query("SELECT at, count(*), min(value), max(value) FROM samples GROUP BY at ORDER BY at DESC")
+		list, err := s.Aggregations(t.Context(), &fleethistory.AggregationQuery{
+			Query: fleethistory.Query{Start: base, End: base.AddDate(1, 0, 0), Metrics: []string{"gpu.node.health_score"}}, GroupBy: fleethistory.ByHost,
+		})
 		require.NoError(t, err)
-		n := 0
-		for ; rows.Next(); n++ {
-			var at, count int64
-			var low, high float64
-			require.NoError(t, rows.Scan(&at, &count, &low, &high))
-			require.Equal(t, base.Add(-time.Duration(n)*time.Minute).UnixMilli(), at, "batch %d is missing", n)
-			require.EqualValues(t, killRows, count, "batch %d is not whole", n)
-			require.InDelta(t, n, low, 0)
-			require.InDelta(t, n, high, 0)
+		require.Len(t, list, killRows)
+		n := list[0].Count
+		for _, a := range list {
+			require.Equal(t, []any{n, 0., float64(n - 1), float64(n*(n-1)) / 2}, []any{a.Count, a.Min, a.Max, a.Sum}, "rounds are whole, and none is missing")
 		}
-		require.NoError(t, rows.Err())
-		require.NoError(t, rows.Close())
-		assert.GreaterOrEqual(t, n, acknowledged+1)
-		assert.LessOrEqual(t, n, acknowledged+2, "one batch may be stored and not yet acknowledged")
-		episodes, err := s.Episodes(t.Context(), 1_000_000)
+		assert.GreaterOrEqual(t, n, int64(acknowledged+1))
+		assert.LessOrEqual(t, n, int64(acknowledged+2), "one round may be stored and not yet acknowledged")
+		episodes, err := s.Episodes(t.Context())
 		require.NoError(t, err)
-		assert.Len(t, episodes, n)
+		assert.GreaterOrEqual(t, len(episodes), int(n), "they come first")
+		assert.LessOrEqual(t, len(episodes), int(n)+1)
 		assert.Empty(t, s.Status().Note, "the file was never put aside")
 		require.NoError(t, s.Close())
-		t.Logf("round %d: %d batches acknowledged, %d there", round, acknowledged+1, n)
-		next = n
+		t.Logf("run %d: %d rounds acknowledged, %d there", run, acknowledged+1, n)
+		next = int(n)
 	}
 }

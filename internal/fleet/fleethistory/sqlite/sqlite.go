@@ -27,66 +27,40 @@ type Config struct {
 	// Path of the file; SQLite keeps PATH-wal and PATH-shm beside it. Its
 	// directory is made if it is not there.
 	Path string
-	// Retention is the age at which samples go, MaxBytes the size of the file at
-	// which the oldest go; 0 is no bound.
-	Retention time.Duration
+	// MaxRounds is how many rounds are kept, and MaxBytes the size of the file at which the
+	// oldest go; 0 is no bound. Rounds are counted, since their times are those of a clock that
+	// may be wrong.
+	MaxRounds int64
 	MaxBytes  int64
-	// MaxSeries bounds the series; samples of further ones are dropped. Their names take
-	// an eighth of MaxBytes at most.
-	MaxSeries int
-	// ClusterShare in (0,1] is the part of the series, and of the bytes of their names,
-	// that the other clusters leave which one cluster may have; 0 is all of it.
-	ClusterShare float64
 	// QueryTimeout ends a question that takes too long.
 	QueryTimeout time.Duration
-	// Now is the clock.
-	Now func() time.Time
-	// OnDrop receives the samples left out of a batch; may be nil.
-	OnDrop func(n int64)
 }
 
 // readers are the questions that are answered at a time; others wait.
 const readers = 4
 
-// Store is a file. Append and Maintain are called from one goroutine, all else
-// from any.
+// Store is a file. WriteEpisodes and WriteRound are called from one goroutine, all else from any.
 type Store struct {
 	cfg Config
-	// damaged is set by the reader that meets a damaged page; the writer then puts the
-	// file aside.
-	damaged atomic.Bool
+	// damaged is set by whoever meets a damaged page; the writer then puts the file aside.
+	damaged atomic.Pointer[error]
 	note    atomic.Pointer[string]
 	readErr atomic.Pointer[error]
+	oldest  atomic.Int64 // time of the oldest round, Unix milliseconds
 
 	mu sync.Mutex           // held while the file is opened or put aside
 	db atomic.Pointer[file] // nil until it could be opened
 }
 
 // file is an open database.
-type file struct {
-	write, read *sql.DB
-	w           writer
-}
+type file struct{ write, read *sql.DB }
 
 // New returns a store. It opens the file when it is first needed, and again
 // until that works.
-func New(cfg Config) *Store {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.OnDrop == nil {
-		cfg.OnDrop = func(int64) {}
-	}
-	return &Store{cfg: cfg}
-}
+func New(cfg Config) *Store { return &Store{cfg: cfg} }
 
-// Open opens the file, puts it aside if it is damaged, and brings its schema up
-// to date.
-func (s *Store) Open(ctx context.Context) error {
-	_, err := s.file(ctx)
-	return err
-}
-
+// file opens the file where it is not open. It puts a damaged file aside, and begins one of an
+// older version anew.
 func (s *Store) file(ctx context.Context) (*file, error) {
 	if db := s.db.Load(); db != nil {
 		return db, nil
@@ -97,7 +71,12 @@ func (s *Store) file(ctx context.Context) (*file, error) {
 		return db, nil
 	}
 	db, err := s.open(ctx)
-	if isDamaged(err) {
+	switch {
+	case errors.Is(err, errOlder):
+		if err = s.remove(); err == nil {
+			db, err = s.open(ctx)
+		}
+	case isDamaged(err):
 		if err = s.putAside(err); err == nil {
 			db, err = s.open(ctx)
 		}
@@ -129,21 +108,87 @@ func (s *Store) open(ctx context.Context) (_ *file, err error) {
 	// Durable against the end of the process at each commit. Against a power cut
 	// NORMAL keeps the file whole, and all commits up to the last checkpoint:
 	// https://www.sqlite.org/pragma.html#pragma_synchronous
-	if f.write, err = connect(s.cfg.Path, "auto_vacuum(2)", "journal_mode(WAL)", "synchronous(NORMAL)", "journal_size_limit(67108864)", fmt.Sprintf("cache_size(-%d)", minCacheKiB), "temp_store(MEMORY)"); err != nil {
+	if f.write, err = connect(s.cfg.Path, "synchronous(NORMAL)", "journal_size_limit(67108864)", "temp_store(MEMORY)"); err != nil {
 		return nil, err
 	}
 	f.write.SetMaxOpenConns(1)
-	if err = migrate(ctx, f.write); err != nil {
+	// The file keeps these, in this order. A row of a node with eight GPUs fits into a quarter of
+	// a page; larger ones have pages of their own.
+	if _, err = f.write.ExecContext(ctx, "PRAGMA page_size(16384); PRAGMA auto_vacuum(2); PRAGMA journal_mode(WAL)"); err != nil {
 		return nil, err
 	}
-	if err = f.w.prepare(ctx, f.write, &s.cfg); err != nil {
+	if err = create(ctx, f.write); err != nil {
 		return nil, err
 	}
-	if f.read, err = connect(s.cfg.Path, "query_only(1)", fmt.Sprintf("cache_size(-%d)", minCacheKiB)); err != nil {
+	if f.read, err = connect(s.cfg.Path, "query_only(1)"); err != nil {
 		return nil, err
 	}
 	f.read.SetMaxOpenConns(readers)
 	return f, nil
+}
+
+// schema has a record for each row of a round, by the round and then by the node: a round is
+// written at the end of the file, and goes as a whole. It has the columns of its version of the
+// product. A group's row has no node.
+const schema = `
+CREATE TABLE rounds (
+	id      INTEGER PRIMARY KEY,
+	at      INTEGER NOT NULL,
+	columns TEXT NOT NULL
+);
+CREATE INDEX rounds_by_time ON rounds (at);
+CREATE TABLE records (
+	round      INTEGER NOT NULL,
+	host       TEXT NOT NULL,
+	cluster    TEXT NOT NULL,
+	peer_group TEXT NOT NULL,
+	record     BLOB NOT NULL,
+	PRIMARY KEY (round, host, cluster, peer_group)
+) WITHOUT ROWID;
+CREATE TABLE episodes (
+	cluster TEXT NOT NULL,
+	id      TEXT NOT NULL,
+	record  BLOB NOT NULL,
+	PRIMARY KEY (cluster, id)
+) WITHOUT ROWID;
+`
+
+// version of the schema. Until 2 the file had a row for each sample.
+const version = 3
+
+// errOlder is of a file that this version does not read.
+var errOlder = errors.New("the file is of an older version")
+
+// create makes the tables of a new file.
+func create(ctx context.Context, db *sql.DB) error {
+	var found, tables int
+	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&found); err != nil {
+		return err
+	}
+	switch {
+	case found > version:
+		return fmt.Errorf("the file is of version %d, written by a newer gpu-collector; this one knows up to %d: name another file", found, version)
+	case found == version:
+		return nil
+	case found > 0:
+		// Another product's file may have a version too.
+		if err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master WHERE name IN ('series', 'samples', 'episodes')").Scan(&tables); err != nil {
+			return err
+		}
+		if tables == 3 {
+			return errOlder
+		}
+		return errors.New("the file is no history: name another file")
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if _, err = tx.ExecContext(ctx, schema+fmt.Sprintf("PRAGMA user_version = %d;", version)); err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	return tx.Commit()
 }
 
 // closeToOthers makes the file one's own alone. SQLite gives the files beside it the
@@ -153,14 +198,13 @@ func closeToOthers(path string) {
 	if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err == nil { //nolint:gosec // the user's own path
 		_ = f.Close()
 	}
-	for _, end := range []string{"", "-wal", "-shm"} {
+	for _, end := range suffixes {
 		_ = os.Chmod(path+end, 0o600)
 	}
 }
 
-// connect returns a pool with the pragmas set on each connection. Another
-// process that holds the lock is waited for, but not for long: batches wait in
-// memory as well.
+// connect returns a pool with the pragmas set on each connection. Another process that holds
+// the lock is not waited for for long: the round is lost, and the next one comes.
 func connect(path string, pragmas ...string) (*sql.DB, error) {
 	values := url.Values{"_pragma": append([]string{"busy_timeout(1000)"}, pragmas...), "_txlock": {"immediate"}}
 	u := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: values.Encode()}
@@ -186,63 +230,44 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// suffixes are those of SQLite's files. The log comes first: beside a new file it would be taken
+// for that one's.
+var suffixes = []string{"-wal", "-shm", ""}
+
+// remove deletes a file of an older version. s.mu is held.
+func (s *Store) remove() error {
+	for _, suffix := range suffixes {
+		if err := os.Remove(s.cfg.Path + suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	s.say("the file was of an older version, and a new one was begun")
+	return nil
+}
+
 // putAside renames a damaged file and its companions: nothing is lost, and a new
 // file can begin. s.mu is held.
 func (s *Store) putAside(reason error) error {
 	if db := s.db.Swap(nil); db != nil {
 		db.close()
 	}
-	aside := s.cfg.Path + ".damaged-" + s.cfg.Now().UTC().Format("20060102T150405Z")
-	for i := 1; exists(aside); i++ {
-		aside = fmt.Sprintf("%s.damaged-%s-%d", s.cfg.Path, s.cfg.Now().UTC().Format("20060102T150405Z"), i)
-	}
-	// The log first: beside a new file it would be taken for that one's.
-	for _, suffix := range []string{"-wal", "-shm", ""} {
+	aside := s.cfg.Path + ".damaged-" + time.Now().UTC().Format("20060102T150405.000Z")
+	for _, suffix := range suffixes {
 		if err := os.Rename(s.cfg.Path+suffix, aside+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("the file is damaged (%w) and cannot be put aside: %w", reason, err)
 		}
 	}
-	note := fmt.Sprintf("the file was damaged (%v), is kept as %s, and a new one was begun", reason, aside)
-	s.note.Store(&note)
-	s.damaged.Store(false)
+	s.say(fmt.Sprintf("the file was damaged (%v), is kept as %s, and a new one was begun", reason, aside))
+	s.damaged.Store(nil)
 	return nil
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// check examines the file if a reader met a damaged page, and puts it
-// aside if there is one.
-func (s *Store) check(ctx context.Context) error {
-	if !s.damaged.Load() {
-		return nil
-	}
-	f, err := s.file(ctx)
-	if err != nil {
-		return err
-	}
-	var verdict string
-	err = f.write.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict)
-	switch {
-	case err == nil && verdict == "ok":
-		s.damaged.Store(false)
-		return nil
-	case err == nil:
-		err = errors.New(verdict)
-	case !isDamaged(err):
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.putAside(err)
-}
+func (s *Store) say(note string) { s.note.Store(&note) }
 
 // met takes note of an error and returns an error that people can act on.
 func (s *Store) met(err error) error {
 	if isDamaged(err) {
-		s.damaged.Store(true)
+		s.damaged.Store(&err)
 	}
 	return explain(err)
 }
@@ -261,10 +286,8 @@ func (s *Store) Status() fleethistory.Status {
 			out.Bytes += info.Size()
 		}
 	}
-	if db := s.db.Load(); db != nil {
-		if at := db.w.oldest.Load(); at > 0 {
-			out.Oldest = time.UnixMilli(at)
-		}
+	if at := s.oldest.Load(); at > 0 {
+		out.Oldest = time.UnixMilli(at)
 	}
 	return out
 }
@@ -279,7 +302,7 @@ func code(err error) int {
 
 func isDamaged(err error) bool {
 	c := code(err)
-	return c == lib.SQLITE_CORRUPT || c == lib.SQLITE_NOTADB
+	return c == lib.SQLITE_CORRUPT || c == lib.SQLITE_NOTADB || errors.Is(err, errRecord)
 }
 
 // explain adds advice to the errors that an operator can help.

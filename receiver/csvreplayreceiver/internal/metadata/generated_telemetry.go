@@ -23,11 +23,10 @@ func Tracer(settings component.TelemetrySettings) trace.Tracer {
 // TelemetryBuilder provides an interface for components to report telemetry
 // as defined in metadata and user config.
 type TelemetryBuilder struct {
-	meter                         metric.Meter
-	mu                            sync.Mutex
-	registrations                 []metric.Registration
-	ReceiverCsvReplaySkippedCells metric.Int64Counter
-	ReceiverCsvReplaySkippedRows  metric.Int64Counter
+	meter                    metric.Meter
+	mu                       sync.Mutex
+	registrations            []metric.Registration
+	ReceiverCsvReplaySkipped metric.Int64Counter
 }
 
 // TelemetryBuilderOption applies changes to default builder.
@@ -59,16 +58,10 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	}
 	builder.meter = Meter(settings)
 	var err, errs error
-	builder.ReceiverCsvReplaySkippedCells, err = builder.meter.Int64Counter(
-		"otelcol_receiver_csv_replay_skipped_cells",
-		metric.WithDescription("Cells that were left out of rows whose other cells count, by reason. [Development]"),
-		metric.WithUnit("{cell}"),
-	)
-	errs = errors.Join(errs, err)
-	builder.ReceiverCsvReplaySkippedRows, err = builder.meter.Int64Counter(
-		"otelcol_receiver_csv_replay_skipped_rows",
-		metric.WithDescription("Rows of the recording that were left out, by reason. [Development]"),
-		metric.WithUnit("{row}"),
+	builder.ReceiverCsvReplaySkipped, err = builder.meter.Int64Counter(
+		"otelcol_receiver_csv_replay_skipped",
+		metric.WithDescription("Rows and cells of the recording that were left out, by reason. [Development]"),
+		metric.WithUnit("{skip}"),
 	)
 	errs = errors.Join(errs, err)
 	return &builder, errs

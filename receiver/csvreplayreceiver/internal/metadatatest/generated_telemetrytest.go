@@ -21,34 +21,18 @@ func NewSettings(tt *componenttest.Telemetry) receiver.Settings {
 	return set
 }
 
-func AssertEqualReceiverCsvReplaySkippedCells(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
+func AssertEqualReceiverCsvReplaySkipped(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
-		Name:        "otelcol_receiver_csv_replay_skipped_cells",
-		Description: "Cells that were left out of rows whose other cells count, by reason. [Development]",
-		Unit:        "{cell}",
+		Name:        "otelcol_receiver_csv_replay_skipped",
+		Description: "Rows and cells of the recording that were left out, by reason. [Development]",
+		Unit:        "{skip}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,
 			IsMonotonic: true,
 			DataPoints:  dps,
 		},
 	}
-	got, err := tt.GetMetric("otelcol_receiver_csv_replay_skipped_cells")
-	require.NoError(t, err)
-	metricdatatest.AssertEqual(t, want, got, opts...)
-}
-
-func AssertEqualReceiverCsvReplaySkippedRows(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
-	want := metricdata.Metrics{
-		Name:        "otelcol_receiver_csv_replay_skipped_rows",
-		Description: "Rows of the recording that were left out, by reason. [Development]",
-		Unit:        "{row}",
-		Data: metricdata.Sum[int64]{
-			Temporality: metricdata.CumulativeTemporality,
-			IsMonotonic: true,
-			DataPoints:  dps,
-		},
-	}
-	got, err := tt.GetMetric("otelcol_receiver_csv_replay_skipped_rows")
+	got, err := tt.GetMetric("otelcol_receiver_csv_replay_skipped")
 	require.NoError(t, err)
 	metricdatatest.AssertEqual(t, want, got, opts...)
 }

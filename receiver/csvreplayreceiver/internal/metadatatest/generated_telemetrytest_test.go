@@ -19,12 +19,8 @@ func TestSetupTelemetry(t *testing.T) {
 	tb, err := metadata.NewTelemetryBuilder(testTel.NewTelemetrySettings())
 	require.NoError(t, err)
 	defer tb.Shutdown()
-	tb.ReceiverCsvReplaySkippedCells.Add(context.Background(), 1)
-	tb.ReceiverCsvReplaySkippedRows.Add(context.Background(), 1)
-	AssertEqualReceiverCsvReplaySkippedCells(t, testTel,
-		[]metricdata.DataPoint[int64]{{Value: 1}},
-		metricdatatest.IgnoreTimestamp())
-	AssertEqualReceiverCsvReplaySkippedRows(t, testTel,
+	tb.ReceiverCsvReplaySkipped.Add(context.Background(), 1)
+	AssertEqualReceiverCsvReplaySkipped(t, testTel,
 		[]metricdata.DataPoint[int64]{{Value: 1}},
 		metricdatatest.IgnoreTimestamp())
 

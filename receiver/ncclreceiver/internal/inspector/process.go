@@ -3,12 +3,10 @@
 package inspector
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -18,7 +16,6 @@ const (
 	// with 128 each, or as many of one rank.
 	MaxMembers = 1024
 	maxRanks   = 64 // of a communicator in one process
-	maxDropped = 1 << 30
 	maxTallies = 40 // kinds and sizes of a rank's operations in a communicator
 )
 
@@ -46,12 +43,7 @@ type Process struct {
 	// or are too many.
 	Past bool
 
-	// Dropped are operations that the plug-in did not write, by the statistics of its dumps.
-	Dropped int
-
 	room          *Room
-	record        Record
-	head          Record                       // of the last dump, where its lines leave that out
 	communicators map[Membership]*communicator // as the file has them, without a rank
 	first, last   int64                        // dumps, in microseconds since 1970
 	from          int64                        // the last dump that was reported
@@ -99,29 +91,17 @@ func (p *Process) forget(before int64) {
 
 // Why a line is left out.
 var (
-	ErrLine    = errors.New("a line is broken, too long, or tells of no operation")
-	ErrDropped = errors.New("the Inspector dropped operations: the shares are of the rest")
-	ErrRoom    = errors.New("the node has more than 1024 communicators of ranks, or a communicator more than 64 ranks or 40 kinds of operations in a process")
+	ErrLine = errors.New("a line is broken, too long, or tells of no operation")
+	ErrRoom = errors.New("the node has more than 1024 communicators of ranks, or a communicator more than 64 ranks or 40 kinds of operations in a process")
 )
 
 // Add takes a line of JSON.
 func (p *Process) Add(line []byte) error {
-	r := &p.record
-	switch kind := r.Parse(line, &p.head); {
-	case kind == Operation:
-		return p.add(r)
-	case kind == Head:
-		p.head = *r
-		p.head.Communicator, p.head.Name = bytes.Clone(r.Communicator), bytes.Clone(r.Name)
-		if !p.Past {
-			p.Dropped += int(min(r.dropped, maxDropped))
-		}
-		return nil
-	case p.Past && !r.headed && p.head.Communicator == nil && len(r.Operation) > 0 && r.Micros > 0:
-		return nil // the file is not read from its beginning, and so not from that of a dump
-	default:
+	var r Record
+	if !r.Parse(line) {
 		return ErrLine
 	}
+	return p.add(&r)
 }
 
 func (p *Process) add(r *Record) error {
@@ -154,21 +134,18 @@ func (p *Process) add(r *Record) error {
 		t.Done++
 	}
 	if !setting && !connects {
-		t.add(r.Bandwidth, float64(r.Micros))
+		t.Bandwidth = max(t.Bandwidth, r.Bandwidth)
+		t.micros += float64(r.Micros)
+		t.seen++
 	}
 	return nil
-}
-
-func (t *tally) add(bandwidth, micros float64) {
-	t.Bandwidth = max(t.Bandwidth, bandwidth)
-	t.micros += micros
-	t.seen++
 }
 
 // tally returns where a record counts, nil for one too many, and whether it is its rank's
 // first in the communicator.
 func (p *Process) tally(r *Record) (at *tally, connects bool) {
-	c := p.communicators[Membership{ID: string(r.Communicator), Name: string(r.Name), Size: r.Ranks, Nodes: r.Nodes}]
+	id := Membership{ID: r.Communicator, Name: r.Name, Size: r.Ranks, Nodes: r.Nodes}
+	c := p.communicators[id]
 	i, known := 0, false
 	if c != nil {
 		i, known = slices.BinarySearchFunc(c.members, r.Rank, func(m *member, rank int64) int { return cmp.Compare(m.rank, rank) })
@@ -178,8 +155,8 @@ func (p *Process) tally(r *Record) (at *tally, connects bool) {
 			return nil, false
 		}
 		if c == nil {
-			c = &communicator{Membership: Membership{ID: clean(r.Communicator), Name: clean(r.Name), Size: r.Ranks, Nodes: r.Nodes}}
-			p.communicators[Membership{ID: string(r.Communicator), Name: string(r.Name), Size: r.Ranks, Nodes: r.Nodes}] = c
+			c = &communicator{Membership: id}
+			p.communicators[id] = c
 		}
 		p.room.Left--
 		c.members = slices.Insert(c.members, i, &member{of: c, rank: r.Rank})
@@ -189,20 +166,18 @@ func (p *Process) tally(r *Record) (at *tally, connects bool) {
 	m := c.members[i]
 	size, _ := slices.BinarySearch(floors[1:], r.Bytes+1)
 	for _, t := range m.tallies {
-		if t.Operation == string(r.Operation) && t.Floor == floors[size] {
+		if t.Operation == r.Operation && t.Floor == floors[size] {
 			return t, !known
 		}
 	}
 	if len(m.tallies) >= maxTallies {
 		return nil, false
 	}
-	at = &tally{Part: Part{Membership: c.Membership, Operation: clean(r.Operation), Floor: floors[size]}}
+	at = &tally{Part: Part{Membership: c.Membership, Operation: r.Operation, Floor: floors[size]}}
 	at.Rank = r.Rank
 	m.tallies = append(m.tallies, at)
 	return at, !known
 }
-
-func clean(text []byte) string { return strings.ToValidUTF8(string(text), "\uFFFD") }
 
 // Membership is a rank of a communicator.
 type Membership struct {

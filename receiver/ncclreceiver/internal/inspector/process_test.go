@@ -5,10 +5,7 @@ package inspector
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +18,7 @@ const begin = int64(1_800_000_000_000_000)
 // rec is an all-reduce of a millisecond so many seconds after the begin.
 func rec(id, name string, rank, ranks int64, second float64, change ...func(*Record)) *Record {
 	r := &Record{
-		Communicator: []byte(id), Name: []byte(name), Operation: []byte("AllReduce"), Collective: true, Rank: rank, Ranks: ranks,
+		Communicator: id, Name: name, Operation: "AllReduce", Collective: true, Rank: rank, Ranks: ranks,
 		Nodes: 1, Bytes: 1 << 20, Micros: 1000, Bandwidth: 1e9, Dumped: begin + int64(second*1e6),
 	}
 	for _, c := range change {
@@ -45,10 +42,10 @@ func TestShare(t *testing.T) {
 	add(rec("a", "", 0, 8, 2))
 	add(rec("a", "", 0, 8, 3, func(r *Record) { r.Bytes, r.Micros, r.Bandwidth = 16<<20, 3000, 3e9 }))
 	for _, operation := range []string{"Broadcast", "Reduce"} {
-		add(rec("a", "", 0, 8, 3, func(r *Record) { r.Operation = []byte(operation) }))
+		add(rec("a", "", 0, 8, 3, func(r *Record) { r.Operation = operation }))
 	}
 	add(rec("b", "b", 0, 4, 4)) // connects
-	add(rec("b", "b", 0, 4, 5, func(r *Record) { r.Operation, r.Collective = []byte("Send"), false }))
+	add(rec("b", "b", 0, 4, 5, func(r *Record) { r.Operation, r.Collective = "Send", false }))
 	r := p.Report(0)
 	assert.True(t, r.Shared)
 	require.Len(t, r.Units, 1)
@@ -93,7 +90,7 @@ func TestBounds(t *testing.T) {
 	a.Close()
 	for i := range int64(100) {
 		assert.Equal(t, i < maxRanks, a.add(rec("wide", "", i, 128, 0)) == nil)
-		assert.Equal(t, i < maxTallies-1, a.add(rec("wide", "", 0, 128, 0, func(r *Record) { r.Operation = fmt.Append(nil, i) })) == nil)
+		assert.Equal(t, i < maxTallies-1, a.add(rec("wide", "", 0, 128, 0, func(r *Record) { r.Operation = strconv.Itoa(int(i)) })) == nil)
 	}
 	require.NoError(t, a.add(rec("late", "", 0, 8, 3601)))
 	a.Report(0)
@@ -182,74 +179,4 @@ func TestUnits(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestAddText(t *testing.T) {
-	want := map[string][]Part{
-		"2.29": {
-			{Membership: Membership{ID: "0x77aa", Rank: 1, Size: 64, Nodes: 8}, Operation: "ReduceScatter", Bandwidth: 3.5e9, Latency: 40e-6},
-			{Membership: Membership{ID: "0x5d1c77a0b3e9f204", Rank: 4, Size: 8, Nodes: 1}, Operation: "AllReduce", Floor: 256 << 20, Bandwidth: 310.25e9, Latency: 12500e-6},
-		},
-		"2.30": {
-			{Membership: Membership{Name: "pp", Rank: -1, Size: 2, Nodes: 2}, Operation: "Send", Floor: 1 << 20, Bandwidth: 42e9, Latency: 900e-6},
-			{Membership: Membership{Name: "tp:3", Rank: -1, Size: 8, Nodes: 1}, Operation: "AllGather", Bandwidth: 12.25e9, Latency: 27.75e-6},
-			{Membership: Membership{Name: "dp:17", Rank: -1, Size: 64, Nodes: 8}, Operation: "AllReduce", Floor: 16 << 20, Bandwidth: 178.02e9, Latency: 11874e-6},
-		},
-	}
-	add := func(text []byte) (parts []Part, bad int) {
-		p := NewProcess(&Room{Left: 3})
-		Lines(text, func(line []byte) {
-			if p.AddText(line) != nil {
-				bad++
-			}
-		})
-		return p.Report(0).Parts, bad
-	}
-	for version, parts := range want {
-		text, err := os.ReadFile(filepath.Join("testdata", version+".prom"))
-		require.NoError(t, err)
-		got, bad := add(text)
-		assert.Zero(t, bad, version)
-		assert.ElementsMatch(t, parts, got, version)
-	}
-	for text, lines := range map[string]int{
-		"# a comment\n\n{}\nx{a=\"}\n":                                             2,
-		`nccl_bus_bandwidth_gbs{collective="AllReduce",nranks="8"} NaN` + "\n":     1,
-		`nccl_bus_bandwidth_gbs{collective="AllReduce",nranks="-8"} 1` + "\n":      1,
-		`nccl_algorithm_bandwidth_gbs{collective="AllReduce",nranks="8"} 1` + "\n": 0,
-	} {
-		got, bad := add([]byte(text))
-		assert.Empty(t, got, text)
-		assert.Equal(t, lines, bad, text)
-	}
-}
-
-// Newer formats (v4.2 and v4.3 of NCCL's pull requests 2304 and 2359) begin a dump with a line of
-// its own. Then the lines of its operations may leave out what the head has.
-func TestALineBeginsADump(t *testing.T) {
-	const stats = `"dump_stats":{"coll":2,"p2p":0,"proxy":0,"dropped":3}`
-	other := strings.NewReplacer("0x5d1c77a0b3e9f2", "0xb", `"rank":11`, `"rank":12`)
-	whole, bare := "{"+header+","+metadata+","+perf+"}", "{"+perf+"}"
-	begin := "{" + header + "," + metadata + "," + stats + "}"
-	var buffer []byte // each line overwrites the one before, as in a file that is read
-	add := func(p *Process, lines ...string) {
-		t.Helper()
-		for _, line := range lines {
-			buffer = append(buffer[:0], line...)
-			require.NoError(t, p.Add(buffer), line)
-		}
-	}
-	want, p := NewProcess(&Room{Left: 9}), NewProcess(&Room{Left: 9})
-	add(want, whole, whole, other.Replace(whole))
-	add(p, begin, bare, bare, "{"+other.Replace(header+","+metadata)+"}", bare)
-	assert.Equal(t, want.communicators, p.communicators)
-	assert.Equal(t, 3, p.Dropped)
-	add(p, whole)
-	require.ErrorIs(t, p.Add([]byte("{"+stats+"}")), ErrLine)
-	require.ErrorIs(t, NewProcess(&Room{Left: 9}).Add([]byte(bare)), ErrLine, "no line has its communicator")
-	tail := NewProcess(&Room{Left: 9})
-	tail.Past = true
-	add(tail, bare, begin, bare)
-	assert.Zero(t, tail.Dropped, "it was before")
-	assert.Len(t, tail.communicators, 1)
 }

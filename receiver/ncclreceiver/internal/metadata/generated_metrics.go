@@ -53,7 +53,6 @@ const (
 	AttributeSkipReasonLine
 	AttributeSkipReasonBacklog
 	AttributeSkipReasonCommunicators
-	AttributeSkipReasonDropped
 	AttributeSkipReasonFile
 )
 
@@ -66,8 +65,6 @@ func (av AttributeSkipReason) String() string {
 		return "backlog"
 	case AttributeSkipReasonCommunicators:
 		return "communicators"
-	case AttributeSkipReasonDropped:
-		return "dropped"
 	case AttributeSkipReasonFile:
 		return "file"
 	}
@@ -79,7 +76,6 @@ var MapAttributeSkipReason = map[string]AttributeSkipReason{
 	"line":          AttributeSkipReasonLine,
 	"backlog":       AttributeSkipReasonBacklog,
 	"communicators": AttributeSkipReasonCommunicators,
-	"dropped":       AttributeSkipReasonDropped,
 	"file":          AttributeSkipReasonFile,
 }
 

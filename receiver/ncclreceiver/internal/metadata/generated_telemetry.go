@@ -60,7 +60,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	var err, errs error
 	builder.ReceiverNcclSkipped, err = builder.meter.Int64Counter(
 		"otelcol_receiver_nccl_skipped",
-		metric.WithDescription("Lines and files that were left out - broken lines (line), lines beyond `max_bytes` (backlog) or beyond 1024 communicators (communicators), operations that the Inspector says it dropped (dropped), and files beyond `max_files`, links, pipes and files that cannot be read (file). [Alpha]"),
+		metric.WithDescription("Lines and files that were left out - broken lines (line), lines beyond `max_bytes` (backlog) or beyond 1024 communicators (communicators), and files beyond `max_files`, links, pipes and files that cannot be read (file). [Alpha]"),
 		metric.WithUnit("{item}"),
 	)
 	errs = errors.Join(errs, err)

@@ -24,7 +24,7 @@ func NewSettings(tt *componenttest.Telemetry) receiver.Settings {
 func AssertEqualReceiverNcclSkipped(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_receiver_nccl_skipped",
-		Description: "Lines and files that were left out - broken lines (line), lines beyond `max_bytes` (backlog) or beyond 1024 communicators (communicators), operations that the Inspector says it dropped (dropped), and files beyond `max_files`, links, pipes and files that cannot be read (file). [Alpha]",
+		Description: "Lines and files that were left out - broken lines (line), lines beyond `max_bytes` (backlog) or beyond 1024 communicators (communicators), and files beyond `max_files`, links, pipes and files that cannot be read (file). [Alpha]",
 		Unit:        "{item}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -14,7 +14,6 @@ import (
 	"net"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -24,7 +23,6 @@ const (
 	wait      = 5 * time.Second // for the whole conversation
 	maxAnswer = 32 << 20        // bytes: 620 for each rank and communicator
 	maxPieces = 1 << 20         // commas: 17 for each of these
-	maxLine   = 4 << 10         // bytes of a line of text
 	maxNamed  = 256             // laggards
 )
 
@@ -62,8 +60,7 @@ func exchange(ctx context.Context, endpoint, lines string, most int64) (string, 
 	return strings.ToValidUTF8(string(answer), "?"), err
 }
 
-// Report is what the ranks of one job reported. The text form has a communicator several times:
-// for its missing ranks, and for each function of unequal counts.
+// Report is what the ranks of one job reported.
 type Report struct{ Communicators []communicator }
 
 type communicator struct {
@@ -71,14 +68,12 @@ type communicator struct {
 	Size        int64
 	Ranks, late []rank
 	Missing     []rank `json:"missing_ranks"`
-	leaving     bool   // Ranks have left or are leaving, so counts differ for good reason.
 }
 
 type rank struct {
 	process
 	number, begun    int64
 	missing, leaving bool
-	ranks            int64 // for which it stands: the text form lists few, and these are counted already.
 }
 
 // process identifies a rank in all of its communicators.
@@ -98,7 +93,7 @@ func (k *rank) UnmarshalJSON(text []byte) error {
 	}
 	err := json.Unmarshal(text, &wire)
 	is := func(flag string) bool { return wire.Status[flag] == true }
-	*k = rank{process: process{wire.Host, wire.PID, wire.GPU}, number: wire.Rank, ranks: 1, missing: is("unresponsive") || is("considered_dead")}
+	*k = rank{process: process{wire.Host, wire.PID, wire.GPU}, number: wire.Rank, missing: is("unresponsive") || is("considered_dead")}
 	k.leaving = is("finalize_called") || is("destroy_flag") || is("abort_flag") || wire.Begun == nil && !k.missing
 	for _, n := range wire.Begun {
 		k.begun += n
@@ -106,62 +101,19 @@ func (k *rank) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// The answers before the report, and the lines of the text form that matter.
-var (
-	answers     = regexp.MustCompile(`^(?:SERVER PROTOCOL|ERROR).*\n(?:OK|ERROR).*\n(OK|ERROR).*\n`)
-	groupLine   = regexp.MustCompile(`^ *(\d+) +\d+ +\d+ +\S+ +(\d+) +\d+ +([A-Z]+) +[A-Z,]+\s*$`)
-	headLine    = regexp.MustCompile(`^#(\d+)-\d+ \(([0-9a-fA-F]{1,16})\) ([A-Z]+)\s*$`)
-	leavingLine = regexp.MustCompile(`^  (?:\d+ ranks have|Rank \d+ has) status (?:FINALIZE|ABORT|NOCOMM)`)
-	rankLine    = regexp.MustCompile(`^  (?:(\d+) ranks have|Rank (\d+)(?: has)?)( launched up to operation (\d+)| not launched any operations)?(?: -- (?:GPU (\d+).* managed by process (\d+) on node (\S+)|\[.*\]))?\s*$`)
-)
+// greeting is the answers before the report. JSON came with NCCL 2.28.7, before MONITOR.
+var greeting = regexp.MustCompile(`^(?:SERVER PROTOCOL|ERROR).*\n(?:OK|ERROR).*\nOK.*\n`)
 
-// parse reads an answer. The text form has counts, each before the ranks if few have it.
 func parse(answer string) (*Report, error) {
-	r, m := &Report{}, answers.FindStringSubmatch(answer)
-	if m == nil || len(answer) == maxAnswer || strings.Count(answer, ",") > maxPieces {
+	r, before := &Report{}, greeting.FindString(answer)
+	if before == "" || len(answer) == maxAnswer || strings.Count(answer, ",") > maxPieces {
 		return nil, fmt.Errorf("it answers otherwise than NCCL, or tells of more ranks than a job has: %.80q", answer)
 	}
-	answer = answer[len(m[0]):]
-	if m[1] == "OK" {
-		err := json.Unmarshal([]byte(answer), r)
-		for i, c := range r.Communicators {
-			r.Communicators[i].Ranks = slices.Concat(c.Ranks, c.Missing)
-		}
-		return r, err
-	} else if !strings.Contains(answer, "\nWarnings") || !strings.HasSuffix(answer, "\n") || strings.Count(answer, "\n") > maxPieces/8 {
-		return nil, fmt.Errorf("it ends early, or has more than %d lines", maxPieces/8)
+	err := json.Unmarshal([]byte(answer[len(before):]), r)
+	for i, c := range r.Communicators {
+		r.Communicators[i].Ranks = slices.Concat(c.Ranks, c.Missing)
 	}
-	groups, c, about, begun := map[string]communicator{}, communicator{}, "", int64(0)
-	for line := range strings.Lines(answer) {
-		if len(line) > maxLine {
-			return nil, fmt.Errorf("it has a line of more than %d bytes: %.80q", maxLine, line)
-		} else if m := groupLine.FindStringSubmatch(line); m != nil {
-			groups[m[1]] = communicator{Size: number(m[2]), leaving: m[3] == "FINALIZE" || m[3] == "ABORT"}
-		} else if m := headLine.FindStringSubmatch(line); m != nil {
-			c, about = groups[m[1]], m[3]
-			c.Hash = m[2]
-			r.Communicators = append(r.Communicators, c)
-		} else if leavingLine.MatchString(line) {
-			c.leaving = true
-		} else if strings.HasSuffix(strings.TrimSpace(line), " operation counts") {
-			r.Communicators, about = append(r.Communicators, c), "counts"
-		} else if m := rankLine.FindStringSubmatch(line); m != nil && (about == "counts" || about == "INCOMPLETE") {
-			k := rank{number: number(m[2]), process: process{m[7], number(m[6]), number(m[5])}, missing: about == "INCOMPLETE"}
-			if m[3] != "" {
-				begun, k.ranks = number(m[4]), max(number(m[1]), 1)
-			}
-			k.begun = begun
-			last := &r.Communicators[len(r.Communicators)-1]
-			last.Ranks = append(last.Ranks, k)
-		}
-	}
-	return r, nil
-}
-
-// number clamps what does not fit.
-func number(digits string) int64 {
-	n, _ := strconv.ParseInt(digits, 10, 64)
-	return n
+	return r, err
 }
 
 // Laggard is a rank that the others of its communicator wait for.
@@ -227,7 +179,7 @@ func (r *Report) Laggards(inspectorIDs []string) (all []Laggard) {
 			if lost[p] {
 				p = process{}
 			}
-			if cmp.Or(named[p], i+1) == i+1 && k.ranks < 2 && (k.missing || times[p] >= most) && len(all) < maxNamed {
+			if cmp.Or(named[p], i+1) == i+1 && (k.missing || times[p] >= most) && len(all) < maxNamed {
 				named[p] = i + 1
 				all = append(all, Laggard{id, k.number, max(k.pid, 0), c.Size, fmt.Sprintf("%.255s", k.host), k.missing})
 			}
@@ -239,15 +191,15 @@ func (r *Report) Laggards(inspectorIDs []string) (all []Laggard) {
 // compare finds the ranks that are missing, or behind where these are fewer than half. It
 // counts them in times, and takes the ranks that wait for them out of it.
 func (c *communicator) compare(times map[process]int) {
-	leaving, greatest, all, counts := c.leaving, int64(0), int64(0), map[int64]int64{}
+	leaving, greatest, counts := false, int64(0), map[int64]int{}
 	for _, k := range c.Ranks {
-		leaving, greatest, all = leaving || k.leaving, max(greatest, k.begun), all+k.ranks
-		counts[k.begun] += k.ranks
+		leaving, greatest = leaving || k.leaving, max(greatest, k.begun)
+		counts[k.begun]++
 	}
-	behind := all - counts[greatest]
+	behind := len(c.Ranks) - counts[greatest]
 	for _, k := range c.Ranks {
 		switch late := k.begun < greatest; {
-		case k.missing, late && !leaving && 2*behind < all:
+		case k.missing, late && !leaving && 2*behind < len(c.Ranks):
 			c.late = append(c.late, k)
 			times[k.process]++
 		case !late && !leaving && behind > 0:

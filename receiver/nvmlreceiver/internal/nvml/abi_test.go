@@ -100,7 +100,7 @@ func TestH100(t *testing.T) {
 	s := a.poll()[fakenvml.UUID(0)]
 	require.True(t, s.Up())
 	assert.Empty(t, a.rejected)
-	assert.Equal(t, gpuhealth.Some(1.0), s.ThrottleTime[gpuhealth.ThrottleTimePower])
+	assert.Equal(t, gpuhealth.Some(1.0), s.Numbers[reading.PowerCapTime])
 	assert.Equal(t, gpuhealth.Some(gpuhealth.RecoveryReset), s.RecoveryAction)
 	assert.Equal(t, gpuhealth.Some[uint32](17), s.NVLink.Up)
 	assert.Equal(t, gpuhealth.Some[uint32](1), s.NVLink.Down)
@@ -128,8 +128,8 @@ func TestB200(t *testing.T) {
 	assert.InEpsilon(t, 7e-9, s.NVLink.BitErrorRate[gpuhealth.BitErrorsEffective].V, 1e-9, "that of the worst link")
 	assert.Equal(t, gpuhealth.Some(true), s.RepairPending[gpuhealth.RepairTPC])
 	assert.Equal(t, gpuhealth.Some(false), s.RepairPending[gpuhealth.RepairChannel])
-	assert.Equal(t, gpuhealth.Some(-3.0), s.MarginLimits[gpuhealth.LimitSlowdown])
-	assert.Equal(t, gpuhealth.Opt[float64]{}, s.TemperatureLimits[gpuhealth.LimitSlowdown])
+	assert.Equal(t, gpuhealth.Some(-3.0), s.Numbers[reading.SlowdownMargin])
+	assert.Equal(t, gpuhealth.Opt[float64]{}, s.Numbers[reading.TemperatureLimit])
 	assert.Equal(t, n(5_000_000<<10), s.IO[gpuhealth.LinkNVLink][gpuhealth.Transmit], "the driver's sum, and not that of the links beside it")
 	assert.Equal(t, n(5_500_000<<10), s.IO[gpuhealth.LinkNVLinkRaw][gpuhealth.Transmit])
 	assert.Equal(t, s, a.poll()[fakenvml.UUID(0)])
@@ -192,7 +192,7 @@ func TestCallsOfAPoll(t *testing.T) {
 	for call, n := range now {
 		gpu, function, _ := strings.Cut(call, " ")
 		most := map[string]int{
-			"nvmlDeviceGetClockInfo":      int(gpuhealth.NumClocks),
+			"nvmlDeviceGetClockInfo":      len(clocks),
 			"nvmlDeviceGetTotalEccErrors": int(gpuhealth.NumECCErrors) * int(gpuhealth.NumECCCounters),
 		}[function]
 		assert.Equal(t, max(1, most), n, "%s is called so often at each poll: read it once, or in slowReaders", call)
@@ -233,7 +233,7 @@ func TestMIG(t *testing.T) {
 	require.Len(t, samples, 6)
 	parent := samples[fakenvml.UUID(1)]
 	assert.False(t, parent.Numbers[reading.Utilization].OK)
-	assert.Equal(t, gpuhealth.Some(true), parent.Modes[gpuhealth.ModeMIG])
+	assert.Equal(t, gpuhealth.Flag(true), parent.Numbers[reading.ModeMIG])
 	part := samples[fakenvml.SliceUUID(1, 0)]
 	assert.Equal(t, gpuhealth.MIG{Parent: fakenvml.UUID(1), GPUInstance: gpuhealth.Some[uint32](2), ComputeInstance: gpuhealth.Some[uint32](0)}, part.MIG)
 	assert.Equal(t, gpuhealth.Some(float64(20<<30)), part.Numbers[reading.MemoryLimit])
@@ -243,7 +243,7 @@ func TestMIG(t *testing.T) {
 	assert.Equal(t, gpuhealth.Some[uint64](0), parent.NVLink.Errors[gpuhealth.NVLinkCRCFlit], "Ampere has both")
 
 	// By nvml.h a GPU in slices does not report these: they are absent, not zero.
-	assert.Equal(t, gpuhealth.RemappedRows{}, parent.RemappedRows)
+	assert.Equal(t, [2]gpuhealth.Opt[float64]{}, [...]gpuhealth.Opt[float64]{parent.Numbers[reading.RemapPending], parent.Numbers[reading.RemappedUncorrected]})
 	assert.False(t, parent.Numbers[reading.EncoderUtilization].OK || parent.Numbers[reading.DecoderUtilization].OK)
 	assert.False(t, parent.ECCLocation[gpuhealth.ECCUncorrected][gpuhealth.ECCVolatile][gpuhealth.ECCSRAM].OK)
 	assert.True(t, parent.ECCLocation[gpuhealth.ECCUncorrected][gpuhealth.ECCAggregate][gpuhealth.ECCSRAM].OK)
@@ -273,16 +273,16 @@ func TestMIG(t *testing.T) {
 func TestActivity(t *testing.T) {
 	state := fakenvml.NewH100(1).SetGPU(0, "mig.mode", 1).SetGPU(0, "mig.places", 7).Slice(0, 0, 2, 0, "3g.40gb", 40<<30).SetGPU(0, "mig.0.gpm.2", 25)
 	a := openFake(t, state, func(c *Config) { c.Activity = true })
-	assert.False(t, func() bool { s := a.poll()[fakenvml.UUID(0)]; return s.Activity[0].OK }(), "it takes two samples")
+	assert.False(t, func() bool { s := a.poll()[fakenvml.UUID(0)]; return s.Numbers[reading.GraphicsActivity].OK }(), "it takes two samples")
 	samples := a.poll()
 	s := samples[fakenvml.UUID(0)]
-	assert.Equal(t, gpuhealth.Some(0.8), s.Activity[gpuhealth.ActivitySM])
-	assert.Equal(t, gpuhealth.Some(0.55), s.Activity[gpuhealth.ActivityTensor])
-	assert.Equal(t, gpuhealth.Some(0.88), s.Activity[gpuhealth.ActivityGraphics])
+	assert.Equal(t, gpuhealth.Some(0.8), s.Numbers[reading.SMActivity])
+	assert.Equal(t, gpuhealth.Some(0.55), s.Numbers[reading.TensorActivity])
+	assert.Equal(t, gpuhealth.Some(0.88), s.Numbers[reading.GraphicsActivity])
 	assert.Equal(t, gpuhealth.Some(2048.0*(1<<20)), s.IORate[gpuhealth.LinkPCIe][gpuhealth.Transmit])
 	assert.Equal(t, gpuhealth.Some(4096.0*(1<<20)), s.IORate[gpuhealth.LinkNVLink][gpuhealth.Receive])
 	s = samples[fakenvml.SliceUUID(0, 0)]
-	assert.Equal(t, gpuhealth.Some(0.25), s.Activity[gpuhealth.ActivitySM])
+	assert.Equal(t, gpuhealth.Some(0.25), s.Numbers[reading.SMActivity])
 	state.DeleteSlice(0, 0)
 	a.rewrite()
 	a.poll()
@@ -307,19 +307,4 @@ func TestXidAcrossAReload(t *testing.T) {
 	ev := a.xid()
 	assert.Equal(t, fakenvml.UUID(0), ev.UUID)
 	assert.EqualValues(t, 48, ev.Code)
-}
-
-func TestNextPollerAfterClose(t *testing.T) {
-	state := fakenvml.NewH100(2)
-	a := openFake(t, state, func(c *Config) { c.Activity = true })
-	a.poll()
-	require.NoError(t, a.Close(time.Minute))
-	a.balanced()
-	require.ErrorIs(t, a.Poll(t.Context()).Err, ErrClosed)
-	state.Set("driver.epoch", 1)
-	a.rewrite()
-	a.Poller = NewPoller(a.cfg)
-	r := a.Poll(t.Context())
-	require.NoError(t, r.Err)
-	assert.Len(t, r.Samples, 2)
 }

@@ -8,18 +8,19 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // gpmMetrics are what GPM is asked for (nvml.h, nvmlGpmMetricId_t).
 var gpmMetrics = [...]gpmMetric{
-	unit(gonvml.GPM_METRIC_GRAPHICS_UTIL, gpuhealth.ActivityGraphics),
-	unit(gonvml.GPM_METRIC_SM_UTIL, gpuhealth.ActivitySM),
-	unit(gonvml.GPM_METRIC_SM_OCCUPANCY, gpuhealth.ActivitySMOccupancy),
-	unit(gonvml.GPM_METRIC_ANY_TENSOR_UTIL, gpuhealth.ActivityTensor),
-	unit(gonvml.GPM_METRIC_DRAM_BW_UTIL, gpuhealth.ActivityDRAM),
-	unit(gonvml.GPM_METRIC_FP64_UTIL, gpuhealth.ActivityFP64),
-	unit(gonvml.GPM_METRIC_FP32_UTIL, gpuhealth.ActivityFP32),
-	unit(gonvml.GPM_METRIC_FP16_UTIL, gpuhealth.ActivityFP16),
+	unit(gonvml.GPM_METRIC_GRAPHICS_UTIL, reading.GraphicsActivity),
+	unit(gonvml.GPM_METRIC_SM_UTIL, reading.SMActivity),
+	unit(gonvml.GPM_METRIC_SM_OCCUPANCY, reading.SMOccupancy),
+	unit(gonvml.GPM_METRIC_ANY_TENSOR_UTIL, reading.TensorActivity),
+	unit(gonvml.GPM_METRIC_DRAM_BW_UTIL, reading.DRAMActivity),
+	unit(gonvml.GPM_METRIC_FP64_UTIL, reading.FP64Activity),
+	unit(gonvml.GPM_METRIC_FP32_UTIL, reading.FP32Activity),
+	unit(gonvml.GPM_METRIC_FP16_UTIL, reading.FP16Activity),
 	bus(gonvml.GPM_METRIC_PCIE_TX_PER_SEC, gpuhealth.LinkPCIe, gpuhealth.Transmit),
 	bus(gonvml.GPM_METRIC_PCIE_RX_PER_SEC, gpuhealth.LinkPCIe, gpuhealth.Receive),
 	bus(gonvml.GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, gpuhealth.LinkNVLink, gpuhealth.Transmit),
@@ -32,8 +33,8 @@ type gpmMetric struct {
 }
 
 // unit is in percent of peak.
-func unit(id gonvml.GpmMetricId, which gpuhealth.Activity) gpmMetric {
-	return gpmMetric{id, func(r *gpuhealth.Readings, v float64) { r.Activity[which] = gpuhealth.Some(v / 100) }}
+func unit(id gonvml.GpmMetricId, which reading.Field) gpmMetric {
+	return gpmMetric{id, func(r *gpuhealth.Readings, v float64) { r.Numbers[which] = gpuhealth.Some(v / 100) }}
 }
 
 // bus is in MiB per second.

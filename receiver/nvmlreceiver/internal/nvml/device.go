@@ -144,7 +144,7 @@ func (d *device) Read(ctx context.Context, request Request, into *Answer) Code {
 	}
 	fresh := request.Slow || !d.wasSlow || d.recheck
 	if fresh {
-		before := memoryHealth(&d.slow)
+		before := d.slow
 		d.noFabric = false
 		d.slow, d.wasSlow = gpuhealth.Readings{}, false
 		for _, read := range slowReaders {
@@ -155,7 +155,7 @@ func (d *device) Read(ctx context.Context, request Request, into *Answer) Code {
 		}
 		// A memory that got worse is asked for again at the next poll: a single
 		// answer condemns no board, and a minute is long to wait for the next.
-		d.recheck = badMemory(&d.slow) && memoryHealth(&d.slow) != before
+		d.recheck = worseMemory(&before, &d.slow)
 		d.wasSlow = true
 		d.fields.links(d.slow.NVLink.PerLink, request.Detail)
 	}

@@ -59,8 +59,6 @@ import (
 	"unsafe"
 
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
-
-	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 )
 
 // directly are the functions whose go-nvml methods are no good. The methods of lists
@@ -141,9 +139,8 @@ func (b *binding) listProcesses(symbol, handle unsafe.Pointer) (processes, gonvm
 }
 
 // countPages asks how many pages were retired for the cause.
-func countPages(cause gpuhealth.RetirementCause) func(symbol, handle unsafe.Pointer) (uint32, gonvml.Return) {
+func countPages(cause int) func(symbol, handle unsafe.Pointer) (uint32, gonvml.Return) {
 	return func(symbol, handle unsafe.Pointer) (uint32, gonvml.Return) {
-		// NVML's order of causes is ours.
 		return counted(C.count_pages(symbol, handle, C.int(cause)))
 	}
 }

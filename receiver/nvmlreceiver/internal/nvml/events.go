@@ -38,20 +38,21 @@ func (e *events) Register(dev Device, uuid string) Code {
 	return code
 }
 
-func (e *events) Wait(timeout time.Duration) (Event, Code) {
+func (e *events) Wait(timeout time.Duration) (gpuhealth.XidEvent, Code) {
 	data, code := guarded(e.library, fnEventWait, func() (gonvml.EventData, gonvml.Return) {
 		return e.library.binding.raw.EventSetWait(e.raw, uint32(timeout.Milliseconds())) //nolint:forbidigo // guarded by the line above
 	})
+	if code == Success && data.EventType&gonvml.EventTypeXidCriticalError == 0 {
+		code = Timeout // what nobody registered for is not about a GPU
+	}
 	if code != Success {
-		return Event{}, code
+		return gpuhealth.XidEvent{}, code
 	}
 	e.mu.Lock()
 	uuid := e.uuids[data.Device]
 	e.mu.Unlock()
-	return Event{
-		UUID: uuid,
-		Xid:  data.EventType&gonvml.EventTypeXidCriticalError != 0,
-		Code: data.EventData,
+	return gpuhealth.XidEvent{
+		UUID: uuid, Code: data.EventData,
 		// 0xFFFFFFFF where the event is of the whole GPU (nvml.h).
 		GPUInstance:     instance(data.GpuInstanceId),
 		ComputeInstance: instance(data.ComputeInstanceId),

@@ -72,26 +72,26 @@ func (w *wrapped) add(v uint32) uint64 {
 var nodeFields = []field{
 	{id: gonvml.FI_DEV_MEMORY_TEMP, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.Numbers[reading.MemoryTemperature] = v.float(1) }},
 	{id: gonvml.FI_DEV_POWER_INSTANT, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.Numbers[reading.Power] = v.float(1000) }},
-	marginLimit(gonvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, gpuhealth.LimitShutdown),
-	marginLimit(gonvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, gpuhealth.LimitSlowdown),
-	marginLimit(gonvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, gpuhealth.LimitMemoryMax),
-	marginLimit(gonvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT, gpuhealth.LimitGPUMax),
+	marginLimit(gonvml.FI_DEV_TEMPERATURE_SHUTDOWN_TLIMIT, reading.ShutdownMargin),
+	marginLimit(gonvml.FI_DEV_TEMPERATURE_SLOWDOWN_TLIMIT, reading.SlowdownMargin),
+	marginLimit(gonvml.FI_DEV_TEMPERATURE_MEM_MAX_TLIMIT, reading.MaxMemoryMargin),
+	marginLimit(gonvml.FI_DEV_TEMPERATURE_GPU_MAX_TLIMIT, reading.MaxMargin),
 	{id: gonvml.FI_DEV_GET_GPU_RECOVERY_ACTION, set: func(_ *fields, r *gpuhealth.Readings, v value) {
 		r.RecoveryAction = gpuhealth.Some(gpuhealth.RecoveryAction(min(v.count(), math.MaxInt32)))
 	}},
-	{id: gonvml.FI_DEV_PCIE_REPLAY_COUNTER, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.PCIe.Replays = gpuhealth.Some(v.count()) }},
-	{id: gonvml.FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.PCIe.Rollovers = gpuhealth.Some(v.count()) }},
+	{id: gonvml.FI_DEV_PCIE_REPLAY_COUNTER, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.Numbers[reading.PCIeReplays] = v.float(1) }},
+	{id: gonvml.FI_DEV_PCIE_REPLAY_ROLLOVER_COUNTER, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.Numbers[reading.PCIeRollovers] = v.float(1) }},
 	{id: gonvml.FI_DEV_PCIE_COUNT_TX_BYTES, set: pcieBytes(gpuhealth.Transmit)},
 	{id: gonvml.FI_DEV_PCIE_COUNT_RX_BYTES, set: pcieBytes(gpuhealth.Receive)},
-	throttled(gonvml.FI_DEV_PERF_POLICY_POWER, gpuhealth.ThrottleTimePower),
-	throttled(gonvml.FI_DEV_PERF_POLICY_THERMAL, gpuhealth.ThrottleTimeThermal),
-	throttled(gonvml.FI_DEV_PERF_POLICY_SYNC_BOOST, gpuhealth.ThrottleTimeSyncBoost),
-	throttled(gonvml.FI_DEV_PERF_POLICY_BOARD_LIMIT, gpuhealth.ThrottleTimeBoardLimit),
-	throttled(gonvml.FI_DEV_PERF_POLICY_LOW_UTILIZATION, gpuhealth.ThrottleTimeLowUtilization),
-	throttled(gonvml.FI_DEV_PERF_POLICY_RELIABILITY, gpuhealth.ThrottleTimeReliability),
-	throttled(gonvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, gpuhealth.ThrottleTimeSWThermal),
-	throttled(gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, gpuhealth.ThrottleTimeHWThermal),
-	throttled(gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, gpuhealth.ThrottleTimePowerBrake),
+	throttled(gonvml.FI_DEV_PERF_POLICY_POWER, reading.PowerCapTime),
+	throttled(gonvml.FI_DEV_PERF_POLICY_THERMAL, reading.ThermalTime),
+	throttled(gonvml.FI_DEV_PERF_POLICY_SYNC_BOOST, reading.SyncBoostTime),
+	throttled(gonvml.FI_DEV_PERF_POLICY_BOARD_LIMIT, reading.BoardLimitTime),
+	throttled(gonvml.FI_DEV_PERF_POLICY_LOW_UTILIZATION, reading.LowUtilizationTime),
+	throttled(gonvml.FI_DEV_PERF_POLICY_RELIABILITY, reading.ReliabilityTime),
+	throttled(gonvml.FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN, reading.SWThermalTime),
+	throttled(gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN, reading.HWThermalTime),
+	throttled(gonvml.FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN, reading.PowerBrakeTime),
 }
 
 // linkFields are asked once for all links. 138 and 139 count payload, 140 and
@@ -155,7 +155,7 @@ func stateOfLink(link uint32) field {
 		if state == gonvml.NVLINK_STATE_SLEEP {
 			state = gonvml.NVLINK_STATE_ACTIVE
 		}
-		l.Up = r.Flag(gpuhealth.FieldNVLinks, state)
+		l.Up = r.YesNo(gpuhealth.FieldNVLinks, state)
 	})
 }
 
@@ -181,12 +181,12 @@ func bitErrorRate(id, link uint32, kind gpuhealth.BitErrors) field {
 }
 
 // marginLimit reads a T.Limit of an Ada or newer GPU.
-func marginLimit(id uint32, limit gpuhealth.TemperatureLimit) field {
-	return field{id: id, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.MarginLimits[limit] = v.degrees() }}
+func marginLimit(id uint32, limit reading.Field) field {
+	return field{id: id, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.Numbers[limit] = v.degrees() }}
 }
 
-func throttled(id uint32, which gpuhealth.ThrottleTime) field {
-	return field{id: id, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.ThrottleTime[which] = v.float(1e9) }}
+func throttled(id uint32, which reading.Field) field {
+	return field{id: id, set: func(_ *fields, r *gpuhealth.Readings, v value) { r.Numbers[which] = v.float(1e9) }}
 }
 
 func crcErrors(id uint32, kind gpuhealth.NVLinkError) field {

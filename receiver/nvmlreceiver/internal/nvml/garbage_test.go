@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
@@ -74,10 +75,10 @@ func TestListsOfAnyLength(t *testing.T) {
 	}
 	t.Run("counts", func(t *testing.T) {
 		s := openFake(t, sound().SetGPU(0, "processes.compute", 5).SetGPU(0, "retired.dbe", 3).SetGPU(0, "processes.graphics", 0), nil).poll()[fakenvml.UUID(0)]
-		assert.Equal(t, gpuhealth.Some[uint64](5), s.Processes[gpuhealth.ProcessCompute])
-		assert.Equal(t, gpuhealth.Some[uint64](0), s.Processes[gpuhealth.ProcessGraphics])
-		assert.Equal(t, gpuhealth.Some[uint64](3), s.RetiredPages[gpuhealth.RetiredDBE])
-		assert.Equal(t, gpuhealth.Some[uint64](1), s.RetiredPages[gpuhealth.RetiredSBE])
+		assert.Equal(t, gpuhealth.Some[float64](5), s.Numbers[reading.Processes])
+		assert.Equal(t, gpuhealth.Some[float64](0), s.Numbers[reading.GraphicsProcesses])
+		assert.Equal(t, gpuhealth.Some[float64](3), s.Numbers[reading.RetiredDBE])
+		assert.Equal(t, gpuhealth.Some[float64](1), s.Numbers[reading.RetiredSBE])
 	})
 }
 

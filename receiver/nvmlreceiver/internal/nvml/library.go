@@ -52,23 +52,7 @@ type Request struct {
 type Answer struct {
 	gpuhealth.Readings
 	// Slices are the MIG slices that the GPU is cut into now.
-	Slices []Slice
-}
-
-// Slice is one MIG slice.
-type Slice struct {
-	gpuhealth.Identity
-	gpuhealth.Readings
-}
-
-// Event is something that the driver reported of a GPU.
-type Event struct {
-	UUID string // of the whole GPU, as it was when it was registered
-	// Xid is false for the kinds of events that were not registered for.
-	Xid  bool
-	Code uint64
-	// GPUInstance and ComputeInstance are there where the event is one of a MIG slice.
-	GPUInstance, ComputeInstance gpuhealth.Opt[uint32]
+	Slices []gpuhealth.Sample
 }
 
 // Events is an event set of NVML. Register may be called by any goroutine,
@@ -77,8 +61,8 @@ type Events interface {
 	// Register adds a GPU of the same library. Its UUID is kept, because a GPU
 	// that is lost no longer reports it.
 	Register(device Device, uuid string) Code
-	// Wait returns an event, Timeout, or another code.
-	Wait(timeout time.Duration) (Event, Code)
+	// Wait returns an Xid without its time, Timeout, or another code.
+	Wait(timeout time.Duration) (gpuhealth.XidEvent, Code)
 	// Free must not be called while Wait or Register is.
 	Free()
 }

@@ -8,6 +8,7 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 func linkState(d *device, link int, answers ...Code) (gonvml.EnableState, Code) {
@@ -32,7 +33,7 @@ func readNVLinks(d *device, r *gpuhealth.Readings, t *tally) {
 			state, code := linkState(d, i)
 			switch {
 			case t.ok(code):
-				link.Up = r.Flag(gpuhealth.FieldNVLinks, uint32(state))
+				link.Up = r.YesNo(gpuhealth.FieldNVLinks, uint32(state))
 			case t.gone != Success:
 				return
 			case code.unsupported():
@@ -127,10 +128,8 @@ func fabric(r *gpuhealth.Readings, state uint8, status, mask uint32) {
 
 func readProcesses(d *device, r *gpuhealth.Readings, t *tally) {
 	if list, code := guarded(d.library, fnCompute, func() (processes, gonvml.Return) { return direct(d, fnCompute, d.library.binding.listProcesses) }); t.ok(code) {
-		r.Processes[gpuhealth.ProcessCompute] = gpuhealth.Some(uint64(list.n))
+		r.Numbers[reading.Processes] = whole(list.n)
 		r.PIDs = list.pids
 	}
-	if n, code := guarded(d.library, fnGraphics, func() (uint32, gonvml.Return) { return direct(d, fnGraphics, countList) }); t.ok(code) {
-		r.Processes[gpuhealth.ProcessGraphics] = gpuhealth.Some(uint64(n))
-	}
+	put(d, t, fnGraphics, func() (uint32, gonvml.Return) { return direct(d, fnGraphics, countList) }, whole, &r.Numbers[reading.GraphicsProcesses])
 }

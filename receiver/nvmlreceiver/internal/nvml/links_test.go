@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
@@ -62,7 +63,7 @@ func TestLinksFabricAndProcessesAtEachPoll(t *testing.T) {
 			assert.Equal(t, [2]gpuhealth.Opt[uint32]{n(17), n(1)}, [2]gpuhealth.Opt[uint32]{s.NVLink.Up, s.NVLink.Down})
 			assert.Equal(t, gpuhealth.Some(false), s.NVLink.PerLink[5].Up)
 			assert.Equal(t, gpuhealth.Some(gpuhealth.FabricInProgress), s.Fabric.State)
-			assert.Equal(t, gpuhealth.Some[uint64](7), s.Processes[gpuhealth.ProcessCompute])
+			assert.Equal(t, gpuhealth.Some[float64](7), s.Numbers[reading.Processes])
 			assert.Equal(t, []uint32{1000, 1001, 1002, 1003, 1004, 1005, 1006}, s.PIDs)
 
 			state.SetGPU(0, "nvlink.5.up", 1)

@@ -10,6 +10,7 @@ import (
 	gonvml "github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
+	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
 // readSlices lists the MIG slices anew at each poll: they are made and
@@ -23,7 +24,7 @@ func (d *device) readSlices(ctx context.Context, request Request, into *Answer, 
 		d.wholeMIG = code.unsupported()
 		return
 	}
-	into.Modes[gpuhealth.ModeMIG] = into.Flag(gpuhealth.FieldMode, uint32(mode))
+	into.Numbers[reading.ModeMIG] = whole(uint32(mode))
 	if mode != 1 {
 		return
 	}
@@ -60,7 +61,7 @@ func (d *device) readSlices(ctx context.Context, request Request, into *Answer, 
 // readSlice reads what NVML gives of a slice: memory, processes and the
 // uncorrectable errors outside of DRAM (nvml.h, nvmlDeviceGetMemoryErrorCounter).
 // Clocks, power and temperature are the whole GPU's.
-func (d *device) readSlice(part *device, t *tally) (Slice, bool) {
+func (d *device) readSlice(part *device, t *tally) (gpuhealth.Sample, bool) {
 	// A slice that was destroyed meanwhile is no failure of the GPU.
 	var own tally
 	uuid, code := guarded(d.library, fnUUID, part.raw.GetUUID)
@@ -68,9 +69,9 @@ func (d *device) readSlice(part *device, t *tally) (Slice, bool) {
 		if code.deviceGone() {
 			t.ok(code)
 		}
-		return Slice{}, false
+		return gpuhealth.Sample{}, false
 	}
-	s := Slice{Identity: gpuhealth.Identity{UUID: uuid, Index: d.index, MIG: gpuhealth.MIG{Parent: d.uuid}}}
+	s := gpuhealth.Sample{Identity: gpuhealth.Identity{UUID: uuid, Index: d.index, MIG: gpuhealth.MIG{Parent: d.uuid}}, Reason: gpuhealth.ReasonOK}
 	if v, code := guarded(d.library, fnName, part.raw.GetName); own.ok(code) {
 		s.Model = v
 	}
@@ -83,7 +84,7 @@ func (d *device) readSlice(part *device, t *tally) (Slice, bool) {
 	}, gpuhealth.Some[uint64], &s.ECCLocation[gpuhealth.ECCUncorrected][gpuhealth.ECCVolatile][gpuhealth.ECCSRAM])
 	if own.gone != Success {
 		t.ok(own.gone)
-		return Slice{}, false
+		return gpuhealth.Sample{}, false
 	}
 	return s, true
 }

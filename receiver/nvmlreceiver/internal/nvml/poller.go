@@ -48,8 +48,6 @@ type Config struct {
 	// Roster remembers the GPUs, also from one poller to the next. It is one of
 	// the poller's own where it is nil.
 	Roster *roster.Roster
-	// Now is time.Now where it is nil.
-	Now func() time.Time
 
 	_ struct{}
 }
@@ -120,9 +118,6 @@ type driverState struct {
 
 // NewPoller returns a poller that has not touched the library yet.
 func NewPoller(cfg Config) *Poller {
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
 	cfg.Roster = cmp.Or(cfg.Roster, roster.New(""))
 	cfg.SlowInterval = cmp.Or(cfg.SlowInterval, time.Minute)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -157,7 +152,7 @@ func (p *Poller) poll(ctx context.Context) Report {
 		p.next = time.Time{}
 		return p.report()
 	}
-	if p.idle() && !p.cfg.Now().Before(p.next) {
+	if p.idle() && !time.Now().Before(p.next) {
 		if !p.initialise(ctx, true) {
 			return p.down()
 		}
@@ -173,7 +168,7 @@ func (p *Poller) initialise(ctx context.Context, again bool) bool {
 		p.control = newWorker[driverState]()
 	}
 	if !p.control.busy {
-		if p.cfg.Now().Before(p.next) {
+		if time.Now().Before(p.next) {
 			return false
 		}
 		p.ready = false
@@ -187,7 +182,7 @@ func (p *Poller) initialise(ctx context.Context, again bool) bool {
 		p.driver.err = fmt.Errorf("%w: initialisation", ErrHang)
 		return false
 	}
-	p.next = p.cfg.Now().Add(p.cfg.Retry)
+	p.next = time.Now().Add(p.cfg.Retry)
 	p.driver = state
 	if !state.initialised {
 		return false
@@ -237,7 +232,7 @@ func (p *Poller) resize(count int) {
 	for i := count; i < len(p.slots); i++ {
 		p.slots[i].worker.close()
 	}
-	now := p.cfg.Now()
+	now := time.Now()
 	p.slots = p.slots[:min(count, len(p.slots))]
 	for _, s := range p.slots {
 		s.last = slotResult{}
@@ -260,7 +255,7 @@ func (p *Poller) round(ctx context.Context) (suspect bool) {
 		count, code := p.cfg.Library.DeviceCount()
 		return driverState{count: count, code: code}
 	})
-	now, watch := p.cfg.Now(), p.watch // a job that hangs outlives the poller's own
+	now, watch := time.Now(), p.watch // a job that hangs outlives the poller's own
 	for _, s := range p.slots {
 		s.worker.take() // a reading that came too late is of an earlier moment
 		request := Request{Activity: p.cfg.Activity, PerLink: p.cfg.PerLink, Detail: p.cfg.Detail, Slow: !now.Before(s.slow)}

@@ -52,7 +52,7 @@ type scripted struct {
 	hangInit  chan struct{} // nvmlInit returns when it is closed
 	hangCount chan struct{}
 
-	events    chan Event // nil: there are none
+	events    chan gpuhealth.XidEvent // nil: there are none
 	waitCode  Code
 	registers []string
 	freed     int
@@ -147,7 +147,7 @@ func (e scriptedEvents) Register(_ Device, uuid string) Code {
 	return Success
 }
 
-func (e scriptedEvents) Wait(timeout time.Duration) (Event, Code) {
+func (e scriptedEvents) Wait(timeout time.Duration) (gpuhealth.XidEvent, Code) {
 	s := e.lib
 	s.mu.Lock()
 	s.waiting++
@@ -155,13 +155,13 @@ func (e scriptedEvents) Wait(timeout time.Duration) (Event, Code) {
 	s.mu.Unlock()
 	defer s.set(func() { s.waiting-- })
 	if code != Success {
-		return Event{}, code
+		return gpuhealth.XidEvent{}, code
 	}
 	select {
 	case event := <-s.events:
 		return event, Success
 	case <-time.After(timeout):
-		return Event{}, Timeout
+		return gpuhealth.XidEvent{}, Timeout
 	}
 }
 
@@ -240,6 +240,7 @@ func TestHangCostsOneGPU(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, gpuhealth.ReasonOK, reasons(p.Poll(t.Context()))["GPU-2"])
 		require.NoError(t, p.Close(time.Second))
+		require.ErrorIs(t, p.Poll(t.Context()).Err, ErrClosed)
 	})
 }
 

@@ -104,10 +104,13 @@ func readPower(d *device, r *gpuhealth.Readings, t *tally) {
 	put(d, t, fnEnergy, d.raw.GetTotalEnergyConsumption, thousandths, &r.Numbers[reading.Energy])
 }
 
+// clocks are in NVML's order.
+var clocks = [...]reading.Field{reading.GraphicsClock, reading.SMClock, reading.MemoryClock, reading.VideoClock}
+
 func readClocks(d *device, r *gpuhealth.Readings, t *tally) {
-	for c := range gpuhealth.NumClocks {
+	for c, clock := range clocks {
 		put(d, t, fnClock, func() (uint32, gonvml.Return) { return d.raw.GetClockInfo(gonvml.ClockType(c)) },
-			megahertz, &r.Clocks[c])
+			megahertz, &r.Numbers[clock])
 	}
 }
 
@@ -134,12 +137,14 @@ func readThrottle(d *device, r *gpuhealth.Readings, t *tally) {
 }
 
 func readPCIe(d *device, r *gpuhealth.Readings, t *tally) {
-	put(d, t, fnPCIeWidth, d.raw.GetCurrPcieLinkWidth, count32, &r.PCIe.Width)
-	put(d, t, fnPCIeGeneration, d.raw.GetCurrPcieLinkGeneration, count32, &r.PCIe.Generation)
+	put(d, t, fnPCIeWidth, d.raw.GetCurrPcieLinkWidth, count, &r.Numbers[reading.PCIeWidth])
+	put(d, t, fnPCIeGeneration, d.raw.GetCurrPcieLinkGeneration, count, &r.Numbers[reading.PCIeGeneration])
 	if p, code := guarded(d.library, fnPerformanceState, d.raw.GetPerformanceState); t.ok(code) && p != gonvml.PSTATE_UNKNOWN {
 		r.PerformanceState = gpuhealth.Some(uint32(p))
 	}
 }
 
-// count32 is a count that go-nvml widened.
+// count is a count that go-nvml widened, count32 the same of what is no number of the catalogue.
+func count(n int) gpuhealth.Opt[float64] { return whole(uint32(n)) }
+
 func count32(n int) gpuhealth.Opt[uint32] { return gpuhealth.Some(uint32(n)) }

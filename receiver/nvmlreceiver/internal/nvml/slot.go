@@ -147,23 +147,24 @@ func (p *Poller) report() Report {
 		}
 		id.DriverVersion, id.CUDAVersion = p.driver.version, p.driver.cuda
 		valid, reason := gpuhealth.ValidUUID(id.UUID), s.last.reason()
-		switch {
-		case valid && !roster.Claim(id):
-			r.InvalidUUIDs++
-			r.NoReadings = append(r.NoReadings, NoReading{Index: s.index, PCIBusID: id.PCIBusID, Reason: reason, Why: "its UUID is another GPU's", Reported: true})
-		case reason == gpuhealth.ReasonOK:
+		claimed := valid && roster.Claim(id)
+		if claimed && reason == gpuhealth.ReasonOK {
 			r.answers(id, &s.last.answer, roster)
-		case valid:
-			unread := s.noReading(p.gone)
+			continue
+		}
+		unread := s.noReading(p.gone)
+		switch {
+		case claimed:
 			unread.UUID = id.UUID
-			r.NoReadings = append(r.NoReadings, unread)
 			r.Samples = append(r.Samples, roster.NoAnswer(id.UUID, reason, unread.Reported)...)
+		case valid:
+			r.InvalidUUIDs++
+			unread.Why, unread.Reported = "its UUID is another GPU's", true
 		default: // Validate counts it as garbage
+			unread.Why, unread.Reported = "its UUID is malformed", true
 			r.Samples = append(r.Samples, gpuhealth.Sample{Identity: id, Reason: reason})
 		}
-		if !valid {
-			r.NoReadings = append(r.NoReadings, NoReading{Index: s.index, PCIBusID: id.PCIBusID, Reason: reason, Why: "its UUID is malformed", Reported: true})
-		}
+		r.NoReadings = append(r.NoReadings, unread)
 	}
 	// A slot that failed before its UUID was read counts as the GPU that had its
 	// index, if no other slot has claimed that GPU.
@@ -190,8 +191,8 @@ func (r *Report) answers(id gpuhealth.Identity, answer *Answer, roster *roster.R
 		part := &answer.Slices[i]
 		part.DriverVersion, part.CUDAVersion = id.DriverVersion, id.CUDAVersion
 		parts = append(parts, part.Identity)
-		r.Samples = append(r.Samples, gpuhealth.Sample{Identity: part.Identity, Reason: gpuhealth.ReasonOK, Readings: part.Readings})
 	}
+	r.Samples = append(r.Samples, answer.Slices...)
 	roster.Answers(id.UUID, parts)
 }
 

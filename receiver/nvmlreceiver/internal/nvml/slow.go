@@ -21,74 +21,77 @@ var slowReaders = []reader{
 	countNVLinks,
 }
 
+// clockLimits are in NVML's order.
+var clockLimits = [...]reading.Field{reading.GraphicsClockLimit, reading.SMClockLimit, reading.MemoryClockLimit, reading.VideoClockLimit}
+
 func readLimits(d *device, r *gpuhealth.Readings, t *tally) {
 	put(d, t, fnPowerLimit, d.raw.GetEnforcedPowerLimit, thousandths, &r.Numbers[reading.PowerLimit])
 	put(d, t, fnPowerLimitRange, func() (uint32, gonvml.Return) { return second(d.raw.GetPowerManagementLimitConstraints()) },
 		thousandths, &r.Numbers[reading.PowerLimitMax])
-	for c := range gpuhealth.NumClocks {
+	for c, limit := range clockLimits {
 		put(d, t, fnMaxClock, func() (uint32, gonvml.Return) { return d.raw.GetMaxClockInfo(gonvml.ClockType(c)) },
-			megahertz, &r.ClockLimits[c])
+			megahertz, &r.Numbers[limit])
 	}
-	for limit, threshold := range map[gpuhealth.TemperatureLimit]gonvml.TemperatureThresholds{
-		gpuhealth.LimitShutdown:  gonvml.TEMPERATURE_THRESHOLD_SHUTDOWN,
-		gpuhealth.LimitSlowdown:  gonvml.TEMPERATURE_THRESHOLD_SLOWDOWN,
-		gpuhealth.LimitMemoryMax: gonvml.TEMPERATURE_THRESHOLD_MEM_MAX,
-		gpuhealth.LimitGPUMax:    gonvml.TEMPERATURE_THRESHOLD_GPU_MAX,
+	for limit, threshold := range map[reading.Field]gonvml.TemperatureThresholds{
+		reading.ShutdownTemperature:  gonvml.TEMPERATURE_THRESHOLD_SHUTDOWN,
+		reading.TemperatureLimit:     gonvml.TEMPERATURE_THRESHOLD_SLOWDOWN,
+		reading.MaxMemoryTemperature: gonvml.TEMPERATURE_THRESHOLD_MEM_MAX,
+		reading.MaxTemperature:       gonvml.TEMPERATURE_THRESHOLD_GPU_MAX,
 	} {
 		put(d, t, fnThreshold, func() (uint32, gonvml.Return) { return d.raw.GetTemperatureThreshold(threshold) },
-			whole, &r.TemperatureLimits[limit])
+			whole, &r.Numbers[limit])
 	}
-	put(d, t, fnPCIeWidthMax, d.raw.GetMaxPcieLinkWidth, count32, &r.PCIe.WidthMax)
-	put(d, t, fnPCIeGenerationMax, d.raw.GetMaxPcieLinkGeneration, count32, &r.PCIe.GenerationMax)
+	put(d, t, fnPCIeWidthMax, d.raw.GetMaxPcieLinkWidth, count, &r.Numbers[reading.PCIeWidthLimit])
+	put(d, t, fnPCIeGenerationMax, d.raw.GetMaxPcieLinkGeneration, count, &r.Numbers[reading.PCIeGenerationLimit])
 }
 
+// enabled is a setting that is on or off; Validate rejects anything else.
+func enabled(s gonvml.EnableState) gpuhealth.Opt[float64] { return whole(uint32(s)) }
+
 func readModes(d *device, r *gpuhealth.Readings, t *tally) {
-	mode := func(m gonvml.EnableState) gpuhealth.Opt[bool] { return r.Flag(gpuhealth.FieldMode, uint32(m)) }
-	put(d, t, fnPersistence, d.raw.GetPersistenceMode, mode, &r.Modes[gpuhealth.ModePersistence])
+	put(d, t, fnPersistence, d.raw.GetPersistenceMode, enabled, &r.Numbers[reading.ModePersistence])
 	put(d, t, fnECCMode, func() (gonvml.EnableState, gonvml.Return) { return first(d.raw.GetEccMode()) },
-		mode, &r.Modes[gpuhealth.ModeECC])
+		enabled, &r.Numbers[reading.ModeECC])
 	put(d, t, fnGSPMode, func() (bool, gonvml.Return) { return first(d.raw.GetGspFirmwareMode()) },
-		gpuhealth.Some[bool], &r.Modes[gpuhealth.ModeGSP])
+		gpuhealth.Flag, &r.Numbers[reading.ModeGSP])
 	if s, code := guarded(d.library, fnConfidential, d.library.binding.raw.SystemGetConfComputeState); t.ok(code) {
-		r.Modes[gpuhealth.ModeConfidentialCompute] = r.Flag(gpuhealth.FieldMode, s.CcFeature)
+		r.Numbers[reading.ModeConfidentialCompute] = whole(s.CcFeature)
 	}
+}
+
+// memoryHealth are what readMemoryHealth reads beside repairs. Above 0 all are bad.
+var memoryHealth = [...]reading.Field{
+	reading.RetiredSBE, reading.RetiredDBE, reading.RetirementPending, reading.SRAMThreshold,
+	reading.RemappedCorrected, reading.RemappedUncorrected, reading.RemapPending, reading.RemapFailed,
 }
 
 func readMemoryHealth(d *device, r *gpuhealth.Readings, t *tally) {
-	for cause := range gpuhealth.NumRetirementCauses {
-		if n, code := guarded(d.library, fnRetiredPages, func() (uint32, gonvml.Return) { return direct(d, fnRetiredPages, countPages(cause)) }); t.ok(code) {
-			r.RetiredPages[cause] = gpuhealth.Some(uint64(n))
-		}
+	for cause, pages := range [...]reading.Field{reading.RetiredSBE, reading.RetiredDBE} { // in NVML's order
+		put(d, t, fnRetiredPages, func() (uint32, gonvml.Return) { return direct(d, fnRetiredPages, countPages(cause)) }, whole, &r.Numbers[pages])
 	}
-	if p, code := guarded(d.library, fnRetirementPending, d.raw.GetRetiredPagesPendingStatus); t.ok(code) {
-		r.RetirementPending = r.Flag(gpuhealth.FieldRetiredPages, uint32(p))
-	}
+	put(d, t, fnRetirementPending, d.raw.GetRetiredPagesPendingStatus, enabled, &r.Numbers[reading.RetirementPending])
 	if rows, code := guarded(d.library, fnRemappedRows, func() (remappedRows, gonvml.Return) { return direct(d, fnRemappedRows, readRemappedRows) }); t.ok(code) {
-		r.RemappedRows = gpuhealth.RemappedRows{
-			Corrected: gpuhealth.Some(uint64(rows.corrected)), Uncorrected: gpuhealth.Some(uint64(rows.uncorrected)),
-			Pending: r.Flag(gpuhealth.FieldRemappedRows, rows.pending), Failed: r.Flag(gpuhealth.FieldRemappedRows, rows.failed),
-		}
+		r.Numbers[reading.RemappedCorrected], r.Numbers[reading.RemappedUncorrected] = whole(rows.corrected), whole(rows.uncorrected)
+		r.Numbers[reading.RemapPending], r.Numbers[reading.RemapFailed] = whole(rows.pending), whole(rows.failed)
 	}
 	if s, code := guarded(d.library, fnRepair, d.raw.GetRepairStatus); t.ok(code) {
-		r.RepairPending[gpuhealth.RepairChannel] = r.Flag(gpuhealth.FieldRepair, s.BChannelRepairPending)
-		r.RepairPending[gpuhealth.RepairTPC] = r.Flag(gpuhealth.FieldRepair, s.BTpcRepairPending)
+		r.RepairPending[gpuhealth.RepairChannel] = r.YesNo(gpuhealth.FieldRepair, s.BChannelRepairPending)
+		r.RepairPending[gpuhealth.RepairTPC] = r.YesNo(gpuhealth.FieldRepair, s.BTpcRepairPending)
 	}
 	if s, code := guarded(d.library, fnSRAM, d.raw.GetSramEccErrorStatus); t.ok(code) {
-		r.SRAMThresholdExceeded = r.Flag(gpuhealth.FieldSRAM, s.BThresholdExceeded)
+		r.Numbers[reading.SRAMThreshold] = whole(s.BThresholdExceeded)
 	}
 }
 
-// memoryHealth is what readMemoryHealth reads, to be compared.
-func memoryHealth(r *gpuhealth.Readings) [5]any {
-	return [...]any{r.RetiredPages, r.RetirementPending, r.RemappedRows, r.RepairPending, r.SRAMThresholdExceeded}
-}
-
-// badMemory reports whether any reading of memory health is bad.
-func badMemory(r *gpuhealth.Readings) bool {
-	pages, rows, repairs := &r.RetiredPages, &r.RemappedRows, &r.RepairPending
-	return max(pages[gpuhealth.RetiredSBE].V, pages[gpuhealth.RetiredDBE].V, rows.Corrected.V, rows.Uncorrected.V) > 0 ||
-		r.RetirementPending.V || rows.Pending.V || rows.Failed.V || r.SRAMThresholdExceeded.V ||
-		repairs[gpuhealth.RepairChannel].V || repairs[gpuhealth.RepairTPC].V
+// worseMemory reports whether a reading of memory health is bad, and another than before.
+func worseMemory(before, now *gpuhealth.Readings) bool {
+	bad := now.RepairPending[gpuhealth.RepairChannel].V || now.RepairPending[gpuhealth.RepairTPC].V
+	changed := now.RepairPending != before.RepairPending
+	for _, f := range memoryHealth {
+		bad = bad || now.Numbers[f].V > 0
+		changed = changed || now.Numbers[f] != before.Numbers[f]
+	}
+	return bad && changed
 }
 
 func readECCLocations(d *device, r *gpuhealth.Readings, t *tally) {

@@ -262,9 +262,9 @@ func TestEverySymbolMayBeMissing(t *testing.T) {
 	for _, s := range variants[0].report.Samples {
 		// The readings of the first drivers are there.
 		for name, there := range map[string]bool{
-			"memory": s.Numbers[reading.MemoryUsed].OK, "temperature": s.Numbers[reading.Temperature].OK, "power": s.Numbers[reading.Power].OK, "clock": s.Clocks[0].OK,
-			"utilization": s.Numbers[reading.Utilization].OK || s.Index == 0, "throttle": s.Throttle.OK, "ecc": s.ECC[1][1].OK, "pcie": s.PCIe.Width.OK,
-			"processes": s.Processes[gpuhealth.ProcessCompute].OK && s.Processes[gpuhealth.ProcessCompute].V == uint64(len(s.PIDs)), "address": s.PCIBusID != "",
+			"memory": s.Numbers[reading.MemoryUsed].OK, "temperature": s.Numbers[reading.Temperature].OK, "power": s.Numbers[reading.Power].OK, "clock": s.Numbers[reading.GraphicsClock].OK,
+			"utilization": s.Numbers[reading.Utilization].OK || s.Index == 0, "throttle": s.Throttle.OK, "ecc": s.ECC[1][1].OK, "pcie": s.Numbers[reading.PCIeWidth].OK,
+			"processes": s.Numbers[reading.Processes].OK && s.Numbers[reading.Processes].V == float64(len(s.PIDs)), "address": s.PCIBusID != "",
 			"links": s.NVLink.Up.OK || s.Parent != "",
 		} {
 			assert.True(t, there, "%s of GPU %d", name, s.Index)

@@ -5,8 +5,6 @@ package nvml
 import (
 	"context"
 	"time"
-
-	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 )
 
 const (
@@ -34,14 +32,8 @@ func (p *Poller) watchEvents(events Events) *watch {
 			case w.stopped() || p.ctx.Err() != nil:
 				return
 			case code == Success:
-				// Only Xids are registered for: whatever else NVML
-				// invents is not about a GPU.
-				if event.Xid {
-					p.cfg.OnXid(gpuhealth.XidEvent{
-						UUID: event.UUID, Code: event.Code, Time: p.cfg.Now(),
-						GPUInstance: event.GPUInstance, ComputeInstance: event.ComputeInstance,
-					})
-				}
+				event.Time = time.Now()
+				p.cfg.OnXid(event)
 			case code != Timeout:
 				select {
 				case <-w.stop:

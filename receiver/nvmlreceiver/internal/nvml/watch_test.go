@@ -14,22 +14,21 @@ import (
 )
 
 func watched(s *scripted, xids *[]gpuhealth.XidEvent) *Poller {
-	s.events = make(chan Event, 8)
+	s.events = make(chan gpuhealth.XidEvent, 8)
 	return NewPoller(Config{Library: s, Deadline: testDeadline, Retry: testRetry, OnXid: func(ev gpuhealth.XidEvent) {
 		s.set(func() { *xids = append(*xids, ev) })
 	}})
 }
 
-func TestEventsOfOtherKindsAreIgnored(t *testing.T) {
+func TestXidsAreHandedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := script(2)
 		var xids []gpuhealth.XidEvent
 		p := watched(s, &xids)
 		p.Poll(t.Context())
 		assert.ElementsMatch(t, []string{"GPU-0", "GPU-1"}, s.registers)
-		s.events <- Event{UUID: "GPU-0", Code: 1}
-		s.events <- Event{Xid: true, Code: 2}
-		s.events <- Event{UUID: "GPU-1", Xid: true, Code: 79}
+		s.events <- gpuhealth.XidEvent{Code: 2}
+		s.events <- gpuhealth.XidEvent{UUID: "GPU-1", Code: 79}
 		synctest.Wait()
 		require.Len(t, xids, 2)
 		assert.Empty(t, xids[0].UUID, "an Xid without a GPU is counted as lost")
@@ -49,7 +48,7 @@ func TestWaitsThatFailAreSpaced(t *testing.T) {
 		p.Poll(t.Context())
 		synctest.Wait()
 		s.set(func() { s.waitCode = Success })
-		s.events <- Event{UUID: "GPU-0", Xid: true, Code: 79}
+		s.events <- gpuhealth.XidEvent{UUID: "GPU-0", Code: 79}
 		began := time.Now()
 		time.Sleep(eventPause)
 		synctest.Wait()

@@ -59,16 +59,21 @@ type Roster struct {
 }
 
 type gpu struct {
-	id     gpuhealth.Identity
-	slices []gpuhealth.Identity // when it last answered
-	reason gpuhealth.Reason
-	// lost: the driver lost the GPU, which has not answered since.
-	// acknowledged: it is not waited for.
-	// reported: the driver has reported it since the wait began.
-	lost, acknowledged, reported bool
+	kept
+	slices   []gpuhealth.Identity // when it last answered
+	reported bool                 // by the driver, since the wait began
 	// Rounds in which it was first seen, last claimed by a slot and last
 	// answered; 0 is before the start.
 	first, claimed, answered uint64
+}
+
+// kept is what a restart takes up of a GPU as it is.
+type kept struct {
+	gpuhealth.Identity
+	// Lost: the driver lost the GPU, which has not answered since.
+	// Acknowledged: it is not waited for.
+	Lost, Acknowledged bool             `json:",omitempty"`
+	Reason             gpuhealth.Reason `json:",omitempty"`
 }
 
 // New is an empty roster of the named node. An empty name is any node.
@@ -97,7 +102,7 @@ func (r *Roster) Await(yes bool) {
 }
 
 func (r *Roster) pending(g *gpu) bool {
-	return r.waiting && !g.reported && !g.acknowledged && g.reason == gpuhealth.ReasonOK
+	return r.waiting && !g.reported && !g.Acknowledged && g.Reason == gpuhealth.ReasonOK
 }
 
 // Pending are the GPUs that are remembered and pending, in the order of their UUIDs.
@@ -106,7 +111,7 @@ func (r *Roster) Pending() (ids []gpuhealth.Identity) {
 	defer r.mu.Unlock()
 	for _, uuid := range slices.Sorted(maps.Keys(r.gpus)) {
 		if g := r.gpus[uuid]; r.pending(g) {
-			ids = append(ids, g.id)
+			ids = append(ids, g.Identity)
 		}
 	}
 	return ids
@@ -122,12 +127,12 @@ func (r *Roster) Claim(id gpuhealth.Identity) bool {
 		if len(r.gpus) >= MaxGPUs {
 			r.forgetOldest()
 		}
-		g = &gpu{first: r.round, reason: gpuhealth.ReasonOK}
+		g = &gpu{first: r.round, kept: kept{Reason: gpuhealth.ReasonOK}}
 		r.gpus[id.UUID] = g
 	} else if g.claimed == r.round {
 		return false
 	}
-	g.id, g.claimed = id, r.round
+	g.Identity, g.claimed = id, r.round
 	return true
 }
 
@@ -139,22 +144,22 @@ func (r *Roster) ClaimAt(index int) (uuid string) {
 	defer r.mu.Unlock()
 	var last *gpu
 	for _, g := range r.gpus {
-		if g.id.Index == index && (last == nil || g.claimed > last.claimed || g.claimed == last.claimed && g.id.UUID < last.id.UUID) {
+		if g.Index == index && (last == nil || g.claimed > last.claimed || g.claimed == last.claimed && g.UUID < last.UUID) {
 			last = g
 		}
 	}
 	if last == nil {
 		return ""
 	}
-	if at := r.answering(); at[Address(last.id.PCIBusID)] != nil {
+	if at := r.answering(); at[Address(last.PCIBusID)] != nil {
 		for _, g := range r.gpus {
-			if g.claimed != r.round && at[Address(g.id.PCIBusID)] == nil {
+			if g.claimed != r.round && at[Address(g.PCIBusID)] == nil {
 				return ""
 			}
 		}
 	}
 	last.claimed = r.round
-	return last.id.UUID
+	return last.UUID
 }
 
 // Answers notes that a GPU that was claimed answers, cut into the slices.
@@ -165,8 +170,8 @@ func (r *Roster) Answers(uuid string, parts []gpuhealth.Identity) {
 	if g == nil {
 		return
 	}
-	delete(r.ignored, Address(g.id.PCIBusID))
-	g.slices, g.reason, g.lost, g.acknowledged, g.answered, g.reported = parts, gpuhealth.ReasonOK, false, false, r.round, true
+	delete(r.ignored, Address(g.PCIBusID))
+	g.slices, g.Reason, g.Lost, g.Acknowledged, g.answered, g.reported = parts, gpuhealth.ReasonOK, false, false, r.round, true
 }
 
 // NoAnswer is what a GPU that does not answer is reported as, with its slices; reported: the
@@ -183,17 +188,17 @@ func (r *Roster) NoAnswer(uuid string, reason gpuhealth.Reason, reported bool) [
 }
 
 func (r *Roster) noAnswer(g *gpu, reason gpuhealth.Reason) []gpuhealth.Sample {
-	if g.acknowledged || r.pending(g) {
+	if g.Acknowledged || r.pending(g) {
 		return nil
 	}
 	switch {
-	case reason == gpuhealth.ReasonNotFound && g.lost:
+	case reason == gpuhealth.ReasonNotFound && g.Lost:
 		reason = gpuhealth.ReasonLost // the driver has only stopped to list it
-	case reason == gpuhealth.ReasonLost && !g.lost:
-		g.lost = true
+	case reason == gpuhealth.ReasonLost && !g.Lost:
+		g.Lost = true
 	}
-	g.reason = reason
-	samples := []gpuhealth.Sample{{Identity: g.id, Reason: reason}}
+	g.Reason = reason
+	samples := []gpuhealth.Sample{{Identity: g.Identity, Reason: reason}}
 	for _, id := range g.slices {
 		samples = append(samples, gpuhealth.Sample{Identity: id, Reason: reason})
 	}
@@ -213,13 +218,13 @@ func (r *Roster) End() []gpuhealth.Sample {
 		if g.claimed == r.round {
 			continue
 		}
-		if by := at[Address(g.id.PCIBusID)]; by != nil {
+		if by := at[Address(g.PCIBusID)]; by != nil {
 			if by.first > g.answered {
-				r.end(g, Replaced, by.id.UUID)
+				r.end(g, Replaced, by.UUID)
 				delete(r.gpus, uuid)
 				continue
 			}
-			g.id.PCIBusID = "" // the boards were swapped
+			g.PCIBusID = "" // the boards were swapped
 		}
 		missing = append(missing, r.noAnswer(g, gpuhealth.ReasonNotFound)...)
 	}
@@ -230,7 +235,7 @@ func (r *Roster) End() []gpuhealth.Sample {
 func (r *Roster) answering() map[string]*gpu {
 	at := map[string]*gpu{}
 	for _, g := range r.gpus {
-		if address := Address(g.id.PCIBusID); g.answered == r.round && address != "" {
+		if address := Address(g.PCIBusID); g.answered == r.round && address != "" {
 			at[address] = g
 		}
 	}
@@ -259,7 +264,7 @@ func (r *Roster) SeeBus(shown, handedOver, others []string) {
 	}
 	r.bus = shown
 	for uuid, g := range r.gpus {
-		if (g.reason != gpuhealth.ReasonOK || r.pending(g)) && given(Address(g.id.PCIBusID)) {
+		if (g.Reason != gpuhealth.ReasonOK || r.pending(g)) && given(Address(g.PCIBusID)) {
 			r.end(g, HandedOver, "")
 			delete(r.gpus, uuid)
 		}
@@ -276,7 +281,7 @@ func (r *Roster) Nameless() []string {
 func (r *Roster) nameless() (addresses []string) {
 	named := map[string]bool{}
 	for _, g := range r.gpus {
-		named[Address(g.id.PCIBusID)] = true
+		named[Address(g.PCIBusID)] = true
 	}
 	for _, address := range r.bus {
 		if _, ignored := r.ignored[address]; !ignored && !named[address] {
@@ -293,9 +298,9 @@ func (r *Roster) Acknowledge(name string) (done []string) {
 	defer r.mu.Unlock()
 	for _, uuid := range slices.Sorted(maps.Keys(r.gpus)) {
 		g := r.gpus[uuid]
-		missing := g.reason == gpuhealth.ReasonLost || g.reason == gpuhealth.ReasonNotFound
-		if missing && !g.acknowledged && (name == All || name == uuid || name == Address(g.id.PCIBusID)) {
-			g.acknowledged = true
+		missing := g.Reason == gpuhealth.ReasonLost || g.Reason == gpuhealth.ReasonNotFound
+		if missing && !g.Acknowledged && (name == All || name == uuid || name == Address(g.PCIBusID)) {
+			g.Acknowledged = true
 			r.end(g, Acknowledged, "")
 			done = append(done, uuid)
 		}
@@ -310,7 +315,7 @@ func (r *Roster) Acknowledge(name string) (done []string) {
 }
 
 func (r *Roster) end(g *gpu, cause Cause, by string) {
-	r.ended = append(r.ended, Ended{ID: g.id, Reason: g.reason, Cause: cause, By: by})
+	r.ended = append(r.ended, Ended{ID: g.Identity, Reason: g.Reason, Cause: cause, By: by})
 }
 
 // Ended returns each GPU once that is no longer waited for.
@@ -330,7 +335,7 @@ func (r *Roster) Expected(configured, listed int) int {
 	defer r.mu.Unlock()
 	remembered, acknowledged := 0, len(r.ignored)
 	for _, g := range r.gpus {
-		if g.acknowledged {
+		if g.Acknowledged {
 			acknowledged++
 		} else {
 			remembered++
@@ -345,9 +350,9 @@ func (r *Roster) Expected(configured, listed int) int {
 // forgetOldest forgets the GPU that was seen longest ago.
 func (r *Roster) forgetOldest() {
 	oldest := slices.MinFunc(slices.Collect(maps.Values(r.gpus)), func(a, b *gpu) int {
-		return cmp.Or(cmp.Compare(a.claimed, b.claimed), strings.Compare(a.id.UUID, b.id.UUID))
+		return cmp.Or(cmp.Compare(a.claimed, b.claimed), strings.Compare(a.UUID, b.UUID))
 	})
-	delete(r.gpus, oldest.id.UUID)
+	delete(r.gpus, oldest.UUID)
 }
 
 // Address is the PCI address that sysfs writes as 0000:1b:00.0 and NVML as
@@ -373,14 +378,8 @@ var errCorrupt = errors.New("the list of GPUs is corrupt")
 type snapshot struct {
 	Version int
 	Node    string
-	GPUs    []gpuSnapshot
+	GPUs    []kept   // without a reason: it answered
 	Ignored []string `json:",omitempty"`
-}
-
-type gpuSnapshot struct {
-	gpuhealth.Identity
-	Lost, Acknowledged bool             `json:",omitempty"`
-	Reason             gpuhealth.Reason `json:",omitempty"` // empty: it answered
 }
 
 // Snapshot is what Restore needs.
@@ -389,12 +388,11 @@ func (r *Roster) Snapshot() ([]byte, error) {
 	defer r.mu.Unlock()
 	s := snapshot{Version: snapshotVersion, Node: r.node, Ignored: slices.Sorted(maps.Keys(r.ignored))}
 	for _, uuid := range slices.Sorted(maps.Keys(r.gpus)) {
-		g := r.gpus[uuid]
-		reason := g.reason
-		if reason == gpuhealth.ReasonOK {
-			reason = ""
+		g := r.gpus[uuid].kept
+		if g.Reason == gpuhealth.ReasonOK {
+			g.Reason = ""
 		}
-		s.GPUs = append(s.GPUs, gpuSnapshot{Identity: g.id, Lost: g.lost, Acknowledged: g.acknowledged, Reason: reason})
+		s.GPUs = append(s.GPUs, g)
 	}
 	return json.Marshal(s)
 }
@@ -417,9 +415,9 @@ func (r *Roster) Restore(data []byte, _ time.Time) error {
 		return fmt.Errorf("%w: %d GPUs", errCorrupt, max(len(s.GPUs), len(s.Ignored)))
 	}
 	gpus, ignored := make(map[string]*gpu, len(s.GPUs)), make(map[string]struct{}, len(s.Ignored))
-	for i := range s.GPUs {
-		g := &s.GPUs[i]
-		gpus[g.UUID] = &gpu{id: g.Identity, reason: cmp.Or(g.Reason, gpuhealth.ReasonOK), lost: g.Lost, acknowledged: g.Acknowledged}
+	for _, g := range s.GPUs {
+		g.Reason = cmp.Or(g.Reason, gpuhealth.ReasonOK)
+		gpus[g.UUID] = &gpu{kept: g}
 	}
 	for _, address := range s.Ignored {
 		ignored[address] = struct{}{}
@@ -434,8 +432,8 @@ func (r *Roster) Reasons() map[string]gpuhealth.Reason {
 	defer r.mu.Unlock()
 	reasons := make(map[string]gpuhealth.Reason, len(r.gpus))
 	for uuid, g := range r.gpus {
-		if !g.acknowledged {
-			reasons[uuid] = g.reason
+		if !g.Acknowledged {
+			reasons[uuid] = g.Reason
 		}
 	}
 	return reasons
