@@ -198,7 +198,7 @@ func (e *fleetViewExtension) startHistory(ctx context.Context, host component.Ho
 		e.set.Logger.Warn("The history begins anew.", zap.String("why", note))
 	}
 	e.state.RestoreEpisodes(episodes)
-	e.past.writer.Start(episodes)
+	e.past.writer.Start(err != nil)
 	return nil
 }
 

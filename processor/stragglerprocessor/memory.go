@@ -66,7 +66,7 @@ var errAgentBytes = errors.New("no memory left for nodes, or for more GPUs of a 
 const agentSlotBytes, agentNodeSlots = 2 << 10, 2
 
 // agentSlots are those of an agent's memory. Jobs push to an agent too, and may make up
-// clusters, nodes and GPUs: a cluster has half of what the others leave.
+// clusters, nodes and GPUs.
 func (c *Config) agentSlots(plan *nodescore.Plan) *fairshare.Ledger[string] {
 	return fairshare.NewSlots[string](int(c.MemoryBytes())/max(agentSlotBytes, plan.RowBytes()), fairshare.Half)
 }

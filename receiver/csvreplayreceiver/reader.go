@@ -48,10 +48,11 @@ const (
 type rowLimit struct {
 	io.Reader
 	left int // of the row
+	over bool
 }
 
 func (l *rowLimit) Read(p []byte) (int, error) {
-	if l.left <= 0 {
+	if l.over = l.over || l.left <= 0; l.over {
 		return 0, fmt.Errorf("a row is longer than %d bytes: is a quote not closed?", maxRowBytes)
 	}
 	n, err := l.Reader.Read(p[:min(len(p), l.left)])
@@ -67,7 +68,7 @@ type row struct {
 
 func newReader(in io.Reader, cfg *Config, version string, began time.Time, skip func(int, reason, error)) (*reader, error) {
 	// Windows' shells write UTF-16, with a byte order mark. What is no UTF-8 is replaced.
-	utf8 := &rowLimit{transform.NewReader(in, unicode.BOMOverride(unicode.UTF8.NewDecoder())), maxRowBytes}
+	utf8 := &rowLimit{Reader: transform.NewReader(in, unicode.BOMOverride(unicode.UTF8.NewDecoder())), left: maxRowBytes}
 	r := &reader{window: cfg.StepWindow, skip: skip, csv: csv.NewReader(utf8), limit: utf8}
 	r.csv.TrimLeadingSpace = true
 	header, err := r.csv.Read()

@@ -195,11 +195,15 @@ func (s *ncclScraper) read(ctx context.Context, now time.Time) {
 	}
 }
 
-// fair is how much may be read of each file that has grown.
+// fair is how much may be read of each file that has lines to read.
 func fair(all int64, files []found, known map[string]*file) int64 {
 	grown := int64(0)
 	for i := range files {
-		if f := known[files[i].path]; f == nil || !f.modified.Equal(files[i].info.ModTime()) {
+		switch f, info := known[files[i].path], files[i].info; {
+		case f == nil:
+			grown++
+		case f.process == nil && f.modified.Equal(info.ModTime()): // is not read
+		case f.offset != info.Size():
 			grown++
 		}
 	}

@@ -493,6 +493,24 @@ func TestRASOfAnotherJob(t *testing.T) {
 
 // A file that grows faster than it may be read is read from near its end on, and so is one
 // that others cut: its writer leaves a hole.
+// TestFair: a file with a backlog takes its part, whether or not it was written since.
+func TestFair(t *testing.T) {
+	info := func(name string, size int) found {
+		path := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(path, make([]byte, size), 0o600))
+		stat, err := os.Stat(path)
+		require.NoError(t, err)
+		return found{path: path, info: stat}
+	}
+	files := []found{info("new", 5), info("backlog", 5), info("read", 5), info("ended", 5)}
+	known := map[string]*file{
+		files[1].path: {process: &inspector.Process{}, offset: 2, modified: files[1].info.ModTime()},
+		files[2].path: {process: &inspector.Process{}, offset: 5, modified: files[2].info.ModTime()},
+		files[3].path: {offset: 2, modified: files[3].info.ModTime()},
+	}
+	assert.EqualValues(t, 50, fair(100, files, known))
+}
+
 func TestBacklog(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MaxBytes = tailSize })
 	name := "vm-pid5.log"

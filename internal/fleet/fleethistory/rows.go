@@ -5,6 +5,7 @@ package fleethistory
 import (
 	"iter"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
@@ -69,15 +70,10 @@ func (l *Layout) Of(node string, i int) []Column {
 
 // Columns are those of Rows.
 var Columns = Layout{
-	Node:  append(columns(fleetstate.NodeNumbers[:], false), signals(gpusemconv.MetricNodeSignal, false)...),
-	GPU:   columns(fleetstate.GPUNumbers[:], false),
-	Group: columns(fleetstate.GroupNumbers[:], true),
-}
-
-func init() {
-	for _, metric := range []string{gpusemconv.MetricStragglerSignalMedian, gpusemconv.MetricStragglerSignalScale, gpusemconv.MetricStragglerSignalThreshold} {
-		Columns.Group = append(Columns.Group, signals(metric, true)...)
-	}
+	Node: append(columns(fleetstate.NodeNumbers[:], false), signals(gpusemconv.MetricNodeSignal, false)...),
+	GPU:  columns(fleetstate.GPUNumbers[:], false),
+	Group: slices.Concat(columns(fleetstate.GroupNumbers[:], true), signals(gpusemconv.MetricStragglerSignalMedian, true),
+		signals(gpusemconv.MetricStragglerSignalScale, true), signals(gpusemconv.MetricStragglerSignalThreshold, true)),
 }
 
 func columns(fields []reading.Field, ofGroup bool) (list []Column) {

@@ -16,9 +16,9 @@ import (
 // Storage is what a Writer writes to, from one goroutine. Each call stores all or nothing, and
 // what it returned nil for outlives the process.
 type Storage interface {
-	// WriteEpisodes stores changed episodes in place of those with their keys, and removes those
-	// that are gone.
-	WriteEpisodes(ctx context.Context, changed []*episode.Episode, gone []episode.Key) error
+	// WriteEpisodes stores changed episodes in place of those with their keys, or anew in place
+	// of all, and removes those that are gone.
+	WriteEpisodes(ctx context.Context, changed []*episode.Episode, gone []episode.Key, anew bool) error
 	// WriteRound stores the rows of one time.
 	WriteRound(ctx context.Context, at time.Time, rows iter.Seq[*Row]) error
 }
@@ -31,7 +31,7 @@ type Writer struct {
 	interval time.Duration
 	onError  func(error)
 
-	written map[episode.Key]*episode.Episode // what the storage has, the goroutine's alone
+	written map[episode.Key]*episode.Episode // the storage's, the goroutine's alone; nil if unknown
 	dropped atomic.Int64
 	err     atomic.Pointer[error]
 	stop    context.CancelFunc // nil before the start
@@ -41,16 +41,14 @@ type Writer struct {
 // NewWriter returns a writer that is not yet started. It calls onError when the storage begins to
 // refuse, and with nil when it takes again.
 func NewWriter(storage Storage, state *fleetstate.Store, interval time.Duration, onError func(error)) *Writer {
-	return &Writer{
-		storage: storage, state: state, interval: interval, onError: onError,
-		written: map[episode.Key]*episode.Episode{},
-	}
+	return &Writer{storage: storage, state: state, interval: interval, onError: onError}
 }
 
-// Start starts the writer. The storage has these episodes.
-func (w *Writer) Start(stored []*episode.Episode) {
-	for _, e := range stored {
-		w.written[e.Key()] = e
+// Start starts the writer. With keep, episodes of the storage stay that the views do not have:
+// they could not be read.
+func (w *Writer) Start(keep bool) {
+	if keep {
+		w.written = map[episode.Key]*episode.Episode{}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stop = cancel
@@ -109,7 +107,7 @@ func (w *Writer) round(ctx context.Context) (iter.Seq[*Row], error) {
 		err = w.storage.WriteRound(ctx, now, rows)
 	}
 	if err != nil {
-		clear(w.written) // the storage may have begun a new file
+		w.written = nil // the storage may have begun a new file
 	}
 	return rows, err
 }
@@ -130,11 +128,12 @@ func (w *Writer) writeEpisodes(ctx context.Context) error {
 			gone = append(gone, key)
 		}
 	}
+	anew := w.written == nil
 	w.written = now
-	if len(changed)+len(gone) == 0 {
+	if len(changed)+len(gone) == 0 && !anew {
 		return nil
 	}
-	return w.storage.WriteEpisodes(ctx, changed, gone)
+	return w.storage.WriteEpisodes(ctx, changed, gone, anew)
 }
 
 // report stores the result of a round, and reports a change. It counts the rows of one that failed.

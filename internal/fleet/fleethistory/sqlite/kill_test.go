@@ -48,7 +48,7 @@ func writeUntilKilled(path string, first int) {
 		for i := range rows {
 			rows[i] = node(strconv.Itoa(i), float64(n))
 		}
-		err := s.WriteEpisodes(context.Background(), []*episode.Episode{{ID: strconv.Itoa(n)}}, nil)
+		err := s.WriteEpisodes(context.Background(), []*episode.Episode{{ID: strconv.Itoa(n)}}, nil, false)
 		if err == nil {
 			err = s.WriteRound(context.Background(), base.Add(time.Duration(n)*time.Minute), slices.Values(rows))
 		}

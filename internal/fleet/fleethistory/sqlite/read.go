@@ -20,7 +20,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
 
-// maxCounted is how many samples are looked through for one answer, a second
+// maxCounted is how many selected samples are counted for one answer, a second
 // or two; with more the total is not known.
 const maxCounted = 5_000_000
 
@@ -42,7 +42,7 @@ func (s *Store) query(ctx context.Context, f func(context.Context, *sql.DB) erro
 	case errors.Is(err, fleethistory.ErrTooMuch):
 		return err
 	}
-	err = fmt.Errorf("%w: %w", fleethistory.ErrUnavailable, s.met(err))
+	err = fmt.Errorf("%w: %w", fleethistory.ErrUnavailable, s.met(db, err))
 	s.readErr.Store(&err)
 	return err
 }
@@ -166,6 +166,13 @@ func (s *Store) Telemetry(ctx context.Context, q *fleethistory.Query) (page []fl
 // Recorded implements fleethistory.History.
 func (s *Store) Recorded(ctx context.Context, q *fleethistory.Query, gpus bool) (page []fleethistory.Recorded, total int, err error) {
 	var list fleethistory.RecordedList
+	var of fleethistory.Sample // the subject of the last samples, which come one after the other
+	count := int64(0)
+	add := func() {
+		if at := time.UnixMilli(of.At).UTC(); count > 0 {
+			list.Add(of.Cluster, of.Node, of.GPU, at, at, count)
+		}
+	}
 	err = s.fold(ctx, q, func(p *fleethistory.Sample) bool {
 		if p.Node == "" || gpus && p.GPU == "" {
 			return true
@@ -174,10 +181,14 @@ func (s *Store) Recorded(ctx context.Context, q *fleethistory.Query, gpus bool) 
 		if gpus {
 			gpu = p.GPU
 		}
-		at := time.UnixMilli(p.At).UTC()
-		list.Add(p.Cluster, p.Node, gpu, at, at, 1)
+		if of.At != p.At || of.Node != p.Node || of.Cluster != p.Cluster || of.GPU != gpu {
+			add()
+			of, count = fleethistory.Sample{At: p.At, Cluster: p.Cluster, Node: p.Node, GPU: gpu}, 0
+		}
+		count++
 		return true
 	})
+	add()
 	page, total = list.Page(q)
 	return page, total, err
 }

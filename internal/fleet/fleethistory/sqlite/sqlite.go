@@ -42,14 +42,20 @@ const readers = 4
 // Store is a file. WriteEpisodes and WriteRound are called from one goroutine, all else from any.
 type Store struct {
 	cfg Config
-	// damaged is set by whoever meets a damaged page; the writer then puts the file aside.
-	damaged atomic.Pointer[error]
+	// damaged is set by whoever meets a damaged page; the writer then puts that file aside.
+	damaged atomic.Pointer[damage]
 	note    atomic.Pointer[string]
 	readErr atomic.Pointer[error]
 	oldest  atomic.Int64 // time of the oldest round, Unix milliseconds
 
 	mu sync.Mutex           // held while the file is opened or put aside
 	db atomic.Pointer[file] // nil until it could be opened
+}
+
+// damage was met in a file. A late question may meet it when that was put aside.
+type damage struct {
+	in     *file
+	reason error
 }
 
 // file is an open database.
@@ -59,8 +65,8 @@ type file struct{ write, read *sql.DB }
 // until that works.
 func New(cfg Config) *Store { return &Store{cfg: cfg} }
 
-// file opens the file where it is not open. It puts a damaged file aside, and begins one of an
-// older version anew.
+// file opens the file where it is not open. It puts aside a file that is damaged
+// or of an older version.
 func (s *Store) file(ctx context.Context) (*file, error) {
 	if db := s.db.Load(); db != nil {
 		return db, nil
@@ -71,12 +77,7 @@ func (s *Store) file(ctx context.Context) (*file, error) {
 		return db, nil
 	}
 	db, err := s.open(ctx)
-	switch {
-	case errors.Is(err, errOlder):
-		if err = s.remove(); err == nil {
-			db, err = s.open(ctx)
-		}
-	case isDamaged(err):
+	if errors.Is(err, errOlder) || isDamaged(err) {
 		if err = s.putAside(err); err == nil {
 			db, err = s.open(ctx)
 		}
@@ -234,40 +235,28 @@ func (s *Store) Close() error {
 // for that one's.
 var suffixes = []string{"-wal", "-shm", ""}
 
-// remove deletes a file of an older version. s.mu is held.
-func (s *Store) remove() error {
-	for _, suffix := range suffixes {
-		if err := os.Remove(s.cfg.Path + suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	}
-	s.say("the file was of an older version, and a new one was begun")
-	return nil
-}
-
-// putAside renames a damaged file and its companions: nothing is lost, and a new
-// file can begin. s.mu is held.
+// putAside renames a file that is damaged or of an older version, and its companions: nothing
+// is lost, and a new file can begin. s.mu is held.
 func (s *Store) putAside(reason error) error {
 	if db := s.db.Swap(nil); db != nil {
 		db.close()
 	}
-	aside := s.cfg.Path + ".damaged-" + time.Now().UTC().Format("20060102T150405.000Z")
+	aside := s.cfg.Path + ".aside-" + time.Now().UTC().Format("20060102T150405.000Z")
 	for _, suffix := range suffixes {
 		if err := os.Rename(s.cfg.Path+suffix, aside+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("the file is damaged (%w) and cannot be put aside: %w", reason, err)
+			return fmt.Errorf("the file cannot be put aside: %w: %w", reason, err)
 		}
 	}
-	s.say(fmt.Sprintf("the file was damaged (%v), is kept as %s, and a new one was begun", reason, aside))
-	s.damaged.Store(nil)
+	s.say(fmt.Sprintf("the file was put aside as %s, and a new one was begun: %v", aside, reason))
 	return nil
 }
 
 func (s *Store) say(note string) { s.note.Store(&note) }
 
-// met takes note of an error and returns an error that people can act on.
-func (s *Store) met(err error) error {
+// met takes note of an error in a file and returns an error that people can act on.
+func (s *Store) met(in *file, err error) error {
 	if isDamaged(err) {
-		s.damaged.Store(&err)
+		s.damaged.Store(&damage{in, err})
 	}
 	return explain(err)
 }

@@ -221,12 +221,17 @@ func TestEpisodes(t *testing.T) {
 	at := func(cluster, id string, seconds int) *episode.Episode {
 		return &episode.Episode{Cluster: cluster, ID: id, Updated: base.Add(time.Duration(seconds) * time.Second)}
 	}
-	require.NoError(t, s.WriteEpisodes(t.Context(), []*episode.Episode{at("c", "e", 1), at("d", "e", 2), at("c", "f", 3)}, nil))
-	require.NoError(t, s.WriteEpisodes(t.Context(), []*episode.Episode{at("c", "e", 4)}, []episode.Key{{Cluster: "c", ID: "f"}, {Cluster: "c", ID: "nobody"}}))
+	require.NoError(t, s.WriteEpisodes(t.Context(), []*episode.Episode{at("c", "e", 1), at("d", "e", 2), at("c", "f", 3)}, nil, false))
+	require.NoError(t, s.WriteEpisodes(t.Context(), []*episode.Episode{at("c", "e", 4)}, []episode.Key{{Cluster: "c", ID: "f"}, {Cluster: "c", ID: "nobody"}}, false))
 	require.NoError(t, s.Close())
 	list, err := s.Episodes(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []*episode.Episode{at("c", "e", 4), at("d", "e", 2)}, list, "clusters may share IDs")
+
+	require.NoError(t, s.WriteEpisodes(t.Context(), []*episode.Episode{at("c", "g", 5)}, nil, true))
+	list, err = s.Episodes(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []*episode.Episode{at("c", "g", 5)}, list, "anew, in place of all")
 }
 
 // TestRecord: what is written comes back, and no bytes at all stop the process.
@@ -364,7 +369,7 @@ func TestNobodyElseReadsTheFile(t *testing.T) {
 
 func TestDamagedFileIsKeptAside(t *testing.T) {
 	aside := func(cfg *Config) []string {
-		list, err := filepath.Glob(filepath.Join(filepath.Dir(cfg.Path), "*.damaged-*"))
+		list, err := filepath.Glob(filepath.Join(filepath.Dir(cfg.Path), "*.aside-*"))
 		require.NoError(t, err)
 		return list
 	}
@@ -408,7 +413,7 @@ func TestDamagedFileIsKeptAside(t *testing.T) {
 		s.put(t, base, node("a", 1))
 		assert.Len(t, all(t, s), 3)
 		require.NoError(t, s.Status().Err)
-		assert.Contains(t, s.Status().Note, "was damaged")
+		assert.Contains(t, s.Status().Note, "put aside")
 		assert.NotEmpty(t, aside(&cfg))
 	})
 }
@@ -436,7 +441,7 @@ func TestFileOfAnotherVersion(t *testing.T) {
 	s := of(2, "series", "samples", "episodes")
 	s.put(t, base, node("a", 1))
 	assert.Len(t, all(t, s), 3)
-	assert.Equal(t, "the file was of an older version, and a new one was begun", s.Status().Note)
+	assert.Contains(t, s.Status().Note, "a new one was begun: the file is of an older version")
 	require.NoError(t, s.Close())
 }
 

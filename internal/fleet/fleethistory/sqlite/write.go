@@ -20,10 +20,10 @@ var _ fleethistory.Storage = (*Store)(nil)
 // transact runs f in a transaction. A file that somebody found damaged is put aside first, and
 // the call fails: what it had is not known any more.
 func (s *Store) transact(ctx context.Context, f func(*sql.Tx) error) error {
-	if reason := s.damaged.Load(); reason != nil {
+	if d := s.damaged.Load(); d != nil && d.in != nil && d.in == s.db.Load() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return errors.Join(*reason, s.putAside(*reason))
+		return errors.Join(d.reason, s.putAside(d.reason))
 	}
 	db, err := s.file(ctx)
 	if err != nil {
@@ -37,12 +37,17 @@ func (s *Store) transact(ctx context.Context, f func(*sql.Tx) error) error {
 			_ = tx.Rollback()
 		}
 	}
-	return s.met(err)
+	return s.met(db, err)
 }
 
 // WriteEpisodes implements fleethistory.Storage.
-func (s *Store) WriteEpisodes(ctx context.Context, changed []*episode.Episode, gone []episode.Key) error {
+func (s *Store) WriteEpisodes(ctx context.Context, changed []*episode.Episode, gone []episode.Key, anew bool) error {
 	return s.transact(ctx, func(tx *sql.Tx) error {
+		if anew {
+			if _, err := tx.ExecContext(ctx, "DELETE FROM episodes"); err != nil {
+				return err
+			}
+		}
 		for _, e := range changed {
 			record, err := json.Marshal(e)
 			if err != nil {
