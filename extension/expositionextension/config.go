@@ -39,8 +39,8 @@ type Config struct {
 	MaxSeries        int   `mapstructure:"max_series"`
 	MaxSeriesPerNode int   `mapstructure:"max_series_per_node"`
 	MaxBytes         int64 `mapstructure:"max_bytes"`
-	// ClusterShare is the part of the nodes, series and bytes that the other clusters leave
-	// which one may hold where another wants room.
+	// ClusterShare is the part of the last quarter of nodes, series and bytes that the other
+	// clusters leave which one may hold.
 	ClusterShare float64 `mapstructure:"cluster_share"`
 
 	// HTTP is the server of `/metrics`. Without it nothing is served.

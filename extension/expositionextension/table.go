@@ -63,7 +63,7 @@ const (
 	// sweepsPerTTL is how often within a TTL the table is searched for what expired, which is
 	// so at most a quarter late.
 	sweepsPerTTL = 4
-	// pressedSweepsPerTTL is how often within a TTL that is while something finds no room:
+	// pressedSweepsPerTTL is how often within a TTL that is while the table is pressed:
 	// every 9.4 s with the default.
 	pressedSweepsPerTTL = 64
 )

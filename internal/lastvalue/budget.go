@@ -3,6 +3,7 @@
 package lastvalue // import "github.com/gpu-collector/gpu-collector/internal/lastvalue"
 
 import (
+	"time"
 	"unsafe"
 
 	"github.com/gpu-collector/gpu-collector/internal/platform/fairshare"
@@ -66,7 +67,6 @@ func (t *Table) take(limit Limit, ledger *fairshare.Ledger[uint64], cluster uint
 	default:
 		return 0, true
 	}
-	t.press(cluster)
 	return over, false
 }
 
@@ -91,26 +91,15 @@ func (r *Report) reserve(bytes int, heartbeat bool) (ok bool) {
 	return ok
 }
 
-// maxPressed bounds the clusters without room that are noted one by one.
-const maxPressed = 1024
-
-// press notes that a cluster found no room. The next Sweep makes some for it.
-func (t *Table) press(cluster uint64) {
-	t.pressing.Lock()
-	defer t.pressing.Unlock()
-	if len(t.pressed) < maxPressed {
-		t.pressed[cluster] = true
-	}
-}
-
-// Pressed reports whether something found no room since the last Sweep.
+// Pressed reports whether more than three quarters of the nodes, the series or the bytes are taken.
 func (t *Table) Pressed() bool {
-	t.pressing.Lock()
-	defer t.pressing.Unlock()
-	return len(t.pressed) > 0
+	return t.nodeBudget.Pressed() || t.seriesBudget.Pressed() || t.byteBudget.Pressed()
 }
 
-// excess reports whether a cluster is over its share of nodes, series or bytes.
-func (t *Table) excess(cluster uint64) bool {
-	return max(t.nodeBudget.Excess(cluster), t.seriesBudget.Excess(cluster), t.byteBudget.Excess(cluster)) > 0
+// due reports whether a node is forgotten: after the TTL, and under pressure once it was missing
+// for longer than it reported. So made-up names make room, and cost no node that reports a slot.
+func (t *Table) due(n *node, now time.Duration) bool {
+	missing := now - n.lastSeen
+	return missing >= t.set.TTL ||
+		missing > n.lastSeen-n.reportingSince && n.missing(now, onceReported/2) && t.Pressed()
 }

@@ -28,9 +28,9 @@ type Settings struct {
 	// MaxSeriesPerNode bounds a single node, so that one with endless attribute values
 	// leaves room for the others. Zero means MaxNodeSeries.
 	MaxSeriesPerNode int
-	// ClusterShare in (0,1] is the part of nodes, series and bytes that the other clusters
-	// leave which one may hold where another wants room; 0 means all. Nodes that name none
-	// are one cluster.
+	// ClusterShare in (0,1] is the part of the last quarter of nodes, series and bytes that
+	// the other clusters leave which one may hold; 0 means all. Nodes that name none are one
+	// cluster.
 	ClusterShare float64
 	// TTL is how long a node, or a series of a living node, is remembered after its last
 	// report.
@@ -76,10 +76,8 @@ type Table struct {
 	metrics metrics
 
 	// The budgets are what each cluster, by hash, holds of nodes, series and
-	// memory. pressed are those that found no room since the last Sweep.
+	// memory.
 	nodeBudget, seriesBudget, byteBudget *fairshare.Ledger[uint64]
-	pressing                             sync.Mutex
-	pressed                              map[uint64]bool
 
 	vanishedTicks uint64 // VanishedAfter, 0 for never
 
@@ -100,11 +98,10 @@ func New(set Settings) *Table {
 		set.OpaqueInterval = 0
 	}
 	ledger := func(most int) *fairshare.Ledger[uint64] {
-		return fairshare.NewLending[uint64](most, set.ClusterShare, time.Now)
+		return fairshare.NewSlots[uint64](most, set.ClusterShare)
 	}
 	t := &Table{
 		set: set, nodeBudget: ledger(set.MaxNodes), seriesBudget: ledger(set.MaxSeries), byteBudget: ledger(set.MaxBytes),
-		pressed: map[uint64]bool{},
 	}
 	t.metrics = metrics{bands: set.Bands, bytes: t.byteBudget, all: map[Metric]*metric{}}
 	if set.VanishedAfter > 0 {
@@ -151,29 +148,18 @@ func (t *Table) Counts(now time.Duration) (reporting, pending int64) {
 	return reporting, pending
 }
 
-// Sweep forgets the nodes and series that were not reported for TTL, and makes room for
-// clusters that found none. Call it a few times per TTL. It holds one node's lock at a time.
+// Sweep forgets the nodes that are due, and the series that were not reported for TTL. Call it
+// a few times per TTL, and each few seconds while the table is pressed. It holds one node's lock
+// at a time.
 func (t *Table) Sweep(now time.Duration) {
-	// No more than one in 16 nodes is taken from clusters over their share: one node of
-	// another cluster must not cost them half.
-	spare := t.set.MaxNodes/16 + 1
-	t.pressing.Lock()
-	pressed := t.pressed
-	t.pressed = map[uint64]bool{}
-	t.pressing.Unlock()
 	// The order is that of the keys: tables with the same reports forget the same nodes.
 	byKey := func(a, b *node) int { return cmp.Compare(a.key.Hi, b.key.Hi) }
 	for _, n := range slices.SortedFunc(t.all(), byKey) {
 		n.mu.Lock()
 		switch {
 		case n.evicted || n.inFlight > 0: // a message knows the positions of its series
-		case now-n.lastSeen >= t.set.TTL:
+		case t.due(n, now):
 			t.evict(n)
-		case pressed[n.cluster] && n.missing(now, onceReported/2): // a made-up node does not come back
-			t.evict(n)
-		case len(pressed) > 0 && spare > 0 && t.excess(n.cluster):
-			t.evict(n)
-			spare--
 		default:
 			t.expire(n, now)
 		}

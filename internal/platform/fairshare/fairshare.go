@@ -76,13 +76,12 @@ func New[K comparable](slots int, share float64) *Ledger[K] {
 // slots are taken. No owner ever loses a slot to another.
 func NewSlots[K comparable](slots int, share float64) *Ledger[K] {
 	l := New[K](slots, share)
-	l.free = slots * 3 / 4
+	l.free = threeQuarters(slots)
 	return l
 }
 
-// NewLending returns a ledger whose share binds only while another owner wants a slot.
-// It is for slots that come back soon, or that a sweep takes back by Excess: an owner that comes
-// late gets nothing before that.
+// NewLending returns a ledger whose share binds only while another owner wants a slot. It is
+// for slots that come back soon: an owner that comes late gets nothing before that.
 func NewLending[K comparable](slots int, share float64, now func() time.Time) *Ledger[K] {
 	l := New[K](slots, share)
 	l.now, l.wants = now, map[K]time.Time{}
@@ -165,17 +164,6 @@ func (l *Ledger[K]) over(owner K) int {
 	return held - Limit(l.share, l.slots, l.taken-held)
 }
 
-// Excess is how many slots that were lent an owner holds beyond its share while another owner
-// else wants some, and 0 otherwise.
-func (l *Ledger[K]) Excess(owner K) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.now == nil || !l.bound(owner) {
-		return 0
-	}
-	return max(l.over(owner), 0)
-}
-
 // Hold gives an owner slots that it had before the ledger was, whether or not
 // they are within its share.
 func (l *Ledger[K]) Hold(owner K, n int) {
@@ -202,8 +190,14 @@ func (l *Ledger[K]) Give(owner K, n int) {
 // after the expiry, and under pressure once it was missing for longer than it lived. So a
 // flood of made-up names keeps no owner out for long, and costs no established owner a slot.
 func (l *Ledger[K]) Due(lived, missing, expiry time.Duration) bool {
-	return missing > expiry || missing > lived && 4*l.Taken() > 3*l.slots
+	return missing > expiry || missing > lived && l.Pressed()
 }
+
+// Pressed reports whether more than three quarters of the slots are taken.
+func (l *Ledger[K]) Pressed() bool { return l.Taken() > threeQuarters(l.slots) }
+
+// threeQuarters is in floating point, since slots may be near the largest int.
+func threeQuarters(slots int) int { return int(0.75 * float64(slots)) }
 
 // Most is the share of an owner that is alone.
 func (l *Ledger[K]) Most() int { return Limit(l.share, l.slots, 0) }

@@ -35,7 +35,6 @@ func TestLedgerHoldsWhatWasThereBefore(t *testing.T) {
 	l := New[string](10, Half)
 	l.Hold("a", 8)
 	assert.Zero(t, fill(l, "a"), "it has more than its share")
-	assert.Zero(t, l.Excess("a"), "nothing was lent")
 	assert.Equal(t, 1, fill(l, "b"), "half of what a leaves")
 	l.Hold("a", 5)
 	assert.True(t, l.Full())
@@ -136,11 +135,6 @@ func TestLendingProperties(t *testing.T) {
 				assert.LessOrEqual(t, sum, slots+forced)
 				for id := range 5 {
 					assert.Equal(t, room(id), l.Room(id), "%d", id)
-					excess := 0
-					if bound(id) {
-						excess = max(held[id]-limit(id), 0)
-					}
-					assert.Equal(t, excess, l.Excess(id), "%d", id)
 				}
 			},
 		})
