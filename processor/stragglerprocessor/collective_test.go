@@ -85,7 +85,7 @@ func TestTheSlowRankOfAJobIsNamed(t *testing.T) {
 		require.Len(t, lines, 1)
 		assert.Contains(t, lines[0], "Straggler node-17, rank 3: Takes 10.1 % longer between collectives than its peers; ")
 		assert.Contains(t, lines[0], "the other ranks of job 42 wait 8.3 % of their time for it")
-		assert.Contains(t, lines[0], "The job loses 0.58")
+		assert.Contains(t, lines[0], "The job loses the work of 0.58")
 		share := []float64{metrics["node-17 gpu.straggler.rank.value default communication"], metrics["node-17 gpu.straggler.rank.median default communication"]}
 		assert.InDeltaSlice(t, []float64{0.089, 0.1725}, share, 1e-3)
 		assert.Len(t, r.ext.snap.Clusters["prod"].Groups["default"].Verdicts.List(), 1, "the node learns of it")

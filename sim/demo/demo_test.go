@@ -69,7 +69,7 @@ func TestScreen(t *testing.T) {
 	assert.Equal(t, ` 37 s  dp0-pp0 (demo): What.
        why:  Why.
        next: Next. http://127.0.0.1:1/#in=demo&node=dp0-pp0
- 37 s  west-a4, GPU 3 (west): What. (since 03:04:05, confidence 71 %, costs 12.3 GPU-hours per hour)
+ 37 s  west-a4, GPU 3 (west): What. (since 03:04:05, confidence 71 %, costs 12.3 GPUs)
        why:  Why.
        next: Next. http://127.0.0.1:1/#in=west&node=west-a4
  37 s  west-a7 (west): What. (since 03:04:05 or before)

@@ -116,7 +116,7 @@ func figures(it *fleetclient.AttentionItem) string {
 		list = append(list, fmt.Sprintf("confidence %.0f %%", 100**it.Confidence))
 	}
 	if it.GPUHoursLostPerHour != nil {
-		list = append(list, fmt.Sprintf("costs %.3g GPU-hours per hour", *it.GPUHoursLostPerHour))
+		list = append(list, fmt.Sprintf("costs %.3g GPUs", *it.GPUHoursLostPerHour))
 	}
 	if len(list) == 0 {
 		return ""

@@ -59,7 +59,7 @@ test('the page begins with the list of the API: what, why, where, what to do, si
     assert.equal(new Set(items.map((i) => i.kind)).size, 5, 'one of each kind');
     const text = await slow(page).innerText();
     assert.match(text, /^gpu-h100\s*-r03-n06\s+rank 139 \(GPU 3\)\s+critical/);
-    assert.match(text, /since [\d: -]+\(34 min \d+ s\)\s*costs 42 GPU-h\/h/);
+    assert.match(text, /since [\d: -]+\(34 min \d+ s\)\s*costs 42 GPUs/);
     assert.match(await page.locator('#items .item[data-kind="lost_gpu"]').innerText(), /r07-n05\s+GPU 5/);
     const [list, map] = [await box(page, '#attention'), await box(page, '.map')];
     assert.ok(map.x >= list.x + list.width - 1 && Math.abs(map.y - list.y) < 2, 'the map stands beside it');

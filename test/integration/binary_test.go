@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
@@ -56,7 +57,7 @@ func TestWithoutCgo(t *testing.T) {
 	t.Parallel()
 	binary, err := process.Build("gpu-collector", "gpu-collector-nocgo", "CGO_ENABLED=0")
 	require.NoError(t, err)
-	n := startGPUNode(t, binary, oftener)
+	n := startGPUNode(t, binary, fakenvml.NewState(gpus), oftener)
 	n.WaitLog(1, "warn", "no GPU metrics will be emitted", "CGO_ENABLED=1")
 	process.Eventually(t, "three seconds of scrapes have passed", func() bool {
 		uptime, _ := process.Scrape(t, n.Telemetry).Value("otelcol_process_uptime", nil)

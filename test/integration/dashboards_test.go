@@ -304,9 +304,7 @@ func startObservedFleet(t *testing.T) *observedFleet {
 	telemetry := loopback.FreeAddr(t)
 	d := startDemo(t, "service: {telemetry: {metrics: {level: normal}}}\n", "service: {telemetry: {metrics: "+process.TelemetryAt(telemetry)+"}}\n")
 
-	n := startGPUNode(t, "", oftener)
-	n.state = fakenvml.NewH100(gpus)
-	require.NoError(t, n.state.Write(n.stateFile))
+	n := startGPUNode(t, "", fakenvml.NewH100(gpus), oftener)
 	n.awaitGPUs()
 	const lost, sick = 3, 5
 	require.NoError(t, n.state.XID(sick, 48).SetGPU(lost, "present", 0).Write(n.stateFile))

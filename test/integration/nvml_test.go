@@ -35,9 +35,9 @@ type gpuNode struct {
 	stateFile string
 }
 
-func startGPUNode(t *testing.T, binary string, more ...string) *gpuNode {
+func startGPUNode(t *testing.T, binary string, state *fakenvml.State, more ...string) *gpuNode {
 	t.Helper()
-	n := &gpuNode{t: t, state: fakenvml.NewState(gpus), stateFile: filepath.Join(t.TempDir(), "state")}
+	n := &gpuNode{t: t, state: state, stateFile: filepath.Join(t.TempDir(), "state")}
 	require.NoError(t, n.state.Write(n.stateFile))
 	a, own := process.NewAddrs(t), loopback.FreeAddr(t)
 	n.Collector = process.Run(t, process.Options{
@@ -87,7 +87,7 @@ func (n *gpuNode) awaitGPUs() {
 // They are one node, in the group that both name.
 func TestGPUsAndJobAreOneNode(t *testing.T) {
 	t.Parallel()
-	n := startGPUNode(t, "")
+	n := startGPUNode(t, "", fakenvml.NewState(gpus))
 	n.awaitGPUs()
 	limits := process.Scrape(t, n.Telemetry).With("otelcol_receiver_fleet_otlp_bytes_limit", nil)
 	require.Len(t, limits, 2, "one for each receiver")
@@ -121,7 +121,7 @@ func TestGPUsAndJobAreOneNode(t *testing.T) {
 func TestGPUsThroughBothTiers(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	n := startGPUNode(t, "")
+	n := startGPUNode(t, "", fakenvml.NewState(gpus))
 	n.awaitGPUs()
 	s := process.Scrape(t, n.Prom)
 	for i := range gpus {

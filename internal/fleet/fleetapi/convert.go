@@ -59,6 +59,43 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 	return out
 }
 
+// brief is the form of a node that the page's map takes of the whole fleet.
+func brief(v *fleetstate.View) Brief {
+	out := Brief{
+		Key: v.Key, Group: v.Group, State: v.State, LastSeen: v.Seen.UTC().Truncate(time.Second), Straggler: v.Straggler(),
+		Suspicion: thousandths(v.Values.Get(reading.NodeSuspicion)), Score: thousandths(v.Values.Get(reading.NodeHealthScore)),
+	}
+	for i := range v.GPUs {
+		g := &v.GPUs[i]
+		if g.Parent != "" {
+			continue
+		}
+		gpu := BriefGPU{nil, new(int(g.Health)), nil}
+		if g.Index >= 0 {
+			gpu[0] = &g.Index
+		}
+		if g.Lost() {
+			gpu[1] = new(int(fleetstate.Unhealthy) + 1)
+		}
+		if t := g.Live(reading.Temperature); t != nil {
+			gpu[2] = new(int(math.Round(*t)))
+		}
+		out.GPUs = append(out.GPUs, gpu)
+	}
+	slices.SortStableFunc(out.GPUs, func(a, b BriefGPU) int { return cmp.Compare(*cmp.Or(a[0], &last), *cmp.Or(b[0], &last)) })
+	return out
+}
+
+// last is where a GPU without an index is in the order.
+var last = math.MaxInt
+
+func thousandths(x *float64) *float64 {
+	if x == nil {
+		return nil
+	}
+	return new(math.Round(*x*1000) / 1000)
+}
+
 // unjudged sets why a node has no verdict, and until when.
 func (c *converter) unjudged(out *Node, n *fleetstate.Node) {
 	why := unjudged.Judged
@@ -110,7 +147,6 @@ func (c *converter) gpuList(n *fleetstate.Node) []GPU {
 	for i := range n.GPUs {
 		list[i] = c.gpu(n, i)
 	}
-	last := math.MaxInt
 	slices.SortStableFunc(list, func(a, b GPU) int {
 		return cmp.Or(cmp.Compare(*cmp.Or(a.Index, &last), *cmp.Or(b.Index, &last)), cmp.Compare(a.UUID, b.UUID))
 	})

@@ -55,7 +55,8 @@ const (
 
 type observeInput struct {
 	NodeParams
-	GPUs bool `query:"gpus" doc:"With the GPUs of each node"`
+	GPUs  bool `query:"gpus" doc:"With the GPUs of each node"`
+	Brief bool `query:"brief" doc:"With what a map shows of each node alone, some 200 bytes"`
 }
 
 func (a *API) registerObserve() {
@@ -104,7 +105,10 @@ func (a *API) observe(ctx context.Context, in *observeInput) (*huma.StreamRespon
 			a: a, w: w, clusters: in.Cluster,
 			control: http.NewResponseController(writer), writer: writer, gone: r.Context().Done(),
 		}
-		if in.GPUs {
+		switch {
+		case in.Brief:
+			s.form = formBrief
+		case in.GPUs:
 			s.form = formNodeWithGPUs
 		}
 		streamHeader(writer.Header())
@@ -289,7 +293,7 @@ func (s *stream) sendSnapshot(p *parts, at time.Time, first, last bool) error {
 	p.head = appendHead(p.head, EventSnapshot, at)
 	p.head = strconv.AppendBool(append(p.head, `,"first":`...), first)
 	p.head = strconv.AppendBool(append(p.head, `,"last":`...), last)
-	err := s.send(p.head, []byte(`,"nodes":[`), p.lists[fleetstate.Changed], []byte("]}\n\n"))
+	err := s.send(p.head, []byte(s.name(`,"nodes":[`)), p.lists[fleetstate.Changed], []byte("]}\n\n"))
 	p.reset()
 	return err
 }
@@ -298,7 +302,7 @@ func (s *stream) sendSnapshot(p *parts, at time.Time, first, last bool) error {
 func (s *stream) sendDiff(p *parts, at time.Time) error {
 	p.head = appendHead(p.head, EventDiff, at)
 	pieces := [][]byte{p.head}
-	for kind, name := range [...]string{`,"changed":[`, `,"seen":[`, `,"removed":[`} {
+	for kind, name := range [...]string{s.name(`,"changed":[`), `,"seen":[`, `,"removed":[`} {
 		if text := p.lists[kind]; len(text) > 0 {
 			pieces = append(pieces, []byte(name), text, []byte("]"))
 		}
@@ -306,6 +310,14 @@ func (s *stream) sendDiff(p *parts, at time.Time) error {
 	err := s.send(append(pieces, []byte("}\n\n"))...)
 	p.reset()
 	return err
+}
+
+// name is how an event's list of nodes begins.
+func (s *stream) name(full string) string {
+	if s.form == formBrief {
+		return `,"brief":[`
+	}
+	return full
 }
 
 // appendHead begins an event and its object.

@@ -117,6 +117,39 @@ func TestObserve(t *testing.T) {
 	require.Eventually(t, func() bool { return a.streams.Taken() == 0 }, time.Minute, time.Millisecond)
 }
 
+// The page takes the whole fleet in brief: a node of eight GPUs in 250 bytes.
+func TestObserveInBrief(t *testing.T) {
+	a := newAPI(nil)
+	put(a, "production", "node-0001", t0.Add(time.Millisecond), func(u *fleetstate.Update) {
+		u.SetGroup("NVIDIA-H100-80GB-HBM3")
+		u.SetState("active", true)
+		u.Set(reading.NodeSuspicion, 0.01234)
+		u.Set(reading.NodeHealthScore, 0.98765)
+		for i := range 8 {
+			g := u.GPU(fmt.Sprint("GPU-", 7-i))
+			u.SetInfo(g, fleetstate.Info{Index: 7 - i, Model: "H100"})
+			u.SetHealth(g, fleetstate.Healthy, true)
+			u.SetUp(g, min(float64(i), 1), "lost")
+			u.SetGPU(g, reading.Temperature, 40.4)
+		}
+		slice := u.GPU("MIG-a")
+		u.SetParent(slice, "GPU-0")
+	})
+	w := startWatch(t, serve(t, a), "?brief=true")
+	var s struct{ Brief []json.RawMessage }
+	w.next(EventSnapshot, &s)
+	require.Len(t, s.Brief, 1)
+	assert.LessOrEqual(t, len(s.Brief[0]), 250)
+	assert.Equal(t, `{"cluster":"production","node":"node-0001","group":"NVIDIA-H100-80GB-HBM3","state":"active","last_seen":"`+t0.UTC().Format(time.RFC3339)+
+		`","suspicion":0.012,"score":0.988,"gpus":[[0,1,40],[1,1,40],[2,1,40],[3,1,40],[4,1,40],[5,1,40],[6,1,40],[7,4,null]]}`, string(s.Brief[0]))
+	w.next(EventEpisodes, &EpisodeList{})
+	a.o.Feed.Advance(t0)
+	var d Diff
+	w.next(EventDiff, &d)
+	require.Len(t, d.Brief, 1)
+	assert.Empty(t, d.Changed)
+}
+
 func TestObserveSelection(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)

@@ -49,6 +49,7 @@ type form uint8
 const (
 	formNode form = iota
 	formNodeWithGPUs
+	formBrief
 	formSeen
 	numForms
 )
@@ -94,10 +95,14 @@ func (s *shared) node(c *converter, f form, v *fleetstate.View) ([]byte, error) 
 
 // encode returns a form of a node in JSON.
 func (c *converter) encode(f form, v *fleetstate.View) ([]byte, error) {
-	if f == formSeen {
+	switch f {
+	case formSeen:
 		return json.Marshal(Seen{v.Key, c.sighting(v.Seen), v.State})
+	case formBrief:
+		return json.Marshal(brief(v))
+	default:
+		return json.Marshal(c.node(*v, f == formNodeWithGPUs))
 	}
-	return json.Marshal(c.node(*v, f == formNodeWithGPUs))
 }
 
 // openEpisodes returns an EpisodeList of all clusters in JSON.

@@ -8,6 +8,8 @@ package fleetapi // import "github.com/gpu-collector/gpu-collector/internal/flee
 import (
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleetstate"
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
@@ -120,6 +122,31 @@ type GPU struct {
 	PCIeWidth         *float64 `json:"pcie_width,omitempty" doc:"Lanes"`
 	PCIeWidthMax      *float64 `json:"pcie_width_max,omitempty"`
 	PCIeReplays       *float64 `json:"pcie_replays,omitempty"`
+}
+
+// Brief is what a map shows of a node.
+type Brief struct {
+	fleetstate.Key
+	Group     string     `json:"group,omitempty"`
+	State     string     `json:"state,omitempty"`
+	LastSeen  time.Time  `json:"last_seen" doc:"In whole seconds"`
+	Straggler bool       `json:"straggler,omitempty"`
+	Suspicion *float64   `json:"suspicion,omitempty" doc:"In thousandths"`
+	Score     *float64   `json:"score,omitempty" doc:"In thousandths"`
+	GPUs      []BriefGPU `json:"gpus,omitempty" doc:"In the order of their indices, without MIG slices"`
+}
+
+// BriefGPU is [index, health, temperature].
+type BriefGPU []*int
+
+// Schema documents the numbers for the OpenAPI document.
+func (BriefGPU) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Type:     huma.TypeArray,
+		Items:    &huma.Schema{Type: huma.TypeInteger, Nullable: true},
+		MinItems: new(3), MaxItems: new(3),
+		Description: "The index; the health: 0 unknown, 1 healthy, 2 degraded, 3 unhealthy, 4 does not answer; and degrees Celsius",
+	}
 }
 
 // ECC counts memory errors: since the driver was loaded, and of the board's life.
@@ -235,13 +262,15 @@ type Snapshot struct {
 	At    time.Time `json:"at"`
 	First bool      `json:"first" doc:"The earlier state is void"`
 	Last  bool      `json:"last" doc:"The view is complete"`
-	Nodes []Node    `json:"nodes"`
+	Nodes []Node    `json:"nodes,omitempty"`
+	Brief []Brief   `json:"brief,omitempty" doc:"In place of nodes with brief=true"`
 }
 
 // Diff holds the changes since the event before it.
 type Diff struct {
 	At      time.Time        `json:"at"`
 	Changed []Node           `json:"changed,omitempty"`
+	Brief   []Brief          `json:"brief,omitempty" doc:"In place of changed with brief=true"`
 	Seen    []Seen           `json:"seen,omitempty"`
 	Removed []fleetstate.Key `json:"removed,omitempty" doc:"Gone, or no longer selected"`
 }

@@ -71,7 +71,7 @@ func (m Model) listHeading() string {
 	if len(list.Items) == 0 {
 		return m.paint(bold, "NEEDS ATTENTION") + "  nothing"
 	}
-	return m.paint(bold, m.cells(m.itemCells(fmt.Sprintf("NEEDS ATTENTION (%d), worst first", list.Total), "SINCE", "GPU-HOURS/H")))
+	return m.paint(bold, m.cells(m.itemCells(fmt.Sprintf("NEEDS ATTENTION (%d), worst first", list.Total), "SINCE", "GPUS LOST")))
 }
 
 func (m Model) itemCells(where, since, cost string) []cell {
@@ -152,7 +152,7 @@ func (m Model) troubleLines(n *fleetclient.Node) (lines []string) {
 			head += ", " + printable(part)
 		}
 		if item.GPUHoursLostPerHour != nil {
-			head += ", costs " + cost(item) + " GPU-hours per hour"
+			head += ", costs " + cost(item) + " GPUs"
 		}
 		if item.Confidence != nil {
 			head += fmt.Sprintf(", confidence %.0f %%", 100**item.Confidence)
@@ -187,7 +187,7 @@ straggler        a node or rank that is slower than its peers
 group fault      many nodes, a communicator or a job that is slow or stalled
 lost, sick GPU   it does not answer; its health is degraded or unhealthy
 SINCE            how long it has been so; >4m is four minutes or longer
-GPU-HOURS/H      GPU-hours that it costs in an hour; ≤8 is at most 8
+GPUS LOST        GPUs whose work it costs; ≤8 is at most 8
 peers            nodes of the same group, such as job, role and GPU model
 SUSPICION        evidence that a node is slow: from 1 on it is a straggler
 SCORE            1 is as fast as the peers

@@ -387,7 +387,7 @@ func TestANodeAmongOthers(t *testing.T) {
 	s.press("down")
 	s.source.fleet.Detail = s.source.fleet.Nodes[6]
 	s.press("enter")
-	assert.Contains(t, s.text(), "critical for 2h: group fault, costs ≤16 GPU-hours per hour\n  what    2 nodes fell behind together.\n  next    Look at what they share.")
+	assert.Contains(t, s.text(), "critical for 2h: group fault, costs ≤16 GPUs\n  what    2 nodes fell behind together.\n  next    Look at what they share.")
 	s.press("tab", "esc")
 	assert.Contains(t, s.text(), "judges itself by", "back to the node")
 	s.press("?", "?", "esc")

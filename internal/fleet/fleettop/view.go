@@ -105,7 +105,7 @@ func (m Model) summary() string {
 	}
 	s := &m.fleet.Summary
 	c := &m.fleet.Attention.Counts
-	text := fmt.Sprintf("%d nodes (%d missing) · stragglers %d · faults %d · %d GPUs (%d sick, %d lost)",
+	text := fmt.Sprintf("%d nodes (%d missing) · stragglers %d · group faults %d · %d GPUs (%d sick, %d lost)",
 		s.Nodes, c.MissingNodes, c.Stragglers, c.GroupFaults, s.Gpus, c.SickGpus, c.LostGpus)
 	if s.PowerWatts != nil {
 		text += fmt.Sprintf(" · %.1f kW", *s.PowerWatts/1000)

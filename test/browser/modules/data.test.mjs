@@ -8,7 +8,7 @@ import { load } from './load.mjs';
 const auth = await load('auth.js');
 const api = await load('api.js');
 const { Fleet, keyOf, orderOf } = await load('fleet.js');
-const { merge, Past } = await load('past.js');
+const { merge, Session } = await load('past.js');
 
 test('credentials are as the RFCs have them', () => {
   assert.equal(auth.bearer(' Bearer s3cr3t/+==\n'), 'Bearer s3cr3t/+==');
@@ -79,23 +79,19 @@ test('nodes are sorted where people count, and filtered', () => {
   assert.deepEqual([fleet.figures().nodes, shown()], [2, [[['n', ['node-9']]]]]);
 });
 
-test('the past of a session is kept whole, and gets coarser', () => {
-  const past = new Past();
-  past.record('n', 1000, { score: 1, threshold: 0.9, signals: [{ signal: 'power', value: 500, median: 600 }] });
-  past.again('n', 2000);
-  past.again('nobody', 2000);
-  past.record('n', 3000, { score: 0.8, signals: [{ signal: 'cpu', value: 1 }] });
-  const { t, columns } = past.of('n');
+test('a session keeps the last points of a node', () => {
+  const at = (s) => new Date(s * 1000).toISOString();
+  const session = new Session();
+  session.record({ last_seen: at(1), score: 1, threshold: 0.9, signals: [{ signal: 'power', value: 500, median: 600 }] });
+  session.again(2000);
+  session.again(2000);
+  session.record({ last_seen: at(3), score: 0.8, signals: [{ signal: 'cpu', value: 1 }] });
+  const { t, columns } = session;
   assert.deepEqual(t, [1000, 2000, 3000]);
   assert.deepEqual([columns.score, columns['score:threshold'], columns.power, columns.cpu], [[1, 1, 0.8], [0.9, 0.9, null], [500, 500, null], [null, null, 1]]);
-  for (let i = 4; i <= 5000; i++) past.record('n', i * 1000, { score: i });
-  const long = past.of('n');
-  assert.ok(long.t.length <= 600 && long.t.length > 250, `${long.t.length} points`);
-  assert.ok(Object.values(long.columns).every((c) => c.length === long.t.length));
-  assert.ok(long.t[0] <= 20_000 && long.t.at(-1) >= 4_980_000, `${long.t[0]} to ${long.t.at(-1)}`);
-  long.t.forEach((at, i) => { if (i && at > 4000) assert.ok(long.t[i - 1] < at && long.columns.score[i] === at / 1000); });
-  past.forget('n');
-  assert.deepEqual(past.of('n'), { t: [], columns: {} });
+  for (let i = 4; i <= 5000; i++) session.record({ last_seen: at(i), score: i });
+  assert.deepEqual([t.length, t[0], t.at(-1)], [600, 4_401_000, 5_000_000]);
+  assert.ok(Object.values(columns).every((c) => c.length === t.length));
 });
 
 test('what was recorded stays until the session begins, with the step in which it does', () => {

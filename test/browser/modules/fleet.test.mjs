@@ -17,13 +17,14 @@ const { inSteps, titles } = await load('titles.js');
 
 const node = (name, more) => ({ key: keyOf('c', name), cluster: 'c', node: name, group: 'g', order: name, state: 'active', health: 1, gpuHealth: [1, 1], ...more });
 
-test('the GPUs of a missing node and MIG slices are not counted, and a node has the mark of its worst trouble', () => {
+test('the GPUs of a missing node are not counted, and a node has the mark of its worst trouble', () => {
   const fleet = new Fleet();
   const gone = node('gone', { state: 'missing', straggler: true, health: 3, gpuHealth: [3, 4] });
   const lost = node('lost', { straggler: true, health: 3, gpuHealth: [1, 4] });
-  const slices = [0, 1].map((index) => ({ uuid: `MIG-${index}`, parent: 'GPU-0', index: 0, health: 'healthy', up: true }));
-  const cut = compact({ cluster: 'c', node: 'well', health: 'healthy', last_seen: '2026-01-01T00:00:00Z', gpus: [...slices, { uuid: 'GPU-0', health: 'healthy', up: true }, { uuid: 'GPU-1', health: 'healthy', up: true }] });
-  fleet.put([cut, lost, gone]);
+  const well = compact({ cluster: 'c', node: 'well', last_seen: '2026-01-01T00:00:00Z', gpus: [[0, 1, 40], [null, 2, null], [7, 4, 50]] });
+  assert.deepEqual([well.health, well.celsius, [...well.gpuIndex], [...well.gpuHealth], [...well.gpuCelsius]], [2, 50, [0, -1, 7], [1, 2, 4], [40, NaN, 50]]);
+  assert.deepEqual([compact({ cluster: 'c', node: 'bare', last_seen: '' })].map(({ health, celsius }) => [health, celsius]), [[0, undefined]]);
+  fleet.put([{ ...well, gpuHealth: [1, 1] }, lost, gone]);
   assert.deepEqual(fleet.figures(), { nodes: 3, gpus: 4 });
   assert.deepEqual([gone, lost, node('slow', { straggler: true, health: 2 }), node('sick', { health: 2 }), node('well')].map(markOf), ['missing', 'lost', 'straggler', 'sick', '']);
 });
@@ -85,7 +86,8 @@ test('an item says where it is, since when, and what it costs', () => {
   assert.deepEqual([{ node: 'n', part: 'rank 3 (GPU 5)', gpus: [{ uuid: 'a', index: 5 }] }, { node: 'n', gpus: [{ uuid: 'a', index: 5 }, { uuid: 'GPU-b' }] }, { node_count: 7 }, { nodes: ['n'], node_count: 1 }].map(part), ['rank 3 (GPU 5)', 'GPU 5, GPU-b', '7 nodes', 'n']);
   assert.match(sure({ confidence: 0.67, updated: new Date().toISOString() }), /^confidence 67 %, as of \d\d:\d\d:\d\d$/);
   assert.equal(sure({}), '');
-  assert.equal(cost({ gpu_hours_lost_per_hour: 8, gpu_hours_lost_at_most: true }), 'costs up to 8 GPU-h/h');
+  assert.equal(cost({ gpu_hours_lost_per_hour: 8, gpu_hours_lost_at_most: true }), 'costs up to 8 GPUs');
+  assert.equal(cost({ gpu_hours_lost_per_hour: 1 }), 'costs 1 GPU');
   assert.equal(cost({}), '');
   assert.match(since({ since: new Date().toISOString(), since_before: true, duration_seconds: 61.2 }), /^since [\d:]+ or earlier \(1 min 1 s\)$/);
   assert.equal(since({}), 'start not known');

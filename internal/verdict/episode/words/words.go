@@ -238,7 +238,16 @@ func Cost(e *episode.Episode) string {
 	if e.Cost == nil {
 		return ""
 	}
-	return "The job loses " + strconv.FormatFloat(*e.Cost, 'g', 3, 64) + " GPU-hours per hour."
+	return "The job loses the work of " + gpus(*e.Cost) + "."
+}
+
+// gpus returns a cost in GPU-hours per hour, `1 GPU` or `12.5 GPUs`.
+func gpus(cost float64) string {
+	text := strconv.FormatFloat(cost, 'g', 3, 64)
+	if text == "1" {
+		return "1 GPU"
+	}
+	return text + " GPUs"
 }
 
 // Count returns `1 node` or `3 nodes`.

@@ -33,7 +33,7 @@ func TestLine(t *testing.T) {
 	rank := nodesignal.Subject{GPU: "GPU-a", Rank: nodesignal.OrdinalOf(21)}
 	unexplained := func(e *episode.Episode) { e.Reason, e.Action, e.GPU, e.Evidence = "unexplained", "burn_in", "", nil }
 	const heat = "The hardware held the clocks down because of heat; temperature of the GPU: 91 °C, peers 60 °C. " +
-		"Check fans, airflow and coolant of the node. The job loses 8 GPU-hours per hour."
+		"Check fans, airflow and coolant of the node. The job loses the work of 8 GPUs."
 	for want, e := range map[string]*episode.Episode{
 		"Straggler n2, GPU 3: 12.5 % behind its peers in throughput, for 1m30s. " + heat: node(func(*episode.Episode) {}),
 		"Straggler n2, rank 21 (GPU 3), critical now: 30 % behind its peers in throughput, for 1m30s. " + heat: node(func(e *episode.Episode) {

@@ -273,7 +273,7 @@ func NewTelemetryBuilder(settings component.TelemetrySettings, options ...Teleme
 	errs = errors.Join(errs, err)
 	builder.ProcessorDiffEvictedNodes, err = builder.meter.Int64ObservableCounter(
 		"otelcol_processor_diff_evicted_nodes",
-		metric.WithDescription("Nodes forgotten because they did not report for `ttl`, or to make room. For their own cluster that is after three of their intervals, for others where their cluster is over its share. [Development]"),
+		metric.WithDescription("Nodes forgotten because they did not report for `ttl`, or to make room in a table of which three quarters are taken. That takes three of their intervals, and longer than they reported. [Development]"),
 		metric.WithUnit("{node}"),
 	)
 	errs = errors.Join(errs, err)

@@ -70,7 +70,7 @@ func AssertEqualProcessorDiffDroppedPoints(t *testing.T, tt *componenttest.Telem
 func AssertEqualProcessorDiffEvictedNodes(t *testing.T, tt *componenttest.Telemetry, dps []metricdata.DataPoint[int64], opts ...metricdatatest.Option) {
 	want := metricdata.Metrics{
 		Name:        "otelcol_processor_diff_evicted_nodes",
-		Description: "Nodes forgotten because they did not report for `ttl`, or to make room. For their own cluster that is after three of their intervals, for others where their cluster is over its share. [Development]",
+		Description: "Nodes forgotten because they did not report for `ttl`, or to make room in a table of which three quarters are taken. That takes three of their intervals, and longer than they reported. [Development]",
 		Unit:        "{node}",
 		Data: metricdata.Sum[int64]{
 			Temporality: metricdata.CumulativeTemporality,

@@ -25,7 +25,6 @@ let leaving = false; // the page goes back by itself
 const map = new FleetMap(fleet, view, (key) => open(key));
 const panel = new Panel(() => {
   view.open = '';
-  live.watch('');
   // The browser's way back would lead to the node once more: it is taken.
   leaving = history.state?.step === 'node';
   if (leaving) history.back();
@@ -41,7 +40,6 @@ function open(key, push = true, item = undefined) {
   const beside = view.open !== '';
   view.open = key;
   opener = item;
-  live.watch(key);
   panel.open(n);
   map.select(key);
   remember(push && !beside ? 'node' : '');
@@ -98,8 +96,7 @@ addEventListener('popstate', () => {
   if (pending?.key !== view.open) {
     if (view.open || panel.key) panel.close(false);
     view.open = '';
-    live.watch('');
-  } else pending = null;
+    } else pending = null;
   if (complete) openPending();
   attention.draw(view.open);
   changed();
@@ -263,6 +260,7 @@ const live = new Live({
   login: ({ challenge, tried }) => login.needed(challenge, tried),
   nodes({ nodes }) {
     fleet.put(nodes);
+    if (nodes.some((n) => n.key === panel.key)) panel.refresh();
     changed();
   },
   seen({ seen }) {
@@ -292,7 +290,6 @@ const live = new Live({
     map.draw();
   },
   clock: ({ at, first }) => heardAt(at, first),
-  detail: (d) => panel.detail(d),
 });
 startKeys({ close: () => panel.close(), help: startHelp() });
 drawEmpty();

@@ -27,8 +27,8 @@ const called = Object.fromEntries(Object.values(KINDS).map(([kind, , one]) => [k
 export const part = (i) => (i.part ? [i.part] : i.node ? (i.gpus ?? []).map((g) => (g.index === undefined ? g.uuid : `GPU ${g.index}`)) : [])
   .concat(i.node_count === 1 ? i.nodes : i.node_count ? [`${i.node_count} nodes`] : []).join(', ');
 
-// cost says what an item takes from its job.
-export const cost = (i) => (i.gpu_hours_lost_per_hour === undefined ? '' : `costs ${i.gpu_hours_lost_at_most ? 'up to ' : ''}${num(i.gpu_hours_lost_per_hour)} GPU-h/h`);
+// cost says what an item takes from its job: GPU-hours in each hour, which are so many GPUs.
+export const cost = (i) => (i.gpu_hours_lost_per_hour === undefined ? '' : `costs ${i.gpu_hours_lost_at_most ? 'up to ' : ''}${num(i.gpu_hours_lost_per_hour)} ${i.gpu_hours_lost_per_hour === 1 ? 'GPU' : 'GPUs'}`);
 
 // sure says how sure a verdict is, and of when its figures are.
 export const sure = (i) => [i.confidence !== undefined && `confidence ${percent(i.confidence)}`, i.updated && `as of ${clock(i.updated)}`].filter(Boolean).join(', ');

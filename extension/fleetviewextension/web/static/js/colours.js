@@ -78,6 +78,7 @@ export const labelOn = (p, i) => p.label[i];
 
 // HEALTH orders the states as the API names them; a GPU that does not answer is worse.
 export const HEALTH = ['unknown', 'healthy', 'degraded', 'unhealthy', 'down'];
+export const DOWN = HEALTH.indexOf('down');
 const healthShade = [NaN, 0, 1, 2, 2]; // of the steps
 
 const nothing = NaN;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-import { HEALTH } from './colours.js';
+import { DOWN } from './colours.js';
 import { omit, shared, sharedOf } from './names.js';
 
 // keyOf is one text for two; the length keeps any two pairs apart.
@@ -8,16 +8,20 @@ export const keyOf = (cluster, name) => `${cluster.length} ${cluster} ${name}`;
 // orderOf makes names that are ordered as text where people count: node-9, node-10.
 export const orderOf = (name) => name.replace(/\d+/g, (digits) => digits.padStart(12, '0'));
 
-// compact is what the map needs of a node, as the stream tells it. MIG slices are no GPUs.
+// compact is what the map needs of a node, from the stream's brief form. A node is as warm and
+// as ill as the worst of its GPUs.
 export function compact(n) {
-  const gpus = (n.gpus ?? []).filter((g) => !g.parent);
+  const gpus = n.gpus ?? [];
+  const column = (i) => gpus.map((g) => g[i]);
+  const health = column(1);
+  const celsius = column(2).filter((c) => c !== null);
   return {
     key: keyOf(n.cluster, n.node), cluster: n.cluster, node: n.node, order: orderOf(n.node), group: n.group ?? '', state: n.state ?? '',
-    health: HEALTH.indexOf(n.health), straggler: n.straggler, suspicion: n.suspicion, rank: n.rank,
-    score: n.score, threshold: n.threshold, celsius: n.max_temperature_celsius, seen: Date.parse(n.last_seen),
-    gpuIndex: Int16Array.from(gpus, (g) => g.index ?? -1),
-    gpuHealth: Uint8Array.from(gpus, (g) => (g.up === false ? 4 : HEALTH.indexOf(g.health))),
-    gpuCelsius: Float32Array.from(gpus, (g) => g.temperature_celsius ?? NaN),
+    health: Math.max(0, ...health.filter((h) => h < DOWN)), straggler: n.straggler === true, suspicion: n.suspicion,
+    score: n.score, celsius: celsius.length ? Math.max(...celsius) : undefined, seen: Date.parse(n.last_seen),
+    gpuIndex: Int16Array.from(column(0), (i) => i ?? -1),
+    gpuHealth: Uint8Array.from(health),
+    gpuCelsius: Float32Array.from(column(2), (c) => c ?? NaN),
   };
 }
 

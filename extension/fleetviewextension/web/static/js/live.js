@@ -15,9 +15,6 @@ export class Live {
     }, () => this.#link({ live: false, last: 0, why: 'a part of the page did not load', credentials: 'omit' }));
   }
 
-  // watch names the node to hear everything about, '' for none.
-  watch(key) { this.worker.postMessage({ open: key }); }
-
   // authorize starts the stream anew with a credential, '' for none.
   authorize(authorization) { this.worker.postMessage({ authorization }); }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+import { DOWN } from './colours.js';
 
 // Marks tell states by shape, so that colour is never alone. Each adds its outline
 // to a path, in a square of 2r around x, y. `frame` also frames cells that are too
@@ -15,7 +16,7 @@ export const marks = {
 // markOf returns the one mark that a node bears: of what is known, the most urgent.
 export function markOf(n) {
   if (n.state === 'missing') return 'missing';
-  if (n.gpuHealth?.includes(4)) return 'lost';
+  if (n.gpuHealth?.includes(DOWN)) return 'lost';
   if (n.straggler) return 'straggler';
   if (n.health >= 2) return 'sick';
   if (n.state === 'idle' || n.state === 'calibrating') return n.state;

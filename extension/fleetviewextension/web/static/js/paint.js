@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-import { labelOn, modes, pixel, step } from './colours.js';
+import { DOWN, labelOn, modes, pixel, step } from './colours.js';
 import { keyOf } from './fleet.js';
 import { isolated, legible } from './format.js';
 import { grid } from './layout.js';
@@ -42,7 +42,7 @@ export class Painter {
       this.#cell(n, l.x[i], y, l.cw, l.ch, m, p, fleet.named.get(n.key));
       const mark = markOf(n);
       if (mark) (marked[`${mark} ${fleet.levels.get(n.key) ?? ''}`] ??= []).push([l.x[i], y]);
-      if (l.cw >= 64) texts.push([n, l.x[i], y, l.groups[group].names, mark ? 26 : 10]);
+      if (l.cw >= 64) texts.push([n, l.x[i], y, l.groups[group].names]);
     }
     ctx.putImageData(this.image, 0, 0);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -52,7 +52,8 @@ export class Painter {
       ctx.strokeStyle = p[level] ?? p.ink;
       ctx.strokeRect(...box);
     }
-    for (const [n, x, y, names, less] of texts) this.#label(n, names, x, y, l.cw - less, l, m, p);
+    // With room for a mark in each cell, neighbours have names of one form.
+    for (const [n, x, y, names] of texts) this.#label(n, names, x, y, l.cw - 26, l, m, p);
     for (const [what, list] of Object.entries(marked)) {
       const [mark, level] = what.split(' ');
       this.#marks(marks[mark], list, l, p, p[level] ?? p.ink);
@@ -74,15 +75,15 @@ export class Painter {
       h -= strip(h);
     }
     const { cols, rows } = grid(count, w, h);
-    // A line between GPUs, where there is room for one.
-    const gap = w / cols >= 6 && h / rows >= 6 ? 1 : w / cols >= 3 && h / rows >= 3 ? 0.5 : 0;
+    // A line between GPUs of different shades, where there is room for one.
+    const gap = !m.gpu ? 0 : w / cols >= 6 && h / rows >= 6 ? 1 : w / cols >= 3 && h / rows >= 3 ? 0.5 : 0;
     for (let i = 0; i < count; i++) {
       const gx = x + Math.floor(((i % cols) * w) / cols);
       const gw = x + Math.floor(((i % cols + 1) * w) / cols) - gx - (i % cols === cols - 1 ? 0 : gap);
       const r = Math.floor(i / cols);
       const gy = y + Math.floor((r * h) / rows);
       const gh = y + Math.floor(((r + 1) * h) / rows) - gy - (r === rows - 1 ? 0 : gap);
-      const down = n.gpuHealth[i] === 4;
+      const down = n.gpuHealth[i] === DOWN;
       this.#fill(gx, gy, gw, gh, m.gpu ? m.gpu(n, i) : whole, m, p, down && !m.steps);
       const level = named?.get(n.gpuIndex[i]);
       if (level !== undefined && gw >= 5 && gh >= 5) this.frames.push([level, gx + 1, gy + 1, gw - 2, gh - 2]);
@@ -138,7 +139,7 @@ export class Painter {
       const view = fleet.groups.get(keyOf(g.cluster, g.group));
       ctx.fillStyle = p.soft;
       const notes = [g.group ? isolated(g.title) : 'no group', g.count];
-      if (view?.incident) notes.push('group incident');
+      if (view?.incident) notes.push('group fault');
       if (view && !view.quorum_met) notes.push('no quorum');
       if (view?.silence) notes.push(view.silence);
       const text = notes.join(' · ');

@@ -5,6 +5,7 @@ import { $, el, setText } from './dom.js';
 import { episode } from './episodes.js';
 import { clock, duration, fixed, now, num, percent, watts, words } from './format.js';
 import { gpuTable, healthReasons } from './gpus.js';
+import { Session } from './past.js';
 
 // facts are told of a node besides its trouble.
 export const facts = [
@@ -29,7 +30,7 @@ export class Panel {
   key = '';
   items = []; // what of the node needs attention
   #past = empty;
-  #session = empty;
+  #session = new Session();
   #span = '1h';
   #zoomed; // from and to in seconds
 
@@ -91,28 +92,38 @@ export class Panel {
     this.signals = undefined;
     this.node = undefined;
     this.items = [];
-    this.#past = this.#session = empty;
+    this.#past = empty;
+    this.#session = new Session();
     this.box.hidden = true;
     document.body.classList.remove('opened');
     if (tell) this.onClose();
   }
 
-  // detail takes what the live stream says of the node; node is null when only
-  // its sign of life is new.
-  detail({ key, node, past }) {
-    if (key !== this.key) return;
-    this.#session = past;
-    if (node) this.#show(node);
-    this.#plot();
+  // refresh reads the node again, which reported: the stream has it in brief.
+  async refresh() {
+    const { key, node } = this;
+    if (!node || this.refreshing === key) return;
+    this.refreshing = key;
+    try {
+      const now = await getNode(node, this.stop.signal);
+      if (key === this.key) this.#show(now);
+      if (key === this.key) this.#plot();
+    } catch {
+      // The next report is soon, and the stream says whether the gateway is away.
+    } finally {
+      if (this.refreshing === key) this.refreshing = '';
+    }
   }
 
   // seen notes a sign of life.
   seen(at, state) {
     if (!this.node) return;
     const changed = this.node.state !== (state || undefined);
-    Object.assign(this.node, { last_seen: at, state: state || undefined });
+    Object.assign(this.node, { last_seen: new Date(at).toISOString(), state: state || undefined });
+    this.#session.again(at);
     if (changed) this.#show(this.node);
     this.#age();
+    this.#plot();
   }
 
   async refreshEpisodes() {
@@ -176,6 +187,7 @@ export class Panel {
 
   #show(n) {
     this.node = n;
+    this.#session.record(n);
     this.#badges();
     this.#age();
     setText(this.silence, n.silence ? `Not compared: ${n.silence}` : '');
@@ -219,14 +231,16 @@ export class Panel {
   #plot() {
     if (!this.signals) return;
     const all = this.lib.merge(this.#past, this.#session);
-    this.signals.update(this.lib.inSteps(all, this.#past.unit), this.#shown());
+    this.signals.update(this.lib.inSteps(all, this.#past.unit), this.#shown(all.t[0] / 1000 || undefined));
     setText(this.plotNote, all.t.length < 2 ? 'Plots begin with the next reports: nothing older is kept here.' : '');
   }
 
-  // shown is the time that is looked at, from and to in seconds.
-  #shown() {
+  // shown is the time that is looked at, from and to in seconds. The last hour begins where values
+  // do: the first minutes of a fleet fill the plot.
+  #shown(first = -Infinity) {
     const end = now() / 1000;
-    return this.#zoomed ?? [end - SPANS[this.#span][1], end];
+    const begin = end - SPANS[this.#span][1];
+    return this.#zoomed ?? [this.#span === '1h' ? Math.max(begin, Math.min(first, end - 60)) : begin, end];
   }
 
   // The times are chosen by buttons, and by dragging over a plot.

@@ -1,24 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-const VALUES = 4_000_000; // of all nodes together, 32 MB
-const COLUMNS = 15; // about as many per node
-const LEAST = 30;
-const MOST = 600;
+const MOST = 600; // points, more than an hour and a half with a report every 10 s
 
-// Past keeps the nodes' reports of this session, a bounded number of points per
-// node. A full node loses every second point, so the whole session stays: the longer
-// it is, the coarser.
-export class Past {
-  #nodes = new Map();
+// Session keeps what one node reported while its panel is open: its last points. What is older
+// has the gateway's history.
+export class Session {
+  t = [];
+  columns = {};
+  #last = {};
 
-  #limit() {
-    return Math.min(MOST, Math.max(LEAST, Math.floor(VALUES / COLUMNS / Math.max(1, this.#nodes.size))));
-  }
-
-  // record adds what a node says at a time in ms.
-  record(key, at, node) {
-    let s = this.#nodes.get(key);
-    if (!s) this.#nodes.set(key, s = { t: [], columns: {}, spacing: 0, last: {} });
+  // record adds what a node says.
+  record(node) {
     const v = { score: node.score, 'score:threshold': node.threshold, 'score:median': node.group_median };
     for (const x of node.signals ?? []) {
       v[x.signal] = x.value;
@@ -26,38 +18,19 @@ export class Past {
       v[`${x.signal}:scale`] = x.scale;
       v[`${x.signal}:threshold`] ??= x.threshold; // the score has its own
     }
-    s.last = v;
-    this.#add(s, at);
+    this.#last = v;
+    this.again(Date.parse(node.last_seen));
   }
 
-  // again notes that a node still says the same.
-  again(key, at) {
-    const s = this.#nodes.get(key);
-    if (s) this.#add(s, at);
+  // again notes that the node says the same at a time in ms.
+  again(at) {
+    const n = this.t.length;
+    if (n && at <= this.t[n - 1]) return;
+    this.t.push(at);
+    for (const [name, x] of Object.entries(this.#last)) if (x !== undefined) this.columns[name] ??= new Array(n).fill(null);
+    for (const [name, c] of Object.entries(this.columns)) c.push(this.#last[name] ?? null);
+    if (n >= MOST) for (const list of [this.t, ...Object.values(this.columns)]) list.shift();
   }
-
-  #add(s, at) {
-    const n = s.t.length;
-    if (n && at - s.t[n - 1] < Math.max(1, s.spacing)) return;
-    s.t.push(at);
-    for (const name of Object.keys(s.last)) {
-      if (s.last[name] !== undefined) s.columns[name] ??= new Array(n).fill(null);
-    }
-    for (const [name, c] of Object.entries(s.columns)) c.push(s.last[name] ?? null);
-    if (s.t.length > this.#limit()) {
-      const half = (list) => list.filter((_, i) => i % 2 === list.length % 2);
-      s.t = half(s.t);
-      for (const name of Object.keys(s.columns)) s.columns[name] = half(s.columns[name]);
-      s.spacing = (s.t.at(-1) - s.t[0]) / s.t.length;
-    }
-  }
-
-  of(key) {
-    const s = this.#nodes.get(key);
-    return s ? { t: s.t, columns: s.columns } : { t: [], columns: {} };
-  }
-
-  forget(key) { this.#nodes.delete(key); }
 }
 
 // merge puts recorded samples before those of this session: the last of them has what is

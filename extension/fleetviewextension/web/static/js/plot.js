@@ -43,7 +43,7 @@ export class Plot {
     const p = palette(theme());
     const axis = { stroke: p.soft, font: '11px system-ui', grid: { stroke: p.empty, width: 1 }, ticks: { stroke: p.empty, size: 4 } };
     this.u = new uPlot({
-      width: box.clientWidth || 420, height: 120, padding: [8, 8, 0, 0], cursor: { y: false, points: { size: 6 }, sync: { key: 'fleet' }, drag: { x: true, y: false, setScale: false } },
+      width: box.clientWidth || 420, height: 120, padding: [8, 28, 0, 0], cursor: { y: false, points: { size: 6 }, sync: { key: 'fleet' }, drag: { x: true, y: false, setScale: false } },
       hooks: { setSelect: [(u) => {
         if (u.select.width < 4) return;
         const [from, to] = [u.select.left, u.select.left + u.select.width].map((x) => u.posToVal(x, 'x'));

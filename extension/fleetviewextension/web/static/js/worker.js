@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The worker reads the live stream, so that parsing a fleet's state never holds
-// up a frame of the page. It hands on what the map needs of each node, the past
-// of this session on request, and the one node that is open in full.
+// up a frame of the page. It hands on what the map needs of each node.
 import { everyPage } from './api.js';
 import { headers, schemes } from './auth.js';
 import { compact, keyOf } from './fleet.js';
-import { Past } from './past.js';
 import { Events } from './sse.js';
 
 const GROUPS_EVERY = 5000; // ms
@@ -15,10 +13,8 @@ const SILENT_AFTER = 25_000; // ms
 const RETRY = [1000, 2000, 5000, 10_000]; // ms
 
 const base = new URL('../', self.location);
-const past = new Past();
 const known = new Set();
 let snapshot = null;
-let open = '';
 let authorization = '';
 let credentials = 'omit'; // see auth.js
 let connection; // the one under way, to end it
@@ -34,35 +30,24 @@ function link(live, why = '') {
 
 function take(list, of) {
   if (!list?.length) return;
-  const nodes = list.map((n) => {
-    const b = compact(n);
-    known.add(b.key);
-    of?.add(b.key);
-    past.record(b.key, b.seen, n);
-    return b;
-  });
+  const nodes = list.map(compact);
+  for (const { key } of nodes) {
+    known.add(key);
+    of?.add(key);
+  }
   postMessage({ type: 'nodes', nodes });
-  const mine = list.find((n) => keyOf(n.cluster, n.node) === open);
-  if (mine) detail(mine);
-}
-
-function detail(node) {
-  postMessage({ type: 'detail', key: open, node, past: past.of(open) });
 }
 
 function forget(keys) {
   if (!keys.length) return;
-  for (const k of keys) {
-    known.delete(k);
-    past.forget(k);
-  }
+  for (const k of keys) known.delete(k);
   postMessage({ type: 'removed', keys });
 }
 
 const on = {
   snapshot(e) {
     if (e.first) snapshot = new Set();
-    take(e.nodes, snapshot);
+    take(e.brief, snapshot);
     if (!e.last) return;
     // Lost nodes go only now: a new connection does not blank the page.
     if (snapshot) forget([...known].filter((k) => !snapshot.has(k)));
@@ -70,12 +55,10 @@ const on = {
     postMessage({ type: 'complete' });
   },
   diff(e) {
-    take(e.changed);
+    take(e.brief);
     if (e.seen?.length) {
       const seen = e.seen.map((s) => [keyOf(s.cluster, s.node), Date.parse(s.last_seen), s.state ?? '']);
-      for (const [k, at] of seen) past.again(k, at);
       postMessage({ type: 'seen', seen });
-      if (seen.some(([k]) => k === open)) detail(null);
     }
     if (e.removed) forget(e.removed.map((k) => keyOf(k.cluster, k.node)));
   },
@@ -94,7 +77,7 @@ const REFUSALS = { 401: 'login needed', 403: 'not allowed', 429: 'the stream has
 
 // read takes the stream until it ends.
 async function read(signal) {
-  const r = await ask('api/v1/observe?gpus=true', { Accept: 'text/event-stream' }, signal);
+  const r = await ask('api/v1/observe?brief=true', { Accept: 'text/event-stream' }, signal);
   const challenge = r.headers.get('WWW-Authenticate') ?? '';
   if (!r.ok && credentials === 'omit' && !schemes(challenge).basic) {
     credentials = 'same-origin';
@@ -165,17 +148,11 @@ function watch() {
 
 // The page's first message is the credential; nothing is asked before.
 onmessage = ({ data }) => {
-  if (data.authorization !== undefined) {
-    authorization = data.authorization;
-    credentials = 'omit';
-    linked = false;
-    failures = 0;
-    connect();
-  }
-  if (data.open !== undefined) {
-    open = data.open;
-    if (open) detail(null);
-  }
+  authorization = data.authorization;
+  credentials = 'omit';
+  linked = false;
+  failures = 0;
+  connect();
 };
 
 setInterval(readGroups, GROUPS_EVERY);
