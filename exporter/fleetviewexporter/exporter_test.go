@@ -102,7 +102,7 @@ func TestFullReport(t *testing.T) {
 	}
 	assert.Nil(t, g.Get(reading.TensorActivity))
 	assert.InDelta(t, 60, v.MaxCelsius, 0)
-	assert.InDelta(t, 0.9, v.Usage, 1e-12)
+	assert.InDelta(t, 0.9, v.Utilization, 1e-12)
 	assert.InDelta(t, 8*603+28, v.Watts, 1e-9)
 }
 

@@ -114,7 +114,7 @@ func showGPU(u *fleetstate.Update, i int, p *metricreading.Point) {
 		u.SetThrottleTime(i, "sw_thermal", p.Value)
 	case reading.Xid:
 		if code, ok := p.Xid(); ok && code == int(int32(code)) {
-			u.SetXid(i, fleetstate.Xid{Code: code, Class: attribute(p, gpusemconv.AttrXIDClass), Count: p.Value})
+			u.SetXid(i, fleetstate.Xid{Code: code, Class: attribute(p, gpusemconv.AttrXIDClass), Count: int64(p.Value)}, !math.IsNaN(p.Value))
 		}
 	default:
 		u.SetGPU(i, p.Field, p.Value)

@@ -37,6 +37,20 @@ const (
 	AttentionItemSeverityMinor    AttentionItemSeverity = "minor"
 )
 
+// Defines values for EpisodeCause.
+const (
+	EpisodeCauseContested   EpisodeCause = "contested"
+	EpisodeCauseForgotten   EpisodeCause = "forgotten"
+	EpisodeCauseIdle        EpisodeCause = "idle"
+	EpisodeCauseMissing     EpisodeCause = "missing"
+	EpisodeCauseMoved       EpisodeCause = "moved"
+	EpisodeCauseRecovered   EpisodeCause = "recovered"
+	EpisodeCauseRestart     EpisodeCause = "restart"
+	EpisodeCauseStragglers  EpisodeCause = "stragglers"
+	EpisodeCauseSuperseded  EpisodeCause = "superseded"
+	EpisodeCauseUnconfirmed EpisodeCause = "unconfirmed"
+)
+
 // Defines values for EpisodePhase.
 const (
 	End      EpisodePhase = "end"
@@ -75,12 +89,28 @@ const (
 	HealthStatusOk       HealthStatus = "ok"
 )
 
+// Defines values for NodeDetectionMode.
+const (
+	NodeDetectionModeCached NodeDetectionMode = "cached"
+	NodeDetectionModeFleet  NodeDetectionMode = "fleet"
+	NodeDetectionModeLocal  NodeDetectionMode = "local"
+	NodeDetectionModeNone   NodeDetectionMode = "none"
+)
+
 // Defines values for NodeHealth.
 const (
 	NodeHealthDegraded  NodeHealth = "degraded"
 	NodeHealthHealthy   NodeHealth = "healthy"
 	NodeHealthUnhealthy NodeHealth = "unhealthy"
 	NodeHealthUnknown   NodeHealth = "unknown"
+)
+
+// Defines values for NodeState.
+const (
+	NodeStateActive      NodeState = "active"
+	NodeStateCalibrating NodeState = "calibrating"
+	NodeStateIdle        NodeState = "idle"
+	NodeStateMissing     NodeState = "missing"
 )
 
 // Defines values for NodeUnjudged.
@@ -103,12 +133,28 @@ const (
 	NodeGPUHealthUnknown   NodeGPUHealth = "unknown"
 )
 
+// Defines values for StragglerDetectionMode.
+const (
+	StragglerDetectionModeCached StragglerDetectionMode = "cached"
+	StragglerDetectionModeFleet  StragglerDetectionMode = "fleet"
+	StragglerDetectionModeLocal  StragglerDetectionMode = "local"
+	StragglerDetectionModeNone   StragglerDetectionMode = "none"
+)
+
 // Defines values for StragglerHealth.
 const (
 	StragglerHealthDegraded  StragglerHealth = "degraded"
 	StragglerHealthHealthy   StragglerHealth = "healthy"
 	StragglerHealthUnhealthy StragglerHealth = "unhealthy"
 	StragglerHealthUnknown   StragglerHealth = "unknown"
+)
+
+// Defines values for StragglerState.
+const (
+	StragglerStateActive      StragglerState = "active"
+	StragglerStateCalibrating StragglerState = "calibrating"
+	StragglerStateIdle        StragglerState = "idle"
+	StragglerStateMissing     StragglerState = "missing"
 )
 
 // Defines values for StragglerUnjudged.
@@ -142,10 +188,10 @@ const (
 
 // Defines values for ListNodesParamsState.
 const (
-	ListNodesParamsStateActive      ListNodesParamsState = "active"
-	ListNodesParamsStateCalibrating ListNodesParamsState = "calibrating"
-	ListNodesParamsStateIdle        ListNodesParamsState = "idle"
-	ListNodesParamsStateMissing     ListNodesParamsState = "missing"
+	Active      ListNodesParamsState = "active"
+	Calibrating ListNodesParamsState = "calibrating"
+	Idle        ListNodesParamsState = "idle"
+	Missing     ListNodesParamsState = "missing"
 )
 
 // Defines values for ListNodesParamsHealth.
@@ -273,7 +319,19 @@ type AttentionList struct {
 	Counts AttentionCounts `json:"counts"`
 	Items  []AttentionItem `json:"items"`
 
-	// Total Items selected in all; the list may be shorter
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
+
+	// More Whether there is a next page
+	More bool `json:"more"`
+
+	// Next Cursor of the next page: the parameter after. With it no item is skipped or repeated while others come and go
+	Next *string `json:"next,omitempty"`
+
+	// Page Number of the page, from 1
+	Page int64 `json:"page"`
+
+	// Total Items selected in all; -1 where that is not known
 	Total int64 `json:"total"`
 
 	// Waiting What is not judged yet and why, a sentence each
@@ -308,8 +366,8 @@ type Episode struct {
 	Allocations *[]Holder `json:"allocations,omitempty"`
 
 	// Cause Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well
-	Cause   *string `json:"cause,omitempty"`
-	Cluster string  `json:"cluster"`
+	Cause   *EpisodeCause `json:"cause,omitempty"`
+	Cluster string        `json:"cluster"`
 
 	// Communicator Name of one that is slow
 	Communicator   *string `json:"communicator,omitempty"`
@@ -386,6 +444,9 @@ type Episode struct {
 	Value *float64 `json:"value,omitempty"`
 }
 
+// EpisodeCause Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well
+type EpisodeCause string
+
 // EpisodePhase What its last log record was for
 type EpisodePhase string
 
@@ -404,6 +465,9 @@ type EpisodePage struct {
 
 	// More Whether there is a next page
 	More bool `json:"more"`
+
+	// Next Cursor of the next page: the parameter after. With it no item is skipped or repeated while others come and go
+	Next *string `json:"next,omitempty"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
@@ -541,15 +605,15 @@ type GPUHealth string
 
 // GPUCount defines model for GPUCount.
 type GPUCount struct {
-	Expected *float64 `json:"expected,omitempty"`
-	Found    *float64 `json:"found,omitempty"`
+	Expected *int64 `json:"expected,omitempty"`
+	Found    *int64 `json:"found,omitempty"`
 
-	// Known In this view, MIG slices included
-	Known int64    `json:"known"`
-	Lost  *float64 `json:"lost,omitempty"`
+	// Known In this view, without MIG slices
+	Known int64  `json:"known"`
+	Lost  *int64 `json:"lost,omitempty"`
 
 	// Pending Have not answered since the agent's start
-	Pending *float64 `json:"pending,omitempty"`
+	Pending *int64 `json:"pending,omitempty"`
 }
 
 // GPUPage defines model for GPUPage.
@@ -561,6 +625,9 @@ type GPUPage struct {
 
 	// More Whether there is a next page
 	More bool `json:"more"`
+
+	// Next Cursor of the next page: the parameter after. With it no item is skipped or repeated while others come and go
+	Next *string `json:"next,omitempty"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
@@ -578,9 +645,9 @@ type Group struct {
 	// CoverageLow Too many of the known nodes are missing
 	CoverageLow bool `json:"coverage_low"`
 
-	// DetectablePercent Smallest loss of a node that is found within an hour now, in percent; absent while nobody is compared
-	DetectablePercent *float64 `json:"detectable_percent,omitempty"`
-	Group             string   `json:"group"`
+	// Detectable Smallest loss of a node that is found within an hour now, a fraction; absent while no node is compared
+	Detectable *float64 `json:"detectable,omitempty"`
+	Group      string   `json:"group"`
 
 	// Incident The whole group stands out, not single nodes
 	Incident bool `json:"incident"`
@@ -599,17 +666,17 @@ type Group struct {
 	QuorumMet bool             `json:"quorum_met"`
 
 	// Signals Medians of what nodes are compared by
-	Signals []GroupSignal `json:"signals"`
-
-	// Silence Why no node of the group is judged, in a sentence: the reason of most; absent while some are
-	Silence    *string `json:"silence,omitempty"`
-	Stragglers int64   `json:"stragglers"`
+	Signals    []GroupSignal `json:"signals"`
+	Stragglers int64         `json:"stragglers"`
 
 	// Threshold Score below which a node is a straggler
 	Threshold *float64 `json:"threshold,omitempty"`
 
 	// Unjudged Nodes without a verdict, by the reason
 	Unjudged map[string]int64 `json:"unjudged"`
+
+	// UnjudgedText Why no node of the group is judged, in a sentence: the reason of most; absent while some are
+	UnjudgedText *string `json:"unjudged_text,omitempty"`
 }
 
 // GroupPage defines model for GroupPage.
@@ -621,6 +688,9 @@ type GroupPage struct {
 
 	// More Whether there is a next page
 	More bool `json:"more"`
+
+	// Next Cursor of the next page: the parameter after. With it no item is skipped or repeated while others come and go
+	Next *string `json:"next,omitempty"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
@@ -705,6 +775,9 @@ type HostPage struct {
 	// More Whether there is a next page
 	More bool `json:"more"`
 
+	// Next Cursor of the next page: the parameter after. With it no item is skipped or repeated while others come and go
+	Next *string `json:"next,omitempty"`
+
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
 
@@ -718,17 +791,20 @@ type Node struct {
 	AgeSeconds float64 `json:"age_seconds"`
 
 	// AgentStraggler The node's own verdict
-	AgentStraggler *bool  `json:"agent_straggler,omitempty"`
-	Cluster        string `json:"cluster"`
+	AgentStraggler *bool `json:"agent_straggler,omitempty"`
+
+	// AgentThreshold Score below which the node takes itself for a straggler
+	AgentThreshold *float64 `json:"agent_threshold,omitempty"`
+	Cluster        string   `json:"cluster"`
 
 	// CPUPressure Share of time in which some task waited for a CPU
 	CPUPressure *float64 `json:"cpu_pressure,omitempty"`
 
-	// DetectionMode The parameters that the node judges itself by: fleet, cached, local or none
-	DetectionMode    *string  `json:"detection_mode,omitempty"`
-	Episode          *Episode `json:"episode,omitempty"`
-	GatewayReachable *bool    `json:"gateway_reachable,omitempty"`
-	GPUCount         GPUCount `json:"gpu_count"`
+	// DetectionMode The parameters that the node judges itself by
+	DetectionMode    *NodeDetectionMode `json:"detection_mode,omitempty"`
+	Episode          *Episode           `json:"episode,omitempty"`
+	GatewayReachable *bool              `json:"gateway_reachable,omitempty"`
+	GPUCount         GPUCount           `json:"gpu_count"`
 
 	// Gpus Only where asked for
 	Gpus *[]GPU `json:"gpus,omitempty"`
@@ -754,7 +830,7 @@ type Node struct {
 	PowerWatts *float64 `json:"power_watts,omitempty"`
 
 	// Rank Place among the most suspect nodes of the cluster, from 1
-	Rank *float64 `json:"rank,omitempty"`
+	Rank *int64 `json:"rank,omitempty"`
 
 	// Score Health score of the node, 0 to 1
 	Score *float64 `json:"score,omitempty"`
@@ -762,11 +838,8 @@ type Node struct {
 	// Signals The signals that the node is compared by
 	Signals []Signal `json:"signals"`
 
-	// Silence The same in a sentence
-	Silence *string `json:"silence,omitempty"`
-
-	// State active, idle, calibrating, or missing when the node is silent; absent while unknown
-	State *string `json:"state,omitempty"`
+	// State missing: the node does not report; absent while unknown
+	State *NodeState `json:"state,omitempty"`
 
 	// Straggler The gateway's verdict; false of a missing node, which has none
 	Straggler bool `json:"straggler"`
@@ -774,21 +847,27 @@ type Node struct {
 	// Suspicion Evidence against the node as a share of what names a straggler; 1 and more is a straggler
 	Suspicion *float64 `json:"suspicion,omitempty"`
 
-	// Threshold Score below which the node takes itself for a straggler
-	Threshold *float64 `json:"threshold,omitempty"`
-
 	// Unjudged Why the gateway has no verdict on the node; absent where it has one
 	Unjudged *NodeUnjudged `json:"unjudged,omitempty"`
+
+	// UnjudgedText The same in a sentence
+	UnjudgedText *string `json:"unjudged_text,omitempty"`
 
 	// UnjudgedUntil When that ends, where it is known
 	UnjudgedUntil *time.Time `json:"unjudged_until,omitempty"`
 
-	// Usage Mean utilisation of the GPUs, 0 to 1
-	Usage *float64 `json:"usage,omitempty"`
+	// Utilization Mean utilisation of the GPUs, 0 to 1
+	Utilization *float64 `json:"utilization,omitempty"`
 }
+
+// NodeDetectionMode The parameters that the node judges itself by
+type NodeDetectionMode string
 
 // NodeHealth The worst of its GPUs
 type NodeHealth string
+
+// NodeState missing: the node does not report; absent while unknown
+type NodeState string
 
 // NodeUnjudged Why the gateway has no verdict on the node; absent where it has one
 type NodeUnjudged string
@@ -898,8 +977,11 @@ type NodePage struct {
 	Limit int64 `json:"limit"`
 
 	// More Whether there is a next page
-	More  bool   `json:"more"`
-	Nodes []Node `json:"nodes"`
+	More bool `json:"more"`
+
+	// Next Cursor of the next page: the parameter after. With it no item is skipped or repeated while others come and go
+	Next  *string `json:"next,omitempty"`
+	Nodes []Node  `json:"nodes"`
 
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
@@ -967,6 +1049,9 @@ type RecordedGPUPage struct {
 	// More Whether there is a next page
 	More bool `json:"more"`
 
+	// Next Cursor of the next page: the parameter after. With it no item is skipped or repeated while others come and go
+	Next *string `json:"next,omitempty"`
+
 	// Page Number of the page, from 1
 	Page int64 `json:"page"`
 
@@ -998,6 +1083,9 @@ type SamplePage struct {
 
 	// More Whether there is a next page
 	More bool `json:"more"`
+
+	// Next Cursor of the next page: the parameter after. With it no item is skipped or repeated while others come and go
+	Next *string `json:"next,omitempty"`
 
 	// Page Number of the page, from 1
 	Page    int64     `json:"page"`
@@ -1031,17 +1119,20 @@ type Straggler struct {
 	AgeSeconds float64 `json:"age_seconds"`
 
 	// AgentStraggler The node's own verdict
-	AgentStraggler *bool  `json:"agent_straggler,omitempty"`
-	Cluster        string `json:"cluster"`
+	AgentStraggler *bool `json:"agent_straggler,omitempty"`
+
+	// AgentThreshold Score below which the node takes itself for a straggler
+	AgentThreshold *float64 `json:"agent_threshold,omitempty"`
+	Cluster        string   `json:"cluster"`
 
 	// CPUPressure Share of time in which some task waited for a CPU
 	CPUPressure *float64 `json:"cpu_pressure,omitempty"`
 
-	// DetectionMode The parameters that the node judges itself by: fleet, cached, local or none
-	DetectionMode    *string  `json:"detection_mode,omitempty"`
-	Episode          *Episode `json:"episode,omitempty"`
-	GatewayReachable *bool    `json:"gateway_reachable,omitempty"`
-	GPUCount         GPUCount `json:"gpu_count"`
+	// DetectionMode The parameters that the node judges itself by
+	DetectionMode    *StragglerDetectionMode `json:"detection_mode,omitempty"`
+	Episode          *Episode                `json:"episode,omitempty"`
+	GatewayReachable *bool                   `json:"gateway_reachable,omitempty"`
+	GPUCount         GPUCount                `json:"gpu_count"`
 
 	// Gpus Only where asked for
 	Gpus *[]GPU `json:"gpus,omitempty"`
@@ -1070,7 +1161,7 @@ type Straggler struct {
 	PowerWatts *float64 `json:"power_watts,omitempty"`
 
 	// Rank Place among the most suspect nodes of the cluster, from 1
-	Rank *float64 `json:"rank,omitempty"`
+	Rank *int64 `json:"rank,omitempty"`
 
 	// Score Health score of the node, 0 to 1
 	Score *float64 `json:"score,omitempty"`
@@ -1078,11 +1169,8 @@ type Straggler struct {
 	// Signals The signals that the node is compared by
 	Signals []Signal `json:"signals"`
 
-	// Silence The same in a sentence
-	Silence *string `json:"silence,omitempty"`
-
-	// State active, idle, calibrating, or missing when the node is silent; absent while unknown
-	State *string `json:"state,omitempty"`
+	// State missing: the node does not report; absent while unknown
+	State *StragglerState `json:"state,omitempty"`
 
 	// Straggler The gateway's verdict; false of a missing node, which has none
 	Straggler bool `json:"straggler"`
@@ -1090,21 +1178,27 @@ type Straggler struct {
 	// Suspicion Evidence against the node as a share of what names a straggler; 1 and more is a straggler
 	Suspicion *float64 `json:"suspicion,omitempty"`
 
-	// Threshold Score below which the node takes itself for a straggler
-	Threshold *float64 `json:"threshold,omitempty"`
-
 	// Unjudged Why the gateway has no verdict on the node; absent where it has one
 	Unjudged *StragglerUnjudged `json:"unjudged,omitempty"`
+
+	// UnjudgedText The same in a sentence
+	UnjudgedText *string `json:"unjudged_text,omitempty"`
 
 	// UnjudgedUntil When that ends, where it is known
 	UnjudgedUntil *time.Time `json:"unjudged_until,omitempty"`
 
-	// Usage Mean utilisation of the GPUs, 0 to 1
-	Usage *float64 `json:"usage,omitempty"`
+	// Utilization Mean utilisation of the GPUs, 0 to 1
+	Utilization *float64 `json:"utilization,omitempty"`
 }
+
+// StragglerDetectionMode The parameters that the node judges itself by
+type StragglerDetectionMode string
 
 // StragglerHealth The worst of its GPUs
 type StragglerHealth string
+
+// StragglerState missing: the node does not report; absent while unknown
+type StragglerState string
 
 // StragglerUnjudged Why the gateway has no verdict on the node; absent where it has one
 type StragglerUnjudged string
@@ -1113,11 +1207,23 @@ type StragglerUnjudged string
 type StragglerList struct {
 	At time.Time `json:"at"`
 
-	// Ranked Nodes with enough known values to be ranked
-	Ranked int64 `json:"ranked"`
+	// Limit Most items on a page
+	Limit int64 `json:"limit"`
 
-	// Stragglers The most suspect nodes, named as stragglers or not
+	// More Whether there is a next page
+	More bool `json:"more"`
+
+	// Next Cursor of the next page: the parameter after. With it no item is skipped or repeated while others come and go
+	Next *string `json:"next,omitempty"`
+
+	// Page Number of the page, from 1
+	Page int64 `json:"page"`
+
+	// Stragglers The most suspect nodes, named as stragglers or not. total counts the nodes with enough known values to be ranked
 	Stragglers []Straggler `json:"stragglers"`
+
+	// Total Items selected in all; -1 where that is not known
+	Total int64 `json:"total"`
 }
 
 // Subject defines model for Subject.
@@ -1154,15 +1260,15 @@ type Summary struct {
 	PowerWatts   *float64         `json:"power_watts,omitempty"`
 	Stragglers   int64            `json:"stragglers"`
 
-	// Usage Mean utilisation of the nodes
-	Usage *float64 `json:"usage,omitempty"`
+	// Utilization Mean utilisation of the nodes
+	Utilization *float64 `json:"utilization,omitempty"`
 }
 
 // Xid defines model for Xid.
 type Xid struct {
 	Class *string `json:"class,omitempty"`
 	Code  int64   `json:"code"`
-	Count float64 `json:"count"`
+	Count int64   `json:"count"`
 }
 
 // ListAttentionParams defines parameters for ListAttention.
@@ -1179,8 +1285,14 @@ type ListAttentionParams struct {
 	// Kind Only of these kinds
 	Kind *[]ListAttentionParamsKind `form:"kind,omitempty" json:"kind,omitempty"`
 
-	// Limit Length of the list
+	// Page Number of the page, from 1
+	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
+
+	// Limit Most items on a page
 	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// After The field next of the page before, in place of page
+	After *string `form:"after,omitempty" json:"after,omitempty"`
 }
 
 // ListAttentionParamsKind defines parameters for ListAttention.
@@ -1205,6 +1317,9 @@ type ListEpisodesParams struct {
 
 	// Limit Most items on a page
 	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// After The field next of the page before, in place of page
+	After *string `form:"after,omitempty" json:"after,omitempty"`
 }
 
 // GetEpisodeParams defines parameters for GetEpisode.
@@ -1218,8 +1333,8 @@ type ListGpusParams struct {
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
 
-	// Names Only of nodes of these names; abc* stands for all names that begin with abc
-	Names *[]string `form:"names,omitempty" json:"names,omitempty"`
+	// Node Only of nodes of these names; abc* stands for all names that begin with abc
+	Node *[]string `form:"node,omitempty" json:"node,omitempty"`
 
 	// Health Only GPUs in one of these states
 	Health *[]ListGpusParamsHealth `form:"health,omitempty" json:"health,omitempty"`
@@ -1227,14 +1342,17 @@ type ListGpusParams struct {
 	// Job Only GPUs that one of these jobs or pods holds
 	Job *[]string `form:"job,omitempty" json:"job,omitempty"`
 
-	// MinUsage Least utilisation
-	MinUsage *float64 `form:"min_usage,omitempty" json:"min_usage,omitempty"`
+	// MinUtilization Least utilisation
+	MinUtilization *float64 `form:"min_utilization,omitempty" json:"min_utilization,omitempty"`
 
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
 	// Limit Most items on a page
 	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// After The field next of the page before, in place of page
+	After *string `form:"after,omitempty" json:"after,omitempty"`
 }
 
 // ListGpusParamsHealth defines parameters for ListGpus.
@@ -1250,6 +1368,9 @@ type ListGroupsParams struct {
 
 	// Limit Most items on a page
 	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// After The field next of the page before, in place of page
+	After *string `form:"after,omitempty" json:"after,omitempty"`
 }
 
 // ListNodesParams defines parameters for ListNodes.
@@ -1257,8 +1378,8 @@ type ListNodesParams struct {
 	// Cluster Only of these clusters
 	Cluster *[]string `form:"cluster,omitempty" json:"cluster,omitempty"`
 
-	// Names Only nodes of these names; abc* stands for all names that begin with abc
-	Names *[]string `form:"names,omitempty" json:"names,omitempty"`
+	// Node Only nodes of these names; abc* stands for all names that begin with abc
+	Node *[]string `form:"node,omitempty" json:"node,omitempty"`
 
 	// Group Only of these peer groups
 	Group *[]string `form:"group,omitempty" json:"group,omitempty"`
@@ -1275,14 +1396,17 @@ type ListNodesParams struct {
 	// Job Only nodes that run one of these jobs or pods
 	Job *[]string `form:"job,omitempty" json:"job,omitempty"`
 
-	// MinUsage Least mean utilisation of the node's GPUs
-	MinUsage *float64 `form:"min_usage,omitempty" json:"min_usage,omitempty"`
+	// MinUtilization Least mean utilisation of the node's GPUs
+	MinUtilization *float64 `form:"min_utilization,omitempty" json:"min_utilization,omitempty"`
 
 	// Page Number of the page, from 1
 	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
 
 	// Limit Most items on a page
 	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// After The field next of the page before, in place of page
+	After *string `form:"after,omitempty" json:"after,omitempty"`
 
 	// Gpus With the GPUs of each node
 	Gpus *bool `form:"gpus,omitempty" json:"gpus,omitempty"`
@@ -1335,8 +1459,14 @@ type ListStragglersParams struct {
 	// Group Only of these peer groups
 	Group *[]string `form:"group,omitempty" json:"group,omitempty"`
 
-	// Limit Length of the list
+	// Page Number of the page, from 1
+	Page *int64 `form:"page,omitempty" json:"page,omitempty"`
+
+	// Limit Most items on a page
 	Limit *int64 `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// After The field next of the page before, in place of page
+	After *string `form:"after,omitempty" json:"after,omitempty"`
 }
 
 // ListTelemetryParams defines parameters for ListTelemetry.
@@ -1829,9 +1959,41 @@ func NewListAttentionRequest(server string, params *ListAttentionParams) (*http.
 
 		}
 
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page", runtime.ParamLocationQuery, *params.Page); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
 		if params.Limit != nil {
 
 			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "after", runtime.ParamLocationQuery, *params.After); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -1974,6 +2136,22 @@ func NewListEpisodesRequest(server string, params *ListEpisodesParams) (*http.Re
 
 		}
 
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "after", runtime.ParamLocationQuery, *params.After); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
 		queryURL.RawQuery = queryValues.Encode()
 	}
 
@@ -2079,9 +2257,9 @@ func NewListGpusRequest(server string, params *ListGpusParams) (*http.Request, e
 
 		}
 
-		if params.Names != nil {
+		if params.Node != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "names", runtime.ParamLocationQuery, *params.Names); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "node", runtime.ParamLocationQuery, *params.Node); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2127,9 +2305,9 @@ func NewListGpusRequest(server string, params *ListGpusParams) (*http.Request, e
 
 		}
 
-		if params.MinUsage != nil {
+		if params.MinUtilization != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "min_usage", runtime.ParamLocationQuery, *params.MinUsage); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "min_utilization", runtime.ParamLocationQuery, *params.MinUtilization); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2162,6 +2340,22 @@ func NewListGpusRequest(server string, params *ListGpusParams) (*http.Request, e
 		if params.Limit != nil {
 
 			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "after", runtime.ParamLocationQuery, *params.After); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2256,6 +2450,22 @@ func NewListGroupsRequest(server string, params *ListGroupsParams) (*http.Reques
 
 		}
 
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "after", runtime.ParamLocationQuery, *params.After); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
 		queryURL.RawQuery = queryValues.Encode()
 	}
 
@@ -2332,9 +2542,9 @@ func NewListNodesRequest(server string, params *ListNodesParams) (*http.Request,
 
 		}
 
-		if params.Names != nil {
+		if params.Node != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "names", runtime.ParamLocationQuery, *params.Names); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "node", runtime.ParamLocationQuery, *params.Node); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2428,9 +2638,9 @@ func NewListNodesRequest(server string, params *ListNodesParams) (*http.Request,
 
 		}
 
-		if params.MinUsage != nil {
+		if params.MinUtilization != nil {
 
-			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "min_usage", runtime.ParamLocationQuery, *params.MinUsage); err != nil {
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "min_utilization", runtime.ParamLocationQuery, *params.MinUtilization); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2463,6 +2673,22 @@ func NewListNodesRequest(server string, params *ListNodesParams) (*http.Request,
 		if params.Limit != nil {
 
 			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "after", runtime.ParamLocationQuery, *params.After); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err
@@ -2822,9 +3048,41 @@ func NewListStragglersRequest(server string, params *ListStragglersParams) (*htt
 
 		}
 
+		if params.Page != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "page", runtime.ParamLocationQuery, *params.Page); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
 		if params.Limit != nil {
 
 			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "limit", runtime.ParamLocationQuery, *params.Limit); err != nil {
+				return nil, err
+			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
+				return nil, err
+			} else {
+				for k, v := range parsed {
+					for _, v2 := range v {
+						queryValues.Add(k, v2)
+					}
+				}
+			}
+
+		}
+
+		if params.After != nil {
+
+			if queryFrag, err := runtime.StyleParamWithLocation("form", false, "after", runtime.ParamLocationQuery, *params.After); err != nil {
 				return nil, err
 			} else if parsed, err := url.ParseQuery(queryFrag); err != nil {
 				return nil, err

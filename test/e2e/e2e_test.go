@@ -201,7 +201,7 @@ func (d *deployment) straggler(t *testing.T) {
 	var worst fleetclient.Straggler
 	process.Eventually(t, "nodes are compared", func() bool {
 		resp, err := d.view.ListStragglersWithResponse(t.Context(), nil)
-		return err == nil && resp.JSON200 != nil && resp.JSON200.Ranked >= int64(len(d.names))
+		return err == nil && resp.JSON200 != nil && resp.JSON200.Total >= int64(len(d.names))
 	})
 	progress("slowing GPU %d of %s", slowGPU, slow)
 	setState(t, slow, slow, slowed())
@@ -230,7 +230,7 @@ func (d *deployment) straggler(t *testing.T) {
 	setState(t, slow, slow, healthy())
 }
 
-func text(s *string) string {
+func text[T ~string](s *T) T {
 	if s == nil {
 		return ""
 	}

@@ -175,7 +175,7 @@ func TestAnEpisodeIsReportedAlike(t *testing.T) {
 	assert.Equal(t, []float64{1, 0}, []float64{*ep.Evidence[0].Value, *ep.Evidence[0].Peers})
 	first := ranking.Stragglers[0]
 	assert.Equal(t, "n5", first.Node.Node)
-	assert.InDelta(t, 1, *first.Rank, 0)
+	assert.InDelta(t, 1, float64(*first.Rank), 0)
 	require.NotNil(t, first.Episode)
 	assert.Equal(t, ep.ID, first.Episode.ID)
 
@@ -261,11 +261,11 @@ func assertSlowNode(t *testing.T, n *fleetapi.Node) {
 	require.NotNil(t, n.Suspicion)
 	assert.Greater(t, *n.Suspicion, 1.0)
 	require.Len(t, n.GPUs, 8)
-	for what, v := range map[string]*float64{"score": n.Score, "threshold": n.Threshold, "median": n.GroupMedian} {
+	for what, v := range map[string]*float64{"score": n.Score, "threshold": n.AgentThreshold, "median": n.GroupMedian} {
 		require.NotNil(t, v, what)
 	}
-	assert.Less(t, *n.Score, *n.Threshold)
-	assert.Greater(t, *n.GroupMedian, *n.Threshold)
+	assert.Less(t, *n.Score, *n.AgentThreshold)
+	assert.Greater(t, *n.GroupMedian, *n.AgentThreshold)
 	for _, s := range n.Signals {
 		if s.Signal != "throughput" {
 			continue

@@ -17,9 +17,11 @@ import (
 // targets the operation's counts.
 var aliases = map[string][]string{
 	"cluster_id": {"cluster"},
-	"host_id":    {"host", "node", "names"},
-	"node":       {"host", "names"},
+	"host_id":    {"host", "node"},
+	"node":       {"host"},
+	"names":      {"node"},
 	"gpu_id":     {"gpu"},
+	"min_usage":  {"min_utilization"},
 	"page_size":  {"limit"},
 	"start_time": {"since"},
 	"time_range": {"since"}, // once it is a time
@@ -27,7 +29,7 @@ var aliases = map[string][]string{
 }
 
 // aliasText describes the aliases in the document.
-const aliasText = "Other names of parameters are taken too: `cluster_id` for `cluster`, `host_id` and `node` for `host` or `names`, `gpu_id` for `gpu`, " +
+const aliasText = "Other names of parameters are taken too: `cluster_id` for `cluster`, `host_id` for `host` or `node`, `node` for `host`, `names` for `node`, `min_usage` for `min_utilization`, `gpu_id` for `gpu`, " +
 	"`page_size` for `limit`, `start_time` for `since`, `end_time` for `until`. `time_range` is how long before `until` it begins. " +
 	"`since` and `until` are times after RFC 3339, or so long ago, such as `30m`, `24h` or `7d`."
 

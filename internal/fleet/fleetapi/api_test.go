@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/unjudged"
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
@@ -70,7 +71,7 @@ func fleet(a *API) {
 		u.SetHealth(0, fleetstate.Unhealthy, true)
 		u.SetUp(0, 0, "lost")
 		u.SetReason(0, fleetstate.HealthReason{Reason: "lost", Action: "reboot"}, true)
-		u.SetXid(0, fleetstate.Xid{Code: 79, Class: "fatal", Count: 1})
+		u.SetXid(0, fleetstate.Xid{Code: 79, Class: "fatal", Count: 1}, true)
 		u.SetThrottle(1, "hw_thermal", true)
 		for i, f := range []reading.Field{reading.RankShare, reading.RankShareMedian, reading.RankRate, reading.RankRateMedian} {
 			u.Set(f, float64(i+1))
@@ -140,14 +141,14 @@ func TestWhyThereIsNoVerdict(t *testing.T) {
 	}
 	n := why(float64(unjudged.Calibrating), until)
 	assert.Equal(t, "calibrating", n.Unjudged)
-	assert.Equal(t, unjudged.Calibrating.Sentence(), n.Silence)
+	assert.Equal(t, unjudged.Calibrating.Sentence(), n.UnjudgedText)
 	require.NotNil(t, n.UnjudgedUntil)
 	assert.True(t, n.UnjudgedUntil.Equal(until))
 	n = why(float64(unjudged.FewPeers), t0.Add(-time.Minute))
 	assert.Equal(t, "too_few_peers", n.Unjudged)
 	assert.Nil(t, n.UnjudgedUntil, "that was before")
 	n = why(0, until)
-	assert.Empty(t, n.Unjudged+n.Silence)
+	assert.Empty(t, n.Unjudged+n.UnjudgedText)
 
 	a.o.Store.UpdateGroup(fleetstate.GroupKey{Cluster: "c1", Group: "g"}, t0, func(u *fleetstate.GroupUpdate) {
 		u.SetUnjudged("idle", 2)
@@ -156,10 +157,10 @@ func TestWhyThereIsNoVerdict(t *testing.T) {
 	})
 	g := get200[GroupPage](t, a, "/api/v1/groups?cluster=c1").Groups[0]
 	assert.Equal(t, map[string]int64{"idle": 2}, g.Unjudged)
-	assert.Equal(t, unjudged.Idle.Sentence(), g.Silence, "of both nodes")
-	assert.InDelta(t, 2.5, *g.Detectable, 0)
+	assert.Equal(t, unjudged.Idle.Sentence(), g.UnjudgedText, "of both nodes")
+	assert.InDelta(t, 0.025, *g.Detectable, 0)
 	a.o.Store.UpdateGroup(fleetstate.GroupKey{Cluster: "c1", Group: "g"}, t0, func(u *fleetstate.GroupUpdate) { u.SetUnjudged("idle", 1) })
-	assert.Empty(t, get200[GroupPage](t, a, "/api/v1/groups?cluster=c1").Groups[0].Silence, "one of them is judged")
+	assert.Empty(t, get200[GroupPage](t, a, "/api/v1/groups?cluster=c1").Groups[0].UnjudgedText, "one of them is judged")
 }
 
 func ask(a *API, target string) *httptest.ResponseRecorder {
@@ -189,16 +190,16 @@ func TestNodes(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)
 	for query, want := range map[string]string{
-		"":                            "c1/n1 c1/n2 c2/n1 of 3",
-		"?limit=1&page=2":             "c1/n2 of 3, more",
-		"?page=9":                     "of 3",
-		"?names=n1,n2&cluster=c1":     "c1/n1 c1/n2 of 2",
-		"?names=n*&health=unhealthy":  "c1/n1 of 1",
-		"?health=unknown,unhealthy":   "c1/n1 c1/n2 c2/n1 of 3",
-		"?straggler=true":             "c1/n1 of 1",
-		"?state=active&min_usage=0.9": "c1/n1 of 1",
-		"?group=g":                    "c1/n1 c1/n2 of 2",
-		"?cluster=":                   "c1/n1 c1/n2 c2/n1 of 3",
+		"":                                  "c1/n1 c1/n2 c2/n1 of 3",
+		"?limit=1&page=2":                   "c1/n2 of 3, more",
+		"?page=9":                           "of 3",
+		"?node=n1,n2&cluster=c1":            "c1/n1 c1/n2 of 2",
+		"?node=n*&health=unhealthy":         "c1/n1 of 1",
+		"?health=unknown,unhealthy":         "c1/n1 c1/n2 c2/n1 of 3",
+		"?straggler=true":                   "c1/n1 of 1",
+		"?state=active&min_utilization=0.9": "c1/n1 of 1",
+		"?group=g":                          "c1/n1 c1/n2 of 2",
+		"?cluster=":                         "c1/n1 c1/n2 c2/n1 of 3",
 	} {
 		t.Run(query, func(t *testing.T) {
 			out := get200[NodePage](t, a, "/api/v1/nodes"+query)
@@ -213,6 +214,58 @@ func TestNodes(t *testing.T) {
 	assert.Len(t, get200[NodePage](t, a, "/api/v1/nodes?gpus=true").Nodes[0].GPUs, 2)
 }
 
+// TestCursor: nodes that come and go between two pages neither skip nor repeat one that stays.
+func TestCursor(t *testing.T) {
+	for _, path := range []string{"nodes", "gpus", "stragglers", "attention", "episodes", "groups"} {
+		rapid.Check(t, func(t *rapid.T) {
+			a := newAPI(nil)
+			add := func(name string, slow float64) {
+				k := fleetstate.Key{Cluster: "c", Node: name}
+				u, _ := a.o.Store.Begin(k, t0)
+				u.Set(reading.NodeStraggler, 1)
+				u.Set(reading.NodeSuspicion, slow)
+				u.SetGPU(u.GPU("GPU-"+name), reading.Power, 300)
+				u.Commit(t0)
+				a.o.Store.UpdateGroup(fleetstate.GroupKey{Cluster: "c", Group: name}, t0, func(u *fleetstate.GroupUpdate) { u.Set(reading.GroupQuorum, 1) })
+				a.o.Store.PutEpisode(&episode.Episode{ID: name, Phase: episode.PhaseOnset, Subject: episode.SubjectNode, Cluster: "c", Node: name, Since: t0.Add(-time.Duration(100*slow) * time.Second), Updated: t0})
+			}
+			slow := rapid.Float64Range(-1, 2)
+			for i := range rapid.IntRange(1, 30).Draw(t, "nodes") {
+				add(fmt.Sprintf("stays-%02d", i), slow.Draw(t, "slow"))
+			}
+			limit, seen, after := rapid.IntRange(1, 7).Draw(t, "limit"), map[string]int{}, ""
+			for page := 0; page == 0 || after != ""; page++ {
+				w := ask(a, fmt.Sprintf("/api/v1/%s?limit=%d&after=%s", path, limit, after))
+				require.Equal(t, http.StatusOK, w.Code, w.Body)
+				var out struct {
+					Next  string
+					Total int
+					More  bool
+				}
+				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &out))
+				require.Equal(t, out.More, out.Next != "")
+				for i := range 30 {
+					name := fmt.Sprintf("stays-%02d", i)
+					seen[name] += min(1, strings.Count(w.Body.String(), name))
+				}
+				after = out.Next
+				add(rapid.StringMatching(`[a-z]{1,3}`).Draw(t, "another"), slow.Draw(t, "slow"))
+			}
+			for name, times := range seen {
+				if _, there := a.o.Store.Node(fleetstate.Key{Cluster: "c", Node: name}, t0); there {
+					require.Equal(t, 1, times, name)
+				}
+			}
+		})
+	}
+	a := newAPI(nil)
+	for _, wrong := range []string{"after=x", "after=bnVsbA", "after=WyJjIl0&page=2"} {
+		w := ask(a, "/api/v1/nodes?"+wrong)
+		assert.Equal(t, http.StatusUnprocessableEntity, w.Code, wrong)
+		assert.Contains(t, w.Body.String(), "query.after")
+	}
+}
+
 // TestValuesWithCommas: a comma of a value has a backslash before it.
 func TestValuesWithCommas(t *testing.T) {
 	a := newAPI(nil)
@@ -223,13 +276,13 @@ func TestValuesWithCommas(t *testing.T) {
 		"a,b": {"a", "b"}, `a\,b`: {"a,b"}, `a\\,b`: {`a\`, "b"}, `a\,b,a`: {"a", "a,b"}, `a\,*`: {"a,b"}, `a\`: {`a\`}, `\n`: {`\n`}, ",": {}, `\,`: {},
 	} {
 		got := []string{}
-		for _, n := range get200[NodePage](t, a, "/api/v1/nodes?names="+url.QueryEscape(names)).Nodes {
+		for _, n := range get200[NodePage](t, a, "/api/v1/nodes?node="+url.QueryEscape(names)).Nodes {
 			got = append(got, n.Node)
 		}
 		assert.Equal(t, want, got, names)
 	}
 	assert.Equal(t, "a,b", get200[Node](t, a, "/api/v1/nodes/a%2Cb").Node)
-	assert.Equal(t, http.StatusUnprocessableEntity, ask(a, "/api/v1/nodes?names="+strings.Repeat("a,", 1000)).Code, "bounded as ever")
+	assert.Equal(t, http.StatusUnprocessableEntity, ask(a, "/api/v1/nodes?node="+strings.Repeat("a,", 1000)).Code, "bounded as ever")
 }
 
 func TestNode(t *testing.T) {
@@ -269,11 +322,11 @@ func TestGPUs(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)
 	for query, want := range map[string]string{
-		"":                           "GPU-b GPU-a GPU-c of 3",
-		"?limit=1&page=2":            "GPU-a of 3, more",
+		"":                           "GPU-a GPU-b GPU-c of 3",
+		"?limit=1&page=2":            "GPU-b of 3, more",
 		"?health=unhealthy":          "GPU-b of 1",
-		"?min_usage=0.6":             "GPU-a of 1",
-		"?names=n2":                  "GPU-c of 1",
+		"?min_utilization=0.6":       "GPU-a of 1",
+		"?node=n2":                   "GPU-c of 1",
 		"?cluster=c2":                "of 0",
 		"?cluster=c1&health=unknown": "GPU-c of 1",
 	} {
@@ -314,7 +367,7 @@ func TestFleet(t *testing.T) {
 	a := newAPI(nil)
 	fleet(a)
 	ranking := get200[StragglerList](t, a, "/api/v1/stragglers?limit=1")
-	assert.Equal(t, 2, ranking.Ranked)
+	assert.Equal(t, 2, ranking.Total)
 	require.Len(t, ranking.Stragglers, 1)
 	first := ranking.Stragglers[0]
 	assert.Equal(t, []any{1, "n1", 0.98, "e1"}, []any{first.Place, first.Node.Node, *first.GroupMedian, first.Episode.ID})
@@ -358,11 +411,11 @@ func TestFleet(t *testing.T) {
 	assert.Equal(t, Summary{
 		At: t0, Clusters: 2, Groups: 1, Nodes: 3, GPUs: 3, NodesByState: map[string]int{"active": 2, "missing": 1},
 		GPUsByHealth: map[string]int{"unknown": 1, "healthy": 1, "degraded": 0, "unhealthy": 1}, GPUsDown: 1,
-		Stragglers: 1, OpenEpisodes: 1, Usage: &usage, Power: &watts, MaxAge: 3600,
+		Stragglers: 1, OpenEpisodes: 1, Utilization: &usage, Power: &watts, MaxAge: 3600,
 	}, sum)
 	assert.Equal(t, 2, get200[Summary](t, a, "/api/v1/stats/summary?cluster=c1").Nodes)
 
-	assert.Equal(t, 1, get200[GPUPage](t, a, "/api/v1/gpus?min_usage=0.6").Total)
+	assert.Equal(t, 1, get200[GPUPage](t, a, "/api/v1/gpus?min_utilization=0.6").Total)
 	sum = get200[Summary](t, a, "/api/v1/stats/summary?cluster=c2")
 	assert.Equal(t, []any{1, 0, 3600.0}, []any{sum.Nodes, sum.GPUs, sum.MaxAge})
 
@@ -380,7 +433,7 @@ func TestSummaryOfWhatIsKnown(t *testing.T) {
 			put(a, "c", node, t0, func(u *fleetstate.Update) { u.SetGPU(u.GPU("GPU-a"), field, 0.25+0.5*float64(i)) })
 		}
 		sum := get200[Summary](t, a, "/api/v1/stats/summary")
-		assert.Equal(t, want, []*float64{sum.Usage, sum.Power})
+		assert.Equal(t, want, []*float64{sum.Utilization, sum.Power})
 	}
 }
 
@@ -391,7 +444,7 @@ func TestBadParameters(t *testing.T) {
 	fleet(a)
 	for target, want := range map[string][]string{
 		"nodes?page=0":                            {"query.page", ">= 1"},
-		"nodes?min_usage=NaN":                     {"query.min_usage"},
+		"nodes?min_utilization=NaN":               {"query.min_utilization"},
 		"nodes?straggler=maybe":                   {"query.straggler", "boolean"},
 		"nodes?state=asleep":                      {"query.state", "active"},
 		"nodes?helth=healthy":                     {"query.helth", "must be one of", "health"},
@@ -502,7 +555,7 @@ func TestTelemetry(t *testing.T) {
 	out := get200[SamplePage](t, a, "/api/v1/telemetry?host=n,m&metric=x&page=3&limit=1&until=2026-01-01T00:00:00Z")
 	end := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	assert.Equal(t, &fleethistory.Query{Hosts: []string{"n", "m"}, Metrics: []string{"x"}, Start: end.Add(-time.Hour), End: end, Offset: 2, Limit: 1}, h.q)
-	assert.Equal(t, Page{3, 1, -1, true}, out.Page)
+	assert.Equal(t, Page{Page: 3, Limit: 1, Total: -1, More: true}, out.Page)
 	assert.Equal(t, []Sample{{At: t0, Cluster: "c", Host: "n", GPU: "g", Metric: "m", Attributes: map[string]string{"a": "1", "b": "2"}, Value: 3}}, out.Samples)
 
 	sums := get200[AggregationList](t, a, "/api/v1/telemetry/aggregations").Aggregations
@@ -547,7 +600,7 @@ func TestALostGPUHasNoReadings(t *testing.T) {
 	report(t0.Add(-time.Second), 0)
 	n := get200[Node](t, a, "/api/v1/nodes/n")
 	got, limit := n.GPUs[0], new(50.0)
-	assert.Equal(t, []*float64{nil, nil, nil}, []*float64{n.Usage, n.MaxTemperature, n.Power})
+	assert.Equal(t, []*float64{nil, nil, nil}, []*float64{n.Utilization, n.MaxTemperature, n.Power})
 	want := GPU{
 		UUID: "GPU-0", Up: new(false), UpReason: "lost", DownSince: new(t0), Health: "unknown",
 		LastReported: got.LastReported, Reasons: []fleetstate.HealthReason{}, Throttles: []string{}, Xids: []fleetstate.Xid{},

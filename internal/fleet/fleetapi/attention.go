@@ -4,6 +4,9 @@ package fleetapi
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/verdict/attention"
@@ -11,8 +14,8 @@ import (
 
 // AttentionList is the list of items that need attention, the worst first.
 type AttentionList struct {
+	Page
 	At      time.Time       `json:"at"`
-	Total   int             `json:"total" doc:"Items selected in all; the list may be shorter"`
 	Counts  AttentionCounts `json:"counts"`
 	Items   []AttentionItem `json:"items"`
 	Waiting []string        `json:"waiting" doc:"What is not judged yet and why, a sentence each"`
@@ -29,7 +32,7 @@ type listAttentionInput struct {
 	Group   []string `query:"group,explode" maxItems:"100" doc:"Only of these peer groups"`
 	Node    []string `query:"node,explode" maxItems:"100" doc:"Only what is about these nodes, alone or among others"`
 	Kind    []string `query:"kind,explode" enum:"straggler,lost_gpu,sick_gpu,missing_node,group_fault" doc:"Only of these kinds"`
-	Limit   int      `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Length of the list"`
+	ListParams
 }
 
 func (a *API) listAttention(_ context.Context, in *listAttentionInput) (*AttentionList, error) {
@@ -39,11 +42,18 @@ func (a *API) listAttention(_ context.Context, in *listAttentionInput) (*Attenti
 		f.Kinds = append(f.Kinds, attention.Kind(k))
 	}
 	list := attention.Of(a.o.Store, &f, now)
-	out := &AttentionList{
-		At: now.UTC(), Total: len(list.Items), Counts: AttentionCounts(list.Counts), Items: []AttentionItem{}, Waiting: append([]string{}, list.Waiting...),
+	page, items, err := pageOf(slices.Values(list.Items), &in.ListParams, attentionKey, func(i attention.Item) AttentionItem { return AttentionItem(i) })
+	return &AttentionList{page, now.UTC(), AttentionCounts(list.Counts), items, append([]string{}, list.Waiting...)}, err
+}
+
+// attentionKey sorts as attention.Of does: by severity, by cost, by age.
+func attentionKey(i attention.Item) []string {
+	cost, since := 0., int64(math.MaxInt64)
+	if i.CostPerHour != nil {
+		cost = *i.CostPerHour
 	}
-	for i := range list.Items[:min(len(list.Items), in.Limit)] {
-		out.Items = append(out.Items, AttentionItem(list.Items[i]))
+	if !i.Since.IsZero() {
+		since = i.Since.UnixNano()
 	}
-	return out, nil
+	return []string{descending(float64(i.Severity)), descending(cost), fmt.Sprintf("%019d", since), i.Cluster, i.Node, i.ID}
 }

@@ -74,13 +74,13 @@ func TestWithoutToken(t *testing.T) {
 
 func TestWithToken(t *testing.T) {
 	a := guarded(t)
-	r := httptest.NewRequest(http.MethodGet, "/api/v1/nodes?names=n2", http.NoBody)
+	r := httptest.NewRequest(http.MethodGet, "/api/v1/nodes?node=n2", http.NoBody)
 	r.Header.Set("Authorization", "Bearer x")
 	w := httptest.NewRecorder()
 	a.ServeHTTP(w, r)
 	assert.Equal(t, http.StatusOK, w.Code, w.Body)
-	assert.Equal(t, http.StatusOK, ask(a, "/api/v1/nodes?access=Bearer%20x&names=n2").Code, "the API does not see the parameter")
-	assert.Equal(t, http.StatusUnprocessableEntity, ask(a, "/api/v1/nodes?access=Bearer%20x&names=%zz").Code, "the rest is as it was")
+	assert.Equal(t, http.StatusOK, ask(a, "/api/v1/nodes?access=Bearer%20x&node=n2").Code, "the API does not see the parameter")
+	assert.Equal(t, http.StatusUnprocessableEntity, ask(a, "/api/v1/nodes?access=Bearer%20x&node=%zz").Code, "the rest is as it was")
 	assert.Equal(t, http.StatusOK, ask(a, "/api/v1/health?access=Bearer+x").Code)
 
 	r.Header.Set("Authorization", "another")

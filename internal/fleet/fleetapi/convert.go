@@ -4,6 +4,7 @@ package fleetapi
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -41,16 +42,21 @@ func (c *converter) node(v fleetstate.View, gpus bool) Node {
 		Key: n.Key, Sighting: c.sighting(v.Seen),
 		Group: n.Group, JobID: n.JobID, JobRole: n.JobRole, HostID: n.HostID,
 		State: v.State, Health: n.Health.String(), DetectionMode: n.Mode,
-		Straggler: v.Straggler(), Suspicion: get(reading.NodeSuspicion), Rank: get(reading.NodeRank),
+		Straggler: v.Straggler(), Suspicion: get(reading.NodeSuspicion), Rank: count(get(reading.NodeRank)),
 		AgentStraggler: flag(get(reading.AgentStraggler)), GatewayReachable: flag(get(reading.AgentReachable)),
-		Score: get(reading.NodeHealthScore), Threshold: get(reading.AgentThreshold), GroupMedian: group.Get(reading.GroupMedian),
+		Score: get(reading.NodeHealthScore), AgentThreshold: get(reading.AgentThreshold), GroupMedian: group.Get(reading.GroupMedian),
 		CPUPressure: get(reading.CPUPressure),
-		Usage:       known(&n.Usage), MaxTemperature: known(&n.MaxCelsius), Power: known(&n.Watts),
+		Utilization: known(&n.Utilization), MaxTemperature: known(&n.MaxCelsius), Power: known(&n.Watts),
 		Signals: signals(n, group),
 		GPUCount: GPUCount{
-			Known: len(n.GPUs), Expected: get(reading.GPUsExpected), Found: get(reading.GPUsFound),
-			Lost: get(reading.GPUsLost), Pending: get(reading.GPUsPending),
+			Expected: count(get(reading.GPUsExpected)), Found: count(get(reading.GPUsFound)),
+			Lost: count(get(reading.GPUsLost)), Pending: count(get(reading.GPUsPending)),
 		},
+	}
+	for i := range n.GPUs {
+		if n.GPUs[i].Parent == "" {
+			out.GPUCount.Known++
+		}
 	}
 	c.unjudged(&out, n)
 	if gpus {
@@ -104,7 +110,7 @@ func (c *converter) unjudged(out *Node, n *fleetstate.Node) {
 	} else if x := n.Values.Get(reading.NodeUnjudged); x != nil {
 		why = unjudged.Reason(*x)
 	}
-	out.Unjudged, out.Silence = why.String(), why.Sentence()
+	out.Unjudged, out.UnjudgedText = why.String(), why.Sentence()
 	if until := n.Values.Get(reading.NodeUnjudgedUntil); until != nil && why != unjudged.Judged && why != unjudged.Missing {
 		if at := time.Unix(int64(*until), 0).UTC(); at.After(c.now) {
 			out.UnjudgedUntil = &at
@@ -141,16 +147,31 @@ func signal(values *nodesignal.Values, s nodesignal.Signal) *float64 {
 	return &values.V[s]
 }
 
-// gpuList returns the GPUs in the order of their indices, those without one last.
+// gpuList returns the GPUs in their order.
 func (c *converter) gpuList(n *fleetstate.Node) []GPU {
 	list := make([]GPU, len(n.GPUs))
-	for i := range n.GPUs {
-		list[i] = c.gpu(n, i)
+	for at, i := range gpuOrder(n) {
+		list[at] = c.gpu(n, i)
 	}
-	slices.SortStableFunc(list, func(a, b GPU) int {
-		return cmp.Or(cmp.Compare(*cmp.Or(a.Index, &last), *cmp.Or(b.Index, &last)), cmp.Compare(a.UUID, b.UUID))
-	})
 	return list
+}
+
+// gpuOrder returns the places of a node's GPUs in the order of NVML's indices, those without one last.
+func gpuOrder(n *fleetstate.Node) []int {
+	order := make([]int, len(n.GPUs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(gpuKey(&n.GPUs[a]), gpuKey(&n.GPUs[b])) })
+	return order
+}
+
+// gpuKey sorts the GPUs of a node.
+func gpuKey(g *fleetstate.GPU) string {
+	if g.Index < 0 {
+		return "~" + g.UUID
+	}
+	return fmt.Sprintf("%06d", g.Index) + g.UUID
 }
 
 func (c *converter) gpu(n *fleetstate.Node, i int) GPU {
@@ -208,9 +229,9 @@ func (c *converter) groupView(g *fleetstate.Group) Group {
 			counts[why], counts[unjudged.Judged] = int(n), counts[unjudged.Judged]-int(n)
 		}
 	}
-	out.Silence = unjudged.Most(&counts).Sentence()
+	out.UnjudgedText = unjudged.Most(&counts).Sentence()
 	if x := g.Get(reading.GroupDetectable); x != nil && *x > 0 {
-		out.Detectable = x
+		out.Detectable = new(*x / 100)
 	}
 	if n := g.Get(reading.GroupStragglers); n != nil {
 		out.Stragglers = int(*n)
@@ -230,6 +251,13 @@ func (c *converter) episode(e *episode.Episode) Episode {
 		out.Duration = e.Duration().Seconds()
 	}
 	return out
+}
+
+func count(v *float64) *int64 {
+	if v == nil {
+		return nil
+	}
+	return new(int64(*v))
 }
 
 func flag(v *float64) *bool {

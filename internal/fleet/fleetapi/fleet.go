@@ -5,6 +5,7 @@ package fleetapi
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -38,11 +39,11 @@ type NodeGPUs struct {
 	GPUs []GPU `json:"gpus"`
 }
 
-// StragglerList is a ranking, the most suspect node first.
+// StragglerList is a page of the ranking, the most suspect node first.
 type StragglerList struct {
+	Page
 	At         time.Time   `json:"at"`
-	Ranked     int         `json:"ranked" doc:"Nodes with enough known values to be ranked"`
-	Stragglers []Straggler `json:"stragglers" doc:"The most suspect nodes, named as stragglers or not"`
+	Stragglers []Straggler `json:"stragglers" doc:"The most suspect nodes, named as stragglers or not. total counts the nodes with enough known values to be ranked"`
 }
 
 // EpisodePage is a page of episodes.
@@ -73,20 +74,18 @@ func (a *API) registerFleet() {
 
 type listNodesInput struct {
 	NodeParams
-	PageParams
+	ListParams
 	GPUs bool `query:"gpus" doc:"With the GPUs of each node"`
 }
 
 func (a *API) listNodes(_ context.Context, in *listNodesInput) (*NodePage, error) {
 	c := a.converter()
 	f := in.filter()
-	views, total := a.o.Store.List(&f, c.now, in.offset(), in.Limit)
-	out := &NodePage{Page: in.page(len(views), total), Nodes: make([]Node, len(views))}
-	for i, v := range views {
-		out.Nodes[i] = c.node(v, in.GPUs)
-	}
-	return out, nil
+	page, nodes, err := pageOf(a.o.Store.Each(&f, c.now), &in.ListParams, viewKey, func(v fleetstate.View) Node { return c.node(v, in.GPUs) })
+	return &NodePage{page, nodes}, err
 }
+
+func viewKey(v fleetstate.View) []string { return []string{v.Cluster, v.Key.Node} }
 
 // NodeParam names a node.
 type NodeParam struct {
@@ -145,59 +144,64 @@ func (a *API) getNodeGPUs(_ context.Context, in *NodeParam) (*NodeGPUs, error) {
 }
 
 type listGPUsInput struct {
-	Cluster  []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
-	Names    []string `query:"names,explode" maxItems:"1000" doc:"Only of nodes of these names; abc* stands for all names that begin with abc"`
-	Health   []string `query:"health,explode" enum:"unknown,healthy,degraded,unhealthy" doc:"Only GPUs in one of these states"`
-	Job      []string `query:"job,explode" maxItems:"100" doc:"Only GPUs that one of these jobs or pods holds"`
-	MinUsage float64  `query:"min_usage" minimum:"0" maximum:"1" doc:"Least utilisation"`
-	PageParams
+	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
+	Node    []string `query:"node,explode" maxItems:"1000" doc:"Only of nodes of these names; abc* stands for all names that begin with abc"`
+	Health  []string `query:"health,explode" enum:"unknown,healthy,degraded,unhealthy" doc:"Only GPUs in one of these states"`
+	Job     []string `query:"job,explode" maxItems:"100" doc:"Only GPUs that one of these jobs or pods holds"`
+	MinUtil float64  `query:"min_utilization" minimum:"0" maximum:"1" doc:"Least utilisation"`
+	ListParams
+}
+
+// gpuView is a GPU of a node.
+type gpuView struct {
+	fleetstate.View
+	gpu int
 }
 
 func (a *API) listGPUs(_ context.Context, in *listGPUsInput) (*GPUPage, error) {
 	c := a.converter()
-	out := &GPUPage{GPUs: []NodeGPU{}}
-	f := fleetstate.Filter{Clusters: in.Cluster, Names: in.Names}
-	total := 0
-	a.o.Store.Each(&f, c.now, func(v fleetstate.View) bool {
-		if in.MinUsage > 0 && v.State == gpusemconv.StateMissing {
-			return true
+	selected := func(v fleetstate.View, g *fleetstate.GPU) bool {
+		u := g.Live(reading.Utilization)
+		return (len(in.Health) == 0 || slices.Contains(in.Health, g.Health.String())) && (len(in.Job) == 0 || v.Runs(in.Job, g.UUID)) &&
+			(in.MinUtil <= 0 || v.State != gpusemconv.StateMissing && u != nil && *u >= in.MinUtil)
+	}
+	gpus := func(yield func(gpuView) bool) {
+		for v := range a.o.Store.Each(&fleetstate.Filter{Clusters: in.Cluster, Nodes: in.Node}, c.now) {
+			for _, i := range gpuOrder(v.Node) {
+				if selected(v, &v.GPUs[i]) && !yield(gpuView{v, i}) {
+					return
+				}
+			}
 		}
-		for i := range v.GPUs {
-			g := &v.GPUs[i]
-			if len(in.Health) > 0 && !slices.Contains(in.Health, g.Health.String()) || len(in.Job) > 0 && !v.Runs(in.Job, g.UUID) {
-				continue
-			}
-			if u := g.Live(reading.Utilization); in.MinUsage > 0 && (u == nil || *u < in.MinUsage) {
-				continue
-			}
-			if total >= in.offset() && len(out.GPUs) < in.Limit {
-				out.GPUs = append(out.GPUs, NodeGPU{Key: v.Key, Sighting: c.sighting(v.Seen), GPU: c.gpu(v.Node, i)})
-			}
-			total++
-		}
-		return true
-	})
-	out.Page = in.page(len(out.GPUs), total)
-	return out, nil
+	}
+	page, list, err := pageOf(gpus, &in.ListParams,
+		func(g gpuView) []string { return append(viewKey(g.View), gpuKey(&g.GPUs[g.gpu])) },
+		func(g gpuView) NodeGPU {
+			return NodeGPU{Key: g.Key, Sighting: c.sighting(g.Seen), GPU: c.gpu(g.Node, g.gpu)}
+		})
+	return &GPUPage{page, list}, err
 }
 
 type listStragglersInput struct {
 	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
 	Group   []string `query:"group,explode" maxItems:"100" doc:"Only of these peer groups"`
-	Limit   int      `query:"limit" minimum:"1" maximum:"1000" default:"10" doc:"Length of the list"`
+	ListParams
 }
 
 func (a *API) listStragglers(_ context.Context, in *listStragglersInput) (*StragglerList, error) {
 	c := a.converter()
 	f := fleetstate.Filter{Clusters: in.Cluster, Groups: in.Group}
-	views, ranked := a.o.Store.Stragglers(&f, c.now, in.Limit)
-	out := &StragglerList{At: c.now.UTC(), Ranked: ranked, Stragglers: make([]Straggler, len(views))}
 	open := c.openEpisodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster})
-	for i, v := range views {
-		out.Stragglers[i] = Straggler{Place: i + 1, Node: c.node(v, false)}
-		out.Stragglers[i].Episode = open[v.Key]
-	}
-	return out, nil
+	page, list, err := pageOf(slices.Values(a.o.Store.Stragglers(&f, c.now)), &in.ListParams,
+		func(s fleetstate.Suspect) []string {
+			return append([]string{descending(s.By[0]), descending(s.By[1]), descending(s.By[2])}, viewKey(s.View)...)
+		},
+		func(s fleetstate.Suspect) Straggler {
+			out := Straggler{Place: s.Place, Node: c.node(s.View, false)}
+			out.Episode = open[s.Key]
+			return out
+		})
+	return &StragglerList{page, c.now.UTC(), list}, err
 }
 
 // openEpisodes returns the open episode of each node: its own, or else one of many nodes.
@@ -225,13 +229,15 @@ type listEpisodesInput struct {
 	Node    []string       `query:"node,explode" maxItems:"100" doc:"Only of these nodes"`
 	Open    optional[bool] `query:"open" doc:"Only open ones, or only those that are over"`
 	Since   time.Time      `query:"since" doc:"Without those that ended before"`
-	PageParams
+	ListParams
 }
 
 func (a *API) listEpisodes(_ context.Context, in *listEpisodesInput) (*EpisodePage, error) {
 	list := a.o.Store.Episodes(&fleetstate.EpisodeFilter{Clusters: in.Cluster, Nodes: in.Node, Open: in.Open.pointer(), Since: in.Since})
-	page, part := pageOf(list, &in.PageParams, a.converter().episode)
-	return &EpisodePage{page, part}, nil
+	page, part, err := pageOf(slices.Values(list), &in.ListParams, func(e *episode.Episode) []string {
+		return []string{fmt.Sprintf("%019d", math.MaxInt64-e.Since.UnixNano()), e.ID, e.Cluster}
+	}, a.converter().episode)
+	return &EpisodePage{page, part}, err
 }
 
 type getEpisodeInput struct {
@@ -254,12 +260,13 @@ func (a *API) getEpisode(_ context.Context, in *getEpisodeInput) (*Episode, erro
 
 type listGroupsInput struct {
 	ClusterParams
-	PageParams
+	ListParams
 }
 
 func (a *API) listGroups(_ context.Context, in *listGroupsInput) (*GroupPage, error) {
-	page, part := pageOf(a.o.Store.Groups(in.Cluster...), &in.PageParams, a.converter().groupView)
-	return &GroupPage{page, part}, nil
+	page, part, err := pageOf(slices.Values(a.o.Store.Groups(in.Cluster...)), &in.ListParams,
+		func(g *fleetstate.Group) []string { return []string{g.Cluster, g.Group} }, a.converter().groupView)
+	return &GroupPage{page, part}, err
 }
 
 func (a *API) getSummary(_ context.Context, in *ClusterParams) (*Summary, error) {
@@ -281,19 +288,18 @@ func (a *API) getSummary(_ context.Context, in *ClusterParams) (*Summary, error)
 		**sum += x
 		return true
 	}
-	a.o.Store.Each(&fleetstate.Filter{Clusters: in.Cluster}, c.now, func(v fleetstate.View) bool {
+	for v := range a.o.Store.Each(&fleetstate.Filter{Clusters: in.Cluster}, c.now) {
 		out.Nodes++
 		clusters[v.Cluster] = struct{}{}
 		out.NodesByState[cmp.Or(v.State, "unknown")]++
 		out.MaxAge = max(out.MaxAge, c.age(v.Seen))
 		if v.State == gpusemconv.StateMissing {
-			// Its last report does not count.
-			return true
+			continue // its last report does not count
 		}
 		if v.Straggler() {
 			out.Stragglers++
 		}
-		if add(&out.Usage, v.Usage) {
+		if add(&out.Utilization, v.Utilization) {
 			users++
 		}
 		add(&out.Power, v.Watts)
@@ -308,10 +314,9 @@ func (a *API) getSummary(_ context.Context, in *ClusterParams) (*Summary, error)
 				out.GPUsDown++
 			}
 		}
-		return true
-	})
+	}
 	if users > 0 {
-		*out.Usage /= float64(users)
+		*out.Utilization /= float64(users)
 	}
 	out.Clusters = len(clusters)
 	for _, g := range a.o.Store.Groups(in.Cluster...) {
@@ -338,14 +343,4 @@ func (a *API) getHealth(context.Context, *struct{}) (*Health, error) {
 		out.History.Oldest = new(h.Oldest.UTC())
 	}
 	return out, nil
-}
-
-// pageOf returns a page of a list.
-func pageOf[T, O any](list []T, p *PageParams, convert func(T) O) (Page, []O) {
-	part := list[min(p.offset(), len(list)):min(p.offset()+p.Limit, len(list))]
-	out := make([]O, len(part))
-	for i, v := range part {
-		out[i] = convert(v)
-	}
-	return p.page(len(part), len(list)), out
 }

@@ -23,8 +23,9 @@ func TestNamesOfOtherServices(t *testing.T) {
 	for _, tt := range [][2]string{
 		{"nodes?limit=2&page=2", "nodes?page_size=2&page=2"},
 		{"nodes?cluster=c1", "nodes?cluster_id=c1"},
-		{"nodes?names=n1", "nodes?host_id=n1"},
-		{"gpus?names=n1", "gpus?node=n1"},
+		{"nodes?node=n1", "nodes?host_id=n1"},
+		{"gpus?node=n1", "gpus?names=n1"},
+		{"gpus?min_utilization=0.5", "gpus?min_usage=0.5"},
 		{"episodes?node=n1", "episodes?host_id=n1"},
 		{"telemetry?host=n1&gpu=GPU-a&since=2025-12-31T00:00:00Z&until=2026-01-01T00:00:00Z", "telemetry?host_id=n1&gpu_id=GPU-a&start_time=2025-12-31T00:00:00Z&end_time=2026-01-01T00:00:00Z"},
 		{"telemetry?since=24h&limit=3", "telemetry?time_range=1d&page_size=3"},

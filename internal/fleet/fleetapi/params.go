@@ -3,8 +3,11 @@
 package fleetapi
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"net/http"
@@ -55,6 +58,55 @@ func (p *PageParams) page(n, total int) Page {
 	return Page{Page: p.Page, Limit: p.Limit, Total: total, More: p.offset()+n < total}
 }
 
+// ListParams select a page of the fleet.
+type ListParams struct {
+	PageParams
+	After string `query:"after" maxLength:"4096" doc:"The field next of the page before, in place of page"`
+}
+
+// pageOf returns the page of a list that is sorted by its keys. The cursor is the key of a page's
+// last item, so that items which come and go move no page.
+func pageOf[T, O any](list iter.Seq[T], p *ListParams, key func(T) []string, convert func(T) O) (Page, []O, error) {
+	var after []string
+	if p.After != "" {
+		text, err := base64.RawURLEncoding.DecodeString(p.After)
+		if err != nil || json.Unmarshal(text, &after) != nil || after == nil {
+			return Page{}, nil, badParam("query.after", p.After, "must be the `next` of an answer")
+		}
+		if p.Page > 1 {
+			return Page{}, nil, badParam("query.after", p.After, "cannot be given with `page`")
+		}
+	}
+	page, out := Page{Page: p.Page, Limit: p.Limit}, []O{}
+	var last T
+	for v := range list {
+		page.Total++
+		switch {
+		case page.Total <= p.offset() || after != nil && slices.Compare(key(v), after) <= 0:
+		case len(out) == p.Limit:
+			page.More = true
+		default:
+			last, out = v, append(out, convert(v))
+		}
+	}
+	if page.More {
+		text, _ := json.Marshal(key(last)) // strings can be marshalled
+		page.Next = base64.RawURLEncoding.EncodeToString(text)
+	}
+	return page, out, nil
+}
+
+// descending returns a text for a key that sorts numbers, the greatest first.
+func descending(x float64) string {
+	bits := math.Float64bits(x)
+	if x < 0 {
+		bits = ^bits
+	} else {
+		bits |= 1 << 63
+	}
+	return fmt.Sprintf("%016x", ^bits)
+}
+
 // ClusterParams select clusters.
 type ClusterParams struct {
 	Cluster []string `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
@@ -63,19 +115,19 @@ type ClusterParams struct {
 // NodeParams select nodes.
 type NodeParams struct {
 	Cluster   []string       `query:"cluster,explode" maxItems:"100" doc:"Only of these clusters"`
-	Names     []string       `query:"names,explode" maxItems:"1000" doc:"Only nodes of these names; abc* stands for all names that begin with abc"`
+	Node      []string       `query:"node,explode" maxItems:"1000" doc:"Only nodes of these names; abc* stands for all names that begin with abc"`
 	Group     []string       `query:"group,explode" maxItems:"100" doc:"Only of these peer groups"`
 	State     []string       `query:"state,explode" enum:"active,idle,calibrating,missing" doc:"Only nodes in one of these states"`
 	Health    []string       `query:"health,explode" enum:"unknown,healthy,degraded,unhealthy" doc:"Only nodes whose worst GPU is in one of these states"`
 	Straggler optional[bool] `query:"straggler" doc:"Only stragglers, or only others. A missing node is none, whatever it was"`
 	Job       []string       `query:"job,explode" maxItems:"100" doc:"Only nodes that run one of these jobs or pods"`
-	MinUsage  float64        `query:"min_usage" minimum:"0" maximum:"1" doc:"Least mean utilisation of the node's GPUs"`
+	MinUtil   float64        `query:"min_utilization" minimum:"0" maximum:"1" doc:"Least mean utilisation of the node's GPUs"`
 }
 
 func (p *NodeParams) filter() fleetstate.Filter {
 	return fleetstate.Filter{
-		Clusters: p.Cluster, Names: p.Names, Groups: p.Group, States: p.State, Health: p.Health,
-		Straggler: p.Straggler.pointer(), Jobs: p.Job, MinUsage: p.MinUsage,
+		Clusters: p.Cluster, Nodes: p.Node, Groups: p.Group, States: p.State, Health: p.Health,
+		Straggler: p.Straggler.pointer(), Jobs: p.Job, MinUtilization: p.MinUtil,
 	}
 }
 

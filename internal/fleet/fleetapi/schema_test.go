@@ -128,7 +128,7 @@ func TestNoParameterBreaksTheServer(t *testing.T) {
 func FuzzAPI(f *testing.F) {
 	a, ops := fuzzed(f)
 	for i := range ops {
-		f.Add(uint8(i), "n1", "cluster=c1&limit=2&page=1&since=2h&names=n*&health=healthy&min_usage=0.5")
+		f.Add(uint8(i), "n1", "cluster=c1&limit=2&page=1&since=2h&node=n*&health=healthy&min_utilization=0.5")
 	}
 	f.Fuzz(func(t *testing.T, op uint8, name, query string) {
 		o := ops[int(op)%len(ops)]

@@ -21,6 +21,8 @@ type Page struct {
 	Limit int  `json:"limit" doc:"Most items on a page"`
 	Total int  `json:"total" doc:"Items selected in all; -1 where that is not known"`
 	More  bool `json:"more" doc:"Whether there is a next page"`
+	// Next is empty where there is none, and in lists of the history.
+	Next string `json:"next,omitempty" doc:"Cursor of the next page: the parameter after. With it no item is skipped or repeated while others come and go"`
 }
 
 // Sighting is the age of a view.
@@ -37,22 +39,22 @@ type Node struct {
 	JobID            string     `json:"job_id,omitempty"`
 	JobRole          string     `json:"job_role,omitempty"`
 	HostID           string     `json:"host_id,omitempty"`
-	State            string     `json:"state,omitempty" doc:"active, idle, calibrating, or missing when the node is silent; absent while unknown"`
+	State            string     `json:"state,omitempty" enum:"active,idle,calibrating,missing" doc:"missing: the node does not report; absent while unknown"`
 	Health           string     `json:"health" enum:"unknown,healthy,degraded,unhealthy" doc:"The worst of its GPUs"`
 	Straggler        bool       `json:"straggler" doc:"The gateway's verdict; false of a missing node, which has none"`
 	Suspicion        *float64   `json:"suspicion,omitempty" doc:"Evidence against the node as a share of what names a straggler; 1 and more is a straggler"`
 	Unjudged         string     `json:"unjudged,omitempty" enum:"idle,missing,calibrating,contested,no_signal,too_few_peers,other_levels,lockstep" doc:"Why the gateway has no verdict on the node; absent where it has one"`
-	Silence          string     `json:"silence,omitempty" doc:"The same in a sentence"`
+	UnjudgedText     string     `json:"unjudged_text,omitempty" doc:"The same in a sentence"`
 	UnjudgedUntil    *time.Time `json:"unjudged_until,omitempty" doc:"When that ends, where it is known"`
-	Rank             *float64   `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
+	Rank             *int64     `json:"rank,omitempty" doc:"Place among the most suspect nodes of the cluster, from 1"`
 	AgentStraggler   *bool      `json:"agent_straggler,omitempty" doc:"The node's own verdict"`
-	DetectionMode    string     `json:"detection_mode,omitempty" doc:"The parameters that the node judges itself by: fleet, cached, local or none"`
+	DetectionMode    string     `json:"detection_mode,omitempty" enum:"fleet,cached,local,none" doc:"The parameters that the node judges itself by"`
 	GatewayReachable *bool      `json:"gateway_reachable,omitempty"`
 	Score            *float64   `json:"score,omitempty" doc:"Health score of the node, 0 to 1"`
-	Threshold        *float64   `json:"threshold,omitempty" doc:"Score below which the node takes itself for a straggler"`
+	AgentThreshold   *float64   `json:"agent_threshold,omitempty" doc:"Score below which the node takes itself for a straggler"`
 	GroupMedian      *float64   `json:"group_median,omitempty" doc:"Median score of the peer group"`
 	CPUPressure      *float64   `json:"cpu_pressure,omitempty" doc:"Share of time in which some task waited for a CPU"`
-	Usage            *float64   `json:"usage,omitempty" doc:"Mean utilisation of the GPUs, 0 to 1"`
+	Utilization      *float64   `json:"utilization,omitempty" doc:"Mean utilisation of the GPUs, 0 to 1"`
 	MaxTemperature   *float64   `json:"max_temperature_celsius,omitempty"`
 	Power            *float64   `json:"power_watts,omitempty" doc:"All GPUs together"`
 	Signals          []Signal   `json:"signals" doc:"The signals that the node is compared by"`
@@ -67,17 +69,17 @@ type Signal struct {
 	Value  float64  `json:"value" doc:"In the signal's own unit, or a fraction"`
 	Median *float64 `json:"median,omitempty" doc:"Median of the peer group; absent while that is split"`
 	Scale  *float64 `json:"scale,omitempty" doc:"Spread of the peer group, as a fraction of the signal's level"`
-	// Threshold is the group's; that of a score is Node.Threshold too.
+	// Threshold is the group's. The node's own is Node.AgentThreshold.
 	Threshold *float64 `json:"threshold,omitempty" doc:"Value below which a node is a straggler within a minute, in the signal's own unit"`
 }
 
 // GPUCount counts the GPUs of a node.
 type GPUCount struct {
-	Known    int      `json:"known" doc:"In this view, MIG slices included"`
-	Expected *float64 `json:"expected,omitempty"`
-	Found    *float64 `json:"found,omitempty"`
-	Lost     *float64 `json:"lost,omitempty"`
-	Pending  *float64 `json:"pending,omitempty" doc:"Have not answered since the agent's start"`
+	Known    int    `json:"known" doc:"In this view, without MIG slices"`
+	Expected *int64 `json:"expected,omitempty"`
+	Found    *int64 `json:"found,omitempty"`
+	Lost     *int64 `json:"lost,omitempty"`
+	Pending  *int64 `json:"pending,omitempty" doc:"Have not answered since the agent's start"`
 }
 
 // GPU is the latest view of a GPU or MIG slice.
@@ -180,18 +182,18 @@ type Straggler struct {
 type Group struct {
 	fleetstate.GroupKey
 	Sighting
-	Nodes       map[string]int64 `json:"nodes" doc:"Nodes by state"`
-	Unjudged    map[string]int64 `json:"unjudged" doc:"Nodes without a verdict, by the reason"`
-	Silence     string           `json:"silence,omitempty" doc:"Why no node of the group is judged, in a sentence: the reason of most; absent while some are"`
-	Detectable  *float64         `json:"detectable_percent,omitempty" doc:"Smallest loss of a node that is found within an hour now, in percent; absent while nobody is compared"`
-	Stragglers  int              `json:"stragglers"`
-	Threshold   *float64         `json:"threshold,omitempty" doc:"Score below which a node is a straggler"`
-	Median      *float64         `json:"median,omitempty" doc:"Median score"`
-	MAD         *float64         `json:"mad,omitempty" doc:"Median absolute deviation of the scores"`
-	QuorumMet   bool             `json:"quorum_met"`
-	CoverageLow bool             `json:"coverage_low" doc:"Too many of the known nodes are missing"`
-	Incident    bool             `json:"incident" doc:"The whole group stands out, not single nodes"`
-	Signals     []GroupSignal    `json:"signals" doc:"Medians of what nodes are compared by"`
+	Nodes        map[string]int64 `json:"nodes" doc:"Nodes by state"`
+	Unjudged     map[string]int64 `json:"unjudged" doc:"Nodes without a verdict, by the reason"`
+	UnjudgedText string           `json:"unjudged_text,omitempty" doc:"Why no node of the group is judged, in a sentence: the reason of most; absent while some are"`
+	Detectable   *float64         `json:"detectable,omitempty" doc:"Smallest loss of a node that is found within an hour now, a fraction; absent while no node is compared"`
+	Stragglers   int              `json:"stragglers"`
+	Threshold    *float64         `json:"threshold,omitempty" doc:"Score below which a node is a straggler"`
+	Median       *float64         `json:"median,omitempty" doc:"Median score"`
+	MAD          *float64         `json:"mad,omitempty" doc:"Median absolute deviation of the scores"`
+	QuorumMet    bool             `json:"quorum_met"`
+	CoverageLow  bool             `json:"coverage_low" doc:"Too many of the known nodes are missing"`
+	Incident     bool             `json:"incident" doc:"The whole group stands out, not single nodes"`
+	Signals      []GroupSignal    `json:"signals" doc:"Medians of what nodes are compared by"`
 }
 
 // GroupSignal is the median of a signal.
@@ -222,7 +224,7 @@ type Summary struct {
 	GPUsDown     int            `json:"gpus_down" doc:"That do not answer"`
 	Stragglers   int            `json:"stragglers"`
 	OpenEpisodes int            `json:"open_episodes"`
-	Usage        *float64       `json:"usage,omitempty" doc:"Mean utilisation of the nodes"`
+	Utilization  *float64       `json:"utilization,omitempty" doc:"Mean utilisation of the nodes"`
 	Power        *float64       `json:"power_watts,omitempty"`
 	MaxAge       float64        `json:"max_age_seconds" doc:"Of the node that has been silent longest"`
 }

@@ -108,9 +108,11 @@ func Rows(state *fleetstate.Store, now time.Time) iter.Seq[*Row] {
 				return
 			}
 		}
-		state.Each(&fleetstate.Filter{}, now, func(v fleetstate.View) bool {
-			return v.State == gpusemconv.StateMissing || yield(rowOf(v.Node))
-		})
+		for v := range state.Each(&fleetstate.Filter{}, now) {
+			if v.State != gpusemconv.StateMissing && !yield(rowOf(v.Node)) {
+				return
+			}
+		}
 	}
 }
 

@@ -320,6 +320,8 @@ func (s *Store) Episodes(f *EpisodeFilter) []*episode.Episode {
 		}
 	}
 	e.mu.RUnlock()
-	slices.SortFunc(list, func(a, b *episode.Episode) int { return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(list, func(a, b *episode.Episode) int {
+		return cmp.Or(b.Since.Compare(a.Since), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Cluster, b.Cluster))
+	})
 	return list
 }

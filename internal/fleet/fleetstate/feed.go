@@ -112,10 +112,12 @@ func (w *Watcher) Next() <-chan struct{} { return w.frame.next }
 func (w *Watcher) Full(now time.Time, yield func(View) bool) {
 	w.frame = w.f.frame.Load()
 	clear(w.shown)
-	w.f.s.Each(&w.filter, w.frame.notBefore(now), func(v View) bool {
+	for v := range w.f.s.Each(&w.filter, w.frame.notBefore(now)) {
 		w.show(v.Key)
-		return yield(v)
-	})
+		if !yield(v) {
+			return
+		}
+	}
 }
 
 // notBefore returns now, or the time of the frame if that is later: a watcher that gets an

@@ -3,6 +3,7 @@
 package fleetstate
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ func (c *client) follow(t require.TestingT, now time.Time) (counts [3]int, full 
 // what a question answers.
 func TestWatchersSeeTheSelection(t *testing.T) {
 	yes := true
-	filters := []Filter{{}, {Names: []string{"1", "2"}}, {Straggler: &yes}, {States: []string{"active"}}, {Health: []string{"degraded"}}, {MinUsage: 0.5}}
+	filters := []Filter{{}, {Nodes: []string{"1", "2"}}, {Straggler: &yes}, {States: []string{"active"}}, {Health: []string{"degraded"}}, {MinUtilization: 0.5}}
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := DefaultConfig()
 		cfg.NodeExpiry = 3 * time.Minute
@@ -98,7 +99,7 @@ func TestWatchersSeeTheSelection(t *testing.T) {
 		f.Advance(now)
 		for i, c := range clients {
 			c.follow(t, now)
-			want, _ := s.List(&filters[i], now, 0, 100)
+			want := slices.Collect(s.Each(&filters[i], now))
 			require.Len(t, c.nodes, len(want), "filter %d", i)
 			for _, v := range want {
 				got, ok := c.nodes[v.Key]

@@ -4,6 +4,7 @@ package fleetstate
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -42,8 +43,8 @@ func (s *Store) missing(seen, now int64) bool { return now-seen > s.cfg.MissingA
 // Filter selects nodes. The zero filter selects all.
 type Filter struct {
 	Clusters []string
-	// Names of nodes; `abc*` stands for all names that begin with `abc`.
-	Names  []string
+	// Nodes by name; `abc*` stands for all names that begin with `abc`.
+	Nodes  []string
 	Groups []string
 	States []string
 	Health []string // names of the worst GPU's
@@ -51,19 +52,19 @@ type Filter struct {
 	Straggler *bool
 	// Jobs selects nodes that run one of these, by the node's resource or by its GPUs.
 	Jobs []string
-	// MinUsage is the least mean utilisation of a node's GPUs, a fraction. No
+	// MinUtilization is the least mean utilisation of a node's GPUs, a fraction. No
 	// missing node has any.
-	MinUsage float64
+	MinUtilization float64
 }
 
 // fixed reports whether a selected node stays selected.
 func (f *Filter) fixed() bool {
-	return len(f.Groups) == 0 && len(f.States) == 0 && len(f.Health) == 0 && f.Straggler == nil && len(f.Jobs) == 0 && f.MinUsage == 0
+	return len(f.Groups) == 0 && len(f.States) == 0 && len(f.Health) == 0 && f.Straggler == nil && len(f.Jobs) == 0 && f.MinUtilization == 0
 }
 
 func (f *Filter) matchKey(k Key) bool {
 	return (len(f.Clusters) == 0 || slices.Contains(f.Clusters, k.Cluster)) &&
-		(len(f.Names) == 0 || slices.ContainsFunc(f.Names, func(name string) bool {
+		(len(f.Nodes) == 0 || slices.ContainsFunc(f.Nodes, func(name string) bool {
 			prefix, many := strings.CutSuffix(name, "*")
 			return name == k.Node || many && strings.HasPrefix(k.Node, prefix)
 		}))
@@ -72,37 +73,25 @@ func (f *Filter) matchKey(k Key) bool {
 func (f *Filter) matchNode(v *View) bool {
 	return (len(f.Groups) == 0 || slices.Contains(f.Groups, v.Group)) &&
 		(f.Straggler == nil || *f.Straggler == v.Straggler()) &&
-		(f.MinUsage <= 0 || v.State != gpusemconv.StateMissing && v.Usage >= f.MinUsage) && // not while it is unknown, NaN
+		(f.MinUtilization <= 0 || v.State != gpusemconv.StateMissing && v.Utilization >= f.MinUtilization) && // not while it is unknown, NaN
 		(len(f.Jobs) == 0 || v.Runs(f.Jobs, "")) &&
 		(len(f.Health) == 0 || slices.Contains(f.Health, v.Health.String())) &&
 		(len(f.States) == 0 || slices.Contains(f.States, v.State))
 }
 
-// Each calls yield for the selected nodes in the order of their keys, until it
-// returns false.
-func (s *Store) Each(f *Filter, now time.Time, yield func(View) bool) {
-	ms := now.UnixMilli()
-	for _, e := range s.rows().all {
-		if e.gone.Load() || !f.matchKey(e.key) {
-			continue
-		}
-		if v := s.view(e, ms); f.matchNode(&v) && !yield(v) {
-			return
+// Each returns the selected nodes in the order of their keys.
+func (s *Store) Each(f *Filter, now time.Time) iter.Seq[View] {
+	return func(yield func(View) bool) {
+		ms := now.UnixMilli()
+		for _, e := range s.rows().all {
+			if e.gone.Load() || !f.matchKey(e.key) {
+				continue
+			}
+			if v := s.view(e, ms); f.matchNode(&v) && !yield(v) {
+				return
+			}
 		}
 	}
-}
-
-// List returns the selected nodes from an offset on, at most limit of them,
-// and how many are selected in all.
-func (s *Store) List(f *Filter, now time.Time, offset, limit int) (page []View, total int) {
-	s.Each(f, now, func(v View) bool {
-		if total >= offset && len(page) < limit {
-			page = append(page, v)
-		}
-		total++
-		return true
-	})
-	return page, total
 }
 
 // Clusters returns the names of all known clusters, sorted.
@@ -131,53 +120,47 @@ func (s *Store) Node(k Key, now time.Time) (View, bool) {
 	return s.view(e, now.UnixMilli()), true
 }
 
-// Stragglers ranks the selected nodes, the most suspect first: those that are
-// stragglers, then by suspicion, then by how far the score is below the
-// group's median. It leaves out missing nodes, and nodes without any of these.
-func (s *Store) Stragglers(f *Filter, now time.Time, limit int) (top []View, total int) {
-	type ranked struct {
-		View
-		by [3]float64 // straggler, suspicion, below the median
-	}
-	compare := func(a, b ranked) int { return cmp.Or(slices.Compare(b.by[:], a.by[:]), a.Compare(b.Key)) }
+// Suspect is a node among the most suspect ones.
+type Suspect struct {
+	View
+	Place int // from 1
+	// By sorts: 1 for a straggler, the suspicion, how far the score is below the group's median.
+	By [3]float64
+}
+
+// Stragglers ranks the selected nodes, the most suspect first. It leaves out missing nodes,
+// and nodes of which nothing is known that ranks them.
+func (s *Store) Stragglers(f *Filter, now time.Time) (list []Suspect) {
 	medians := map[GroupKey]float64{}
 	for _, g := range s.Groups() {
 		if m := g.Get(reading.GroupMedian); m != nil {
 			medians[g.GroupKey] = *m
 		}
 	}
-	var list []ranked
-	s.Each(f, now, func(v View) bool {
+	for v := range s.Each(f, now) {
 		if v.State == gpusemconv.StateMissing {
-			return true
+			continue
 		}
-		r := ranked{View: v}
+		r := Suspect{View: v}
 		suspicion, score := v.Values.Get(reading.NodeSuspicion), v.Values.Get(reading.NodeHealthScore)
 		if v.Straggler() {
-			r.by[0] = 1
+			r.By[0] = 1
 		} else if suspicion == nil && score == nil {
-			return true
+			continue
 		}
 		if suspicion != nil {
-			r.by[1] = *suspicion
+			r.By[1] = *suspicion
 		}
 		if m, ok := medians[GroupKey{v.Cluster, v.Group}]; ok && score != nil {
-			r.by[2] = m - *score
+			r.By[2] = m - *score
 		}
-		total++
-		// The list is short; most nodes are below its last.
-		if len(list) == limit && compare(r, list[limit-1]) >= 0 {
-			return true
-		}
-		at, _ := slices.BinarySearchFunc(list, r, compare)
-		list = slices.Insert(list, at, r)
-		list = list[:min(len(list), limit)]
-		return true
-	})
-	for i := range list {
-		top = append(top, list[i].View)
+		list = append(list, r)
 	}
-	return top, total
+	slices.SortFunc(list, func(a, b Suspect) int { return cmp.Or(slices.Compare(b.By[:], a.By[:]), a.Compare(b.Key)) })
+	for i := range list {
+		list[i].Place = i + 1
+	}
+	return list
 }
 
 // index holds all entries in the order of their keys, so that pages are stable from one

@@ -37,7 +37,7 @@ func TestBytesBoundTheMemory(t *testing.T) {
 			at := u.GPU(text(i, 40))
 			for d := range maxReasons {
 				u.SetReason(at, HealthReason{text(d, 9), text(d, 9)}, true)
-				u.SetXid(at, Xid{Code: d, Class: text(d, 20), Count: 1})
+				u.SetXid(at, Xid{Code: d, Class: text(d, 20), Count: 1}, true)
 			}
 			for d := range 64 {
 				u.SetHolder(at, reading.Holder{Pod: text(d, 50), Namespace: text(d, 9), Container: text(d, 9), Shared: true}, true)

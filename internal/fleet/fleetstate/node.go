@@ -53,8 +53,8 @@ type Node struct {
 
 	// Health is the worst of the GPUs', HealthUnknown when none is known.
 	Health Health
-	// Usage is the mean utilisation of the GPUs, a fraction, NaN when unknown.
-	Usage float64
+	// Utilization is the mean of the GPUs, a fraction, NaN when unknown.
+	Utilization float64
 	// MaxCelsius is the hottest GPU's temperature, NaN when unknown.
 	MaxCelsius float64
 	// Watts is the power of all GPUs together, NaN when unknown.
@@ -186,9 +186,9 @@ type HealthReason struct {
 
 // Xid is how often the driver reported an error.
 type Xid struct {
-	Code  int     `json:"code"`
-	Class string  `json:"class,omitempty"`
-	Count float64 `json:"count"`
+	Code  int    `json:"code"`
+	Class string `json:"class,omitempty"`
+	Count int64  `json:"count"`
 }
 
 // empty reports whether nothing is known of the GPU but its name.
@@ -221,7 +221,7 @@ func ParseHealth(s string) (Health, bool) {
 // derive fills what is derived from the GPUs. Slices of a GPU share its board
 // and have no temperature or power of their own, so they do not count twice.
 func (n *Node) derive() {
-	n.Health, n.Usage, n.MaxCelsius, n.Watts = HealthUnknown, math.NaN(), math.NaN(), math.NaN()
+	n.Health, n.Utilization, n.MaxCelsius, n.Watts = HealthUnknown, math.NaN(), math.NaN(), math.NaN()
 	used, users := 0.0, 0
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
@@ -241,6 +241,6 @@ func (n *Node) derive() {
 		}
 	}
 	if users > 0 {
-		n.Usage = used / float64(users)
+		n.Utilization = used / float64(users)
 	}
 }

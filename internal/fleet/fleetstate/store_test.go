@@ -4,6 +4,7 @@ package fleetstate
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,7 +75,7 @@ func TestBounds(t *testing.T) {
 		assert.Equal(t, -1, u.GPU(long))
 		assert.Equal(t, -1, u.GPU(""))
 		for i := range 2 * maxXids {
-			u.SetXid(0, Xid{Code: i, Count: 1})
+			u.SetXid(0, Xid{Code: i, Count: 1}, true)
 			u.SetReason(0, HealthReason{Reason: strconv.Itoa(i)}, true)
 			u.SetThrottle(0, strconv.Itoa(i), true)
 		}
@@ -105,14 +106,12 @@ func TestExpiry(t *testing.T) {
 	put(t, s, "c", "old", t0, nil)
 	put(t, s, "c", "new", t0.Add(time.Hour), nil)
 	s.UpdateGroup(GroupKey{"c", "g"}, t0, func(*GroupUpdate) {})
-	views, total := s.List(&Filter{}, t0, 0, 10)
+	views := slices.Collect(s.Each(&Filter{}, t0))
 	assert.Equal(t, []string{"c/new", "c/old"}, names(views))
-	assert.Equal(t, 2, total)
 	assert.Zero(t, s.Expire(t0.Add(cfg.NodeExpiry)))
 	assert.Equal(t, 1, s.Expire(t0.Add(cfg.NodeExpiry+time.Millisecond)))
-	views, total = s.List(&Filter{}, t0, 0, 10)
+	views = slices.Collect(s.Each(&Filter{}, t0))
 	assert.Equal(t, []string{"c/new"}, names(views))
-	assert.Equal(t, 1, total)
 	assert.Empty(t, s.Groups())
 	assert.Equal(t, leastNode, s.bytes.Taken())
 	put(t, s, "c", "another", t0, nil) // there is room again
@@ -132,7 +131,7 @@ func TestForgottenWhileItReports(t *testing.T) {
 	u.Set(reading.NodeHealthScore, 1)
 	u.Commit(late)
 	fresh.Commit(late)
-	views, _ := s.List(&Filter{}, late, 0, 10)
+	views := slices.Collect(s.Each(&Filter{}, late))
 	assert.Equal(t, []string{"c/fresh", "c/n"}, names(views))
 	assert.InDelta(t, 1, *views[1].Values.Get(reading.NodeHealthScore), 0)
 
@@ -143,9 +142,8 @@ func TestForgottenWhileItReports(t *testing.T) {
 	_, ok = s.lock(e, much)
 	assert.False(t, ok)
 	put(t, s, "c", "n", much, nil)
-	views, total := s.List(&Filter{}, much, 0, 10)
+	views = slices.Collect(s.Each(&Filter{}, much))
 	assert.Equal(t, []string{"c/n"}, names(views))
-	assert.Equal(t, 1, total)
 }
 
 func TestGPUExpiry(t *testing.T) {
@@ -232,23 +230,22 @@ func TestFilters(t *testing.T) {
 		f    Filter
 		want []string
 	}{
-		"prefix":        {Filter{Names: []string{"a*"}}, []string{"c1/a1", "c1/a2"}},
+		"prefix":        {Filter{Nodes: []string{"a*"}}, []string{"c1/a1", "c1/a2"}},
 		"active":        {Filter{States: []string{"active"}}, []string{"c1/a1"}},
 		"missing":       {Filter{States: []string{"missing"}}, []string{"c2/b1"}},
 		"unknown":       {Filter{Health: []string{"unknown"}}, []string{"c2/b1"}},
 		"straggler":     {Filter{Straggler: &yes}, []string{"c1/a1"}},
 		"no straggler":  {Filter{Straggler: &no}, []string{"c1/a2", "c2/b1"}},
-		"usage":         {Filter{MinUsage: 0.7}, []string{"c1/a1"}},
-		"greater usage": {Filter{MinUsage: 0.71}, []string{}},
-		"overlapping":   {Filter{Names: []string{"a1", "a*", "a1", "a"}}, []string{"c1/a1", "c1/a2"}},
-		"no such name":  {Filter{Names: []string{"a", "a3", "z*", ""}}, []string{}},
+		"usage":         {Filter{MinUtilization: 0.7}, []string{"c1/a1"}},
+		"greater usage": {Filter{MinUtilization: 0.71}, []string{}},
+		"overlapping":   {Filter{Nodes: []string{"a1", "a*", "a1", "a"}}, []string{"c1/a1", "c1/a2"}},
+		"no such name":  {Filter{Nodes: []string{"a", "a3", "z*", ""}}, []string{}},
 	} {
-		views, total := s.List(&tc.f, t0, 0, 10)
+		views := slices.Collect(s.Each(&tc.f, t0))
 		assert.Equal(t, tc.want, names(views), name)
-		assert.Equal(t, len(tc.want), total, name)
 	}
 	put(t, s, "c0", "a1", t0, nil)
-	views, _ := s.List(&Filter{Names: []string{"a1"}}, t0, 0, 10)
+	views := slices.Collect(s.Each(&Filter{Nodes: []string{"a1"}}, t0))
 	assert.Equal(t, []string{"c0/a1", "c1/a1"}, names(views))
 }
 
@@ -273,11 +270,12 @@ func TestRanking(t *testing.T) {
 	put(t, s, "c", "missing", t0.Add(-time.Hour), func(u *Update) { u.Set(reading.NodeStraggler, 1) })
 	s.UpdateGroup(GroupKey{"c", "g"}, t0, func(u *GroupUpdate) { u.Set(reading.GroupMedian, 1) })
 	want := []string{"c/flagged", "c/suspect", "c/suspected", "c/low score", "c/only score", "c/high score"}
-	for n := 1; n <= len(want); n++ {
-		top, total := s.Stragglers(&Filter{}, t0, n)
-		assert.Equal(t, want[:n], names(top))
-		assert.Equal(t, len(want), total)
+	var got []string
+	for i, v := range s.Stragglers(&Filter{}, t0) {
+		assert.Equal(t, i+1, v.Place)
+		got = append(got, v.Cluster+"/"+v.Key.Node)
 	}
+	assert.Equal(t, want, got)
 }
 
 func TestEpisodeRing(t *testing.T) {
@@ -332,13 +330,14 @@ func TestConcurrency(t *testing.T) {
 			}
 		})
 		wg.Go(func() {
-			watch := f.Watch(Filter{Names: []string{"1*"}, MinUsage: float64(w % 2)})
+			watch := f.Watch(Filter{Nodes: []string{"1*"}, MinUtilization: float64(w % 2)})
 			defer watch.Close()
 			watch.Full(t0, func(v View) bool { return v.MaxCelsius >= 0 || v.Node != nil })
 			for range rounds {
 				watch.Changes(t0, func(Change) bool { return true })
-				s.List(&Filter{States: []string{"missing"}}, t0, 0, 10)
-				s.Stragglers(&Filter{}, t0, 3)
+				for range s.Each(&Filter{States: []string{"missing"}}, t0) { // reads
+				}
+				s.Stragglers(&Filter{}, t0)
 				s.Episodes(&EpisodeFilter{})
 			}
 		})

@@ -357,11 +357,10 @@ func (u *Update) SetHolder(i int, of reading.Holder, on bool) {
 	}
 }
 
-// SetXid sets the count of an Xid. NaN ends it.
-func (u *Update) SetXid(i int, x Xid) {
+// SetXid sets the count of an Xid, or ends it.
+func (u *Update) SetXid(i int, x Xid, on bool) {
 	list := u.view.GPUs[i].Xids
 	at, found := slices.BinarySearchFunc(list, x.Code, func(a Xid, code int) int { return a.Code - code })
-	on := finite(x.Count)
 	switch {
 	case found && on && list[at] != x && u.text(x.Class):
 		u.gpus()[i].Xids = slices.Replace(slices.Clone(list), at, at+1, x)

@@ -28,11 +28,11 @@ func (m Model) detailLines() []string {
 		lines = append(append(lines, trouble...), "")
 	}
 	lines = append(lines,
-		fmt.Sprintf("state %s   health %s   last seen %s ago", printable(or(n.State, "unknown")), m.paint(styles[string(n.Health)], string(n.Health)), age(m.nodeAge(n))),
-		fmt.Sprintf("suspicion %s   score %s   threshold %s   judges itself by: %s", number(n.Suspicion, "%.2f"), number(n.Score, "%.3f"), number(n.Threshold, "%.3f"), printable(or(n.DetectionMode, "-"))),
+		fmt.Sprintf("state %s   health %s   last seen %s ago", printable(string(or(n.State, "unknown"))), m.paint(styles[string(n.Health)], string(n.Health)), age(m.nodeAge(n))),
+		fmt.Sprintf("suspicion %s   score %s   threshold %s   judges itself by: %s", number(n.Suspicion, "%.2f"), number(n.Score, "%.3f"), number(n.AgentThreshold, "%.3f"), printable(string(or(n.DetectionMode, "-")))),
 	)
-	if n.Silence != nil {
-		lines = append(lines, "not compared: "+printable(*n.Silence))
+	if n.UnjudgedText != nil {
+		lines = append(lines, "not judged: "+printable(*n.UnjudgedText))
 	}
 	lines = append(lines, m.evidenceLines(n)...)
 	if len(n.Signals) > 0 {
@@ -93,7 +93,7 @@ func (m Model) gpuLine(g *fleetclient.GPU) string {
 	}
 	why = append(why, g.ThrottleReasons...)
 	for _, x := range g.Xids {
-		why = append(why, fmt.Sprintf("Xid %d x%.0f", x.Code, x.Count))
+		why = append(why, fmt.Sprintf("Xid %d x%d", x.Code, x.Count))
 	}
 	memory := "-"
 	if limit := or(g.MemoryLimitBytes, 0); limit > 0 {

@@ -86,24 +86,20 @@ func answer[T any](resp *http.Response, err error) (*T, error) {
 	return out, json.Unmarshal(body, out)
 }
 
-// nodes collects the pages while nodes come and go: a node may move to the next page and come
-// twice.
+// nodes collects the pages.
 func (s *clientSource) nodes(ctx context.Context) (list []*fleetclient.Node, _ error) {
-	known := map[Key]bool{}
-	for page := int64(1); page <= maxPages; page++ {
+	var after *string
+	for range maxPages {
 		part, err := answer[fleetclient.NodePage](s.client.ListNodes(ctx, &fleetclient.ListNodesParams{
-			Cluster: s.clusters, Limit: new(int64(maxItems)), Page: &page,
+			Cluster: s.clusters, Limit: new(int64(maxItems)), After: after,
 		}))
 		if err != nil {
 			return nil, err
 		}
 		for i := range part.Nodes {
-			if n := &part.Nodes[i]; !known[Key{n.Cluster, n.Node}] {
-				known[Key{n.Cluster, n.Node}] = true
-				list = append(list, n)
-			}
+			list = append(list, &part.Nodes[i])
 		}
-		if !part.More {
+		if after = part.Next; after == nil {
 			return list, nil
 		}
 	}
@@ -192,7 +188,7 @@ var sortKeys = []sortKey{
 	{"c", "score", func(a, b *fleetclient.Node) int { return lowest(a.Score, b.Score) }},
 	{"t", "temperature", func(a, b *fleetclient.Node) int { return highest(a.MaxTemperatureCelsius, b.MaxTemperatureCelsius) }},
 	{"h", "health", func(a, b *fleetclient.Node) int { return cmp.Compare(badness(b.Health), badness(a.Health)) }},
-	{"u", "usage", func(a, b *fleetclient.Node) int { return highest(a.Usage, b.Usage) }},
+	{"u", "usage", func(a, b *fleetclient.Node) int { return highest(a.Utilization, b.Utilization) }},
 	{"a", "age", func(a, b *fleetclient.Node) int { return cmp.Compare(b.AgeSeconds, a.AgeSeconds) }},
 	{"n", "name", func(*fleetclient.Node, *fleetclient.Node) int { return 0 }},
 }
@@ -218,7 +214,7 @@ func selected(nodes []*fleetclient.Node, filter string, by sortKey, reverse bool
 	filter = strings.ToLower(filter)
 	var list []*fleetclient.Node
 	for _, n := range nodes {
-		text := strings.ToLower(strings.Join([]string{n.Node, n.Cluster, or(n.Group, ""), or(n.State, ""), string(n.Health)}, "\n"))
+		text := strings.ToLower(strings.Join([]string{n.Node, n.Cluster, or(n.Group, ""), string(or(n.State, "")), string(n.Health)}, "\n"))
 		if strings.Contains(text, filter) {
 			list = append(list, n)
 		}

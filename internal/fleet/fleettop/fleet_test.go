@@ -13,18 +13,18 @@ import (
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
-// TestLoadsAllPages of nodes that move meanwhile, of a cluster with a comma in its name. The
+// TestLoadsAllPages of a cluster with a comma in its name. The
 // node that is looked at is gone.
 func TestLoadsAllPages(t *testing.T) {
 	pages := map[string]string{
-		"1": `{"nodes":[{"cluster":"a,b","node":"n0"},{"cluster":"a,b","node":"n1"}],"more":true}`,
-		"2": `{"nodes":[{"cluster":"a,b","node":"n1"},{"cluster":"a,b","node":"n2"}]}`,
+		"":   `{"nodes":[{"cluster":"a,b","node":"n0"},{"cluster":"a,b","node":"n1"}],"more":true,"next":"n1"}`,
+		"n1": `{"nodes":[{"cluster":"a,b","node":"n2"}]}`,
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cluster := `a\,b` // a list; that of one node is none
 		switch r.URL.Path {
 		case "/api/v1/nodes":
-			_, _ = w.Write([]byte(pages[r.URL.Query().Get("page")]))
+			_, _ = w.Write([]byte(pages[r.URL.Query().Get("after")]))
 		case "/api/v1/episodes":
 			assert.Equal(t, `n\\9`, r.URL.Query().Get("node"))
 			_, _ = w.Write([]byte(`{"episodes":[{"id":"e"}]}`))

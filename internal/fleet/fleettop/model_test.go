@@ -136,14 +136,14 @@ func testFleet(nodes int) *Fleet {
 	}}
 	for i := range nodes {
 		n := &fleetclient.Node{
-			Cluster: "prod", Node: fmt.Sprintf("gpu-%03d", i), Group: new("llama/stage-0"), State: new("active"), Health: fleetclient.NodeHealthHealthy,
-			Suspicion: new(0.01 * float64(i%7)), Score: new(0.98 - 0.001*float64(i)), Usage: new(0.9), MaxTemperatureCelsius: new(60 + float64(i%10)), AgeSeconds: 3,
+			Cluster: "prod", Node: fmt.Sprintf("gpu-%03d", i), Group: new("llama/stage-0"), State: new(fleetclient.NodeStateActive), Health: fleetclient.NodeHealthHealthy,
+			Suspicion: new(0.01 * float64(i%7)), Score: new(0.98 - 0.001*float64(i)), Utilization: new(0.9), MaxTemperatureCelsius: new(60 + float64(i%10)), AgeSeconds: 3,
 		}
 		f.Nodes = append(f.Nodes, n)
 	}
 	slow := f.Nodes[17]
 	slow.Straggler, slow.Suspicion, slow.Score = true, new(1.42), new(0.61)
-	f.Nodes[3].State, f.Nodes[3].AgeSeconds = new("missing"), 400
+	f.Nodes[3].State, f.Nodes[3].AgeSeconds = new(fleetclient.NodeStateMissing), 400
 	f.Nodes[3].Suspicion = nil
 	f.Nodes[5].Health, f.Nodes[5].MaxTemperatureCelsius = fleetclient.NodeHealthUnhealthy, new(91.0)
 	f.Episodes = []fleetclient.Episode{{
@@ -180,7 +180,7 @@ func TestScreens(t *testing.T) {
 	require.Equal(t, &Key{"prod", "gpu-017"}, s.source.detail)
 	s.golden("gone")
 	detail := *s.source.fleet.Nodes[17]
-	detail.Threshold, detail.DetectionMode = new(0.93), new("fleet")
+	detail.AgentThreshold, detail.DetectionMode = new(0.93), new(fleetclient.NodeDetectionModeFleet)
 	detail.Signals = []fleetclient.Signal{{Signal: "throughput", Value: 0.0321, Median: new(0.0518)}, {Signal: "cpu", Value: 0.97}}
 	detail.Gpus = &[]fleetclient.GPU{
 		{
@@ -424,7 +424,7 @@ func TestNamesCannotWriteToTheTerminal(t *testing.T) {
 	f := testFleet(20)
 	evil := "\x1b]0;owned\x07\x1b[2J\r\n\u202e"
 	n := f.Nodes[17]
-	n.Node, n.Group, n.State, n.Cluster = evil, &evil, &evil, evil
+	n.Node, n.Group, n.State, n.Cluster = evil, &evil, new(fleetclient.NodeState(evil)), evil
 	n.Signals = []fleetclient.Signal{{Signal: evil}}
 	n.Gpus = &[]fleetclient.GPU{{UUID: evil, UpReason: &evil, Up: new(false), ThrottleReasons: []string{evil}, Allocations: &[]fleetclient.Holder{{Job: &evil}}}}
 	f.Episodes[0].Cluster, f.Episodes[0].Node, (*f.Episodes[0].Evidence)[0].Fact = evil, &evil, evil

@@ -169,13 +169,13 @@ type column struct {
 var columns = []column{
 	{"GROUP", "", 17, false, 7, func(_ Model, n *fleetclient.Node) (string, string) { return or(n.Group, ""), "" }},
 	{"STATE", "", 12, false, 4, func(_ Model, n *fleetclient.Node) (string, string) {
-		return or(n.State, "unknown"), styles[or(n.State, "")]
+		return string(or(n.State, "unknown")), styles[string(or(n.State, ""))]
 	}},
 	{"SUSPICION", "suspicion", 11, true, 0, func(_ Model, n *fleetclient.Node) (string, string) {
 		return number(n.Suspicion, "%.2f"), map[bool]string{true: red}[n.Straggler]
 	}},
 	{"SCORE", "score", 7, true, 2, func(_ Model, n *fleetclient.Node) (string, string) { return number(n.Score, "%.3f"), "" }},
-	{"USED", "usage", 6, true, 6, func(_ Model, n *fleetclient.Node) (string, string) { return percent(n.Usage), "" }},
+	{"USED", "usage", 6, true, 6, func(_ Model, n *fleetclient.Node) (string, string) { return percent(n.Utilization), "" }},
 	{"TEMP", "temperature", 6, true, 5, func(_ Model, n *fleetclient.Node) (string, string) {
 		return number(n.MaxTemperatureCelsius, "%.0f"), ""
 	}},

@@ -183,12 +183,12 @@ func (c *collector) add(severity episode.Severity, i *Item) {
 
 // views reads each node's view.
 func (c *collector) views(f *Filter, now time.Time) {
-	c.store.Each(&fleetstate.Filter{Clusters: f.Clusters, Groups: f.Groups}, now, func(v fleetstate.View) bool {
+	for v := range c.store.Each(&fleetstate.Filter{Clusters: f.Clusters, Groups: f.Groups}, now) {
 		c.list.Counts.Nodes++
 		if v.State == gpusemconv.StateMissing {
 			c.list.Counts.Missing++
 			c.missing[v.Key] = v // nothing else is known of it
-			return true
+			continue
 		}
 		if v.Straggler() {
 			c.slow[v.Key] = v
@@ -200,8 +200,7 @@ func (c *collector) views(f *Filter, now time.Time) {
 			c.unjudged[k][int(*why)]++
 		}
 		c.gpus(v)
-		return true
-	})
+	}
 }
 
 // idOf is the same before and after the first record, and after a restart. The last parts are

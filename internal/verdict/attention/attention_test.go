@@ -61,7 +61,7 @@ func TestWorstFirst(t *testing.T) {
 	put(s, "gone", at, func(u *fleetstate.Update) { gpu(u, 0, fleetstate.Healthy, 1) })
 	put(s, "lost", at, func(u *fleetstate.Update) { gpu(u, 3, fleetstate.Degraded, 1) })
 	put(s, "lost", t0.Add(-6*time.Minute), func(u *fleetstate.Update) {
-		u.SetXid(gpu(u, 3, fleetstate.Degraded, 0), fleetstate.Xid{Code: 79, Count: 1})
+		u.SetXid(gpu(u, 3, fleetstate.Degraded, 0), fleetstate.Xid{Code: 79, Count: 1}, true)
 	})
 	put(s, "lost", t0, func(u *fleetstate.Update) { u.SetGPU(u.GPU("GPU-3"), reading.Power, 1) })
 	put(s, "sick", t0, func(u *fleetstate.Update) {

@@ -134,7 +134,7 @@ type Episode struct {
 
 	Nodes     []string `json:"nodes,omitempty" doc:"Affected nodes, at most 100"`
 	NodeCount int64    `json:"node_count,omitempty"`
-	Cause     string   `json:"cause,omitempty" doc:"Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well"`
+	Cause     string   `json:"cause,omitempty" enum:"recovered,idle,moved,missing,contested,forgotten,stragglers,superseded,unconfirmed,restart" doc:"Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well"`
 
 	Reason string `json:"reason,omitempty"`
 	Action string `json:"action,omitempty"`

@@ -54,7 +54,7 @@ func (o *options) measure(ctx context.Context, s *side) (err error) {
 
 // question is one of the page's to a view, of pages of 100 nodes.
 func (o *options) question(view string, i int) string {
-	queries := []string{"", "&page=" + strconv.Itoa(max(1, o.nodes/200)), "&names=node-00001*", "&straggler=true", "&min_usage=0.5"}
+	queries := []string{"", "&page=" + strconv.Itoa(max(1, o.nodes/200)), "&node=node-00001*", "&straggler=true", "&min_utilization=0.5"}
 	return "http://" + view + "/api/v1/nodes?limit=100" + queries[i%len(queries)]
 }
 

@@ -92,7 +92,7 @@ func sickNode(u *fleetstate.Update, i int, at float64) {
 		j := u.GPU(sickGPU(i, g))
 		u.SetInfo(j, fleetstate.Info{Model: "NVIDIA H100 80GB HBM3", Index: g, Driver: "570.124.06"})
 		if i == lostNode && g == 5 {
-			u.SetXid(j, fleetstate.Xid{Code: 79, Class: "hardware", Count: 1})
+			u.SetXid(j, fleetstate.Xid{Code: 79, Class: "hardware", Count: 1}, true)
 			continue
 		}
 		celsius, clock, health := 58+4*math.Sin(float64(i*8+g)), 1.93e9, fleetstate.Healthy

@@ -34,7 +34,7 @@ test('what is asked is escaped, has the credential, and a refusal is told', asyn
     ['/api/v1/attention', { cluster: 'a\\,b', kind: 'lost_gpu', limit: '1000' }], ['/api/v1/nodes/n%2F1/past', { cluster: 'c', since: '24h' }],
   ]);
   assert.ok(asked.every(([, h]) => h.Authorization === 'Bearer x'));
-  assert.deepEqual(await api.everyPage('groups', async (page) => ({ groups: [page], more: page < 3 })), [1, 2, 3]);
+  assert.deepEqual(await api.everyPage('groups', async (after) => ({ groups: [`${after}x`], next: after === 'nn' ? undefined : `${after}n` })), ['x', 'nx', 'nnx']);
   const refused = [];
   Object.assign(globalThis, { CustomEvent: class { constructor(type, { detail }) { Object.assign(this, { type, detail }); } }, dispatchEvent: (e) => refused.push([e.type, e.detail]) });
   answer = { ok: false, status: 401, statusText: 'Unauthorized', headers: new Map([['WWW-Authenticate', 'Basic']]), json: async () => { throw new Error('no JSON'); } };
@@ -82,7 +82,7 @@ test('nodes are sorted where people count, and filtered', () => {
 test('a session keeps the last points of a node', () => {
   const at = (s) => new Date(s * 1000).toISOString();
   const session = new Session();
-  session.record({ last_seen: at(1), score: 1, threshold: 0.9, signals: [{ signal: 'power', value: 500, median: 600 }] });
+  session.record({ last_seen: at(1), score: 1, agent_threshold: 0.9, signals: [{ signal: 'power', value: 500, median: 600 }] });
   session.again(2000);
   session.again(2000);
   session.record({ last_seen: at(3), score: 0.8, signals: [{ signal: 'cpu', value: 1 }] });

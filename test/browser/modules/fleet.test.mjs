@@ -65,13 +65,11 @@ test('a label that has no room keeps what tells it apart, and a lone group needs
   assert.deepEqual(groups.map((g) => omit(g, sharedOf([g]))), ['finetune-1', 'llama/stage-0', 'llama/stage-0', '//NVIDIA-H100']);
 });
 
-test('every word of the page is explained', () => {
-  const words = new Set(Object.keys(TERMS).map((t) => t.toLowerCase()));
-  const said = [
-    ...Object.values(marks).map((m) => m.label), ...Object.values(modes).map((m) => m.label), ...columns.map(([name]) => name),
-    ...Object.values(titles).map(([name]) => name), ...facts.map(([name]) => name), ...LEVELS, ...HEALTH.slice(1), ...Object.values(KINDS).map(([, , one]) => one),
-  ].filter((w) => w !== 'GPU' && w !== 'health');
-  assert.deepEqual(said.filter((w) => !words.has(w.toLowerCase())), []);
+test('at most 40 words of the page are explained, those of marks, kinds and levels among them', () => {
+  const words = Object.keys(TERMS).map((t) => t.toLowerCase());
+  assert.ok(words.length <= 40);
+  const needed = [...Object.values(marks).map((m) => m.label), ...LEVELS, ...Object.values(KINDS).map(([, , one]) => one)];
+  assert.deepEqual(needed.filter((w) => !words.some((x) => x.startsWith(w.toLowerCase()))), []);
 });
 
 test('a throughput of steps is shown as the seconds of a step, beside those of the peers', () => {

@@ -23,13 +23,13 @@ export const getNode = (n, signal) => get(`nodes/${encodeURIComponent(n.node)}`,
 export const getHealth = (signal) => get('health', null, signal);
 export const getAttention = ({ cluster, group, node, ...more }, signal) => get('attention', { cluster: one(cluster), group: one(group), node: one(node), ...more }, signal);
 
-// everyPage joins the pages of the list of that name; ask asks for one, from 1 on.
+// everyPage joins the pages of the list of that name; ask asks for the one after a cursor.
 export async function everyPage(name, ask) {
   const all = [];
-  for (let page = 1, more = true; more; page++) {
-    const answer = await ask(page);
+  for (let after = ''; after !== undefined;) {
+    const answer = await ask(after);
     all.push(...answer[name]);
-    more = answer.more;
+    after = answer.next;
   }
   return all;
 }

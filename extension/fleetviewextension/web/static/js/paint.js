@@ -141,7 +141,7 @@ export class Painter {
       const notes = [g.group ? isolated(g.title) : 'no group', g.count];
       if (view?.incident) notes.push('group fault');
       if (view && !view.quorum_met) notes.push('no quorum');
-      if (view?.silence) notes.push(view.silence);
+      if (view?.unjudged_text) notes.push(view.unjudged_text);
       const text = notes.join(' · ');
       ctx.fillText(width(ctx, text) <= g.w ? text : fit(ctx, [g.title || 'no group'], g.w), g.x, g.y - top + 11);
     }

@@ -9,12 +9,12 @@ import { Session } from './past.js';
 
 // facts are told of a node besides its trouble.
 export const facts = [
-  ['Score', (n) => (n.score === undefined ? undefined : `${fixed(n.score)}${n.threshold === undefined ? '' : `, threshold ${fixed(n.threshold)}`}`)],
+  ['Score', (n) => (n.score === undefined ? undefined : `${fixed(n.score)}${n.agent_threshold === undefined ? '' : `, threshold ${fixed(n.agent_threshold)}`}`)],
   ['Suspicion', (n) => (n.suspicion === undefined ? undefined : fixed(n.suspicion))],
   ['Rank', (n) => n.rank && num(n.rank)],
   ['Judged by', (n) => n.detection_mode && { fleet: 'the fleet’s threshold', cached: 'the last threshold it got', local: 'its own past', none: 'nothing yet' }[n.detection_mode]],
   ['Gateway', (n) => (n.gateway_reachable === undefined ? undefined : n.gateway_reachable ? 'reachable' : 'not reachable')],
-  ['GPU use', (n) => (n.usage === undefined ? undefined : percent(n.usage))],
+  ['GPU use', (n) => (n.utilization === undefined ? undefined : percent(n.utilization))],
   ['Power', (n) => (n.power_watts === undefined ? undefined : watts(n.power_watts))],
   ['CPU pressure', (n) => (n.cpu_pressure === undefined ? undefined : percent(n.cpu_pressure, 1))],
   ['Job', (n) => n.job_id && `${n.job_id}${n.job_role ? `, ${n.job_role}` : ''}`],
@@ -168,7 +168,7 @@ export class Panel {
     this.episodes = el('div', {}, el('p', { className: 'none' }, 'Waiting for the record …'));
     this.trouble = el('div', {}, el('p', { className: 'none' }, 'Waiting for the gateway’s verdict …'));
     this.plotNote = el('p', { className: 'none' }, 'Waiting for what was recorded …');
-    this.silence = el('p', {});
+    this.unjudged = el('p', {});
     this.reasons = el('div', {});
     this.gpus = el('div', {});
     this.box.setAttribute('aria-labelledby', 'panel-name');
@@ -176,7 +176,7 @@ export class Panel {
       el('header', {}, el('h2', { id: 'panel-name' }, n.node), el('button', { type: 'button', className: 'quiet', 'aria-label': 'Close the node', onclick: () => this.close() }, 'Close ✕')),
       el('p', { className: 'where' }, el('bdi', {}, n.cluster || 'no cluster'), ' · ', el('bdi', {}, n.group || 'no group'), ' · ', this.age),
       this.badges, this.note,
-      el('section', {}, el('h3', {}, 'Health and what to do'), this.trouble, this.silence, this.reasons),
+      el('section', {}, el('h3', {}, 'Health and what to do'), this.trouble, this.unjudged, this.reasons),
       el('section', {}, el('h3', {}, 'GPUs'), this.gpus),
       el('section', {}, el('h3', {}, 'Against its peers'), this.#times(), this.pastNote, this.plotNote, this.plots),
       el('section', {}, el('h3', {}, 'Episodes'), this.episodes),
@@ -190,7 +190,7 @@ export class Panel {
     this.#session.record(n);
     this.#badges();
     this.#age();
-    setText(this.silence, n.silence ? `Not compared: ${n.silence}` : '');
+    setText(this.unjudged, n.unjudged_text ? `Not judged: ${n.unjudged_text}` : '');
     this.facts.replaceChildren(...facts.flatMap(([name, f]) => {
       const v = f(n);
       return v === undefined || v === '' ? [] : [el('div', { className: String(v).length > 34 ? 'long' : '' }, el('dt', {}, name), el('dd', {}, v))];

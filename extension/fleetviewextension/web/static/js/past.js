@@ -11,7 +11,7 @@ export class Session {
 
   // record adds what a node says.
   record(node) {
-    const v = { score: node.score, 'score:threshold': node.threshold, 'score:median': node.group_median };
+    const v = { score: node.score, 'score:threshold': node.agent_threshold, 'score:median': node.group_median };
     for (const x of node.signals ?? []) {
       v[x.signal] = x.value;
       v[`${x.signal}:median`] = x.median;

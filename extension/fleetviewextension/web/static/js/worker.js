@@ -128,8 +128,8 @@ async function connect() {
 async function readGroups() {
   if (!linked) return;
   try {
-    const groups = await everyPage('groups', async (page) => {
-      const r = await ask(`api/v1/groups?limit=1000&page=${page}`);
+    const groups = await everyPage('groups', async (after) => {
+      const r = await ask(`api/v1/groups?limit=1000&after=${after}`);
       if (!r.ok) throw new Error(`status ${r.status}`);
       return r.json();
     });
