@@ -47,8 +47,9 @@ type SQLiteConfig struct {
 	Interval time.Duration `mapstructure:"interval"`
 	// Retention is the time of which samples are kept, MaxSizeMiB the size of the file
 	// at which the oldest samples go.
-	Retention    time.Duration `mapstructure:"retention"`
-	MaxSizeMiB   int64         `mapstructure:"max_size_mib"`
+	Retention  time.Duration `mapstructure:"retention"`
+	MaxSizeMiB int64         `mapstructure:"max_size_mib"`
+	// QueryTimeout ends a question that takes longer: it gets 503.
 	QueryTimeout time.Duration `mapstructure:"query_timeout"`
 
 	_ struct{}
@@ -63,8 +64,9 @@ type PrometheusConfig struct {
 	GPULabel     string `mapstructure:"gpu_label"`
 	// DefaultCluster is the cluster of series without that label.
 	DefaultCluster string `mapstructure:"default_cluster"`
-	// MaxSamples is the most samples that are fetched for one answer.
-	MaxSamples   int           `mapstructure:"max_samples"`
+	// MaxSamples is the most samples that are looked through for one answer.
+	MaxSamples int `mapstructure:"max_samples"`
+	// QueryTimeout ends a question that takes longer: it gets 503.
 	QueryTimeout time.Duration `mapstructure:"query_timeout"`
 
 	_ struct{}
@@ -79,7 +81,7 @@ func defaultHistory() HistoryConfig {
 		},
 		Prometheus: PrometheusConfig{
 			HTTP: confighttp.NewDefaultClientConfig(), ClusterLabel: "k8s_cluster_name", HostLabel: "host_name", GPULabel: "hw_id",
-			DefaultCluster: "default", MaxSamples: 100_000, QueryTimeout: 10 * time.Second,
+			DefaultCluster: "default", MaxSamples: 1_000_000, QueryTimeout: 10 * time.Second,
 		},
 	}
 }

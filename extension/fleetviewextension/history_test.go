@@ -54,7 +54,7 @@ func TestPastOutlivesTheProcess(t *testing.T) {
 		put(e, "over", now.Add(time.Second), now.Add(time.Second))
 	})
 	run(func(e *fleetViewExtension) {
-		samples, _, err := e.history.Telemetry(t.Context(), &fleethistory.Query{Start: now, End: time.Now(), Limit: 10})
+		samples, _, err := fleethistory.Telemetry(t.Context(), e.history, &fleethistory.Query{Start: now, End: time.Now(), Limit: 10})
 		require.NoError(t, err)
 		require.Len(t, samples, 1)
 		assert.Equal(t, "gpu.node.health_score", samples[0].Metric)

@@ -49,21 +49,22 @@ type Config struct {
 	// PushInterval is the pace of pushes: the agent evaluates a node at most
 	// once in it, the gateway computes thresholds once in it.
 	PushInterval time.Duration `mapstructure:"push_interval"`
-	// TTLMultiplier times PushInterval without a report makes a node missing.
+	// TTLMultiplier times PushInterval is how long a node may be silent, a reading counts, and
+	// a threshold is fresh.
 	TTLMultiplier int `mapstructure:"ttl_multiplier"`
 	// GroupBy lists the resource attributes whose values make nodes peers.
 	GroupBy []string `mapstructure:"group_by"`
 	// DefaultCluster is the cluster of nodes that name none.
 	DefaultCluster string `mapstructure:"default_cluster"`
-	// EnterTicks and LeaveTicks are the persistence of an agent's own verdict, by the
-	// threshold.
+	// EnterTicks scores in a row below the threshold make a straggler of an agent that judges
+	// itself, LeaveTicks at or above it end that.
 	EnterTicks int `mapstructure:"enter_ticks"`
 	LeaveTicks int `mapstructure:"leave_ticks"`
-	// Compatibility lists foreign metrics that are read too: ingero.
+	// Compatibility lists other products whose metrics are read too: ingero.
 	Compatibility []string `mapstructure:"compatibility"`
 
 	// RefusedPoints is what a gateway does with a point of a known metric whose value cannot
-	// be true: drop it, the default, or pass it on.
+	// be true, such as 3.69e12 W: drop or pass it.
 	RefusedPoints string `mapstructure:"refused_points"`
 
 	// MaxBytes bounds the memory of nodes: of the comparison, or of an agent's scores. 0 is
@@ -88,6 +89,7 @@ type AgentConfig struct {
 
 	nodescore.Config `mapstructure:",squash"`
 
+	// MaxNodes bounds an agent that speaks for many nodes.
 	MaxNodes int `mapstructure:"max_nodes"`
 
 	_ struct{}
@@ -174,15 +176,17 @@ func (c *Config) Validate() error {
 // SignalConfig changes how one signal is measured, scored and compared; what is
 // not set keeps its default.
 type SignalConfig struct {
-	// Decides, Direction (low or high is bad) and MinGap are how the gateway
-	// compares it. Agents and gateway must agree on Direction.
+	// Decides: a node can be a straggler by it. Direction: low or high is bad; agents and
+	// gateway must agree. MinGap is the least loss worth an alert, a fraction.
 	Decides   *bool    `mapstructure:"decides"`
 	Direction string   `mapstructure:"direction"`
 	MinGap    *float64 `mapstructure:"min_gap"`
-	// Weight and Floor are its part in the agent's score.
+	// Weight is its part in the agent's score, 0 leaves it out. Below Floor it halves the whole
+	// score at worst.
 	Weight *float64 `mapstructure:"weight"`
 	Floor  *float64 `mapstructure:"floor"`
-	// Sources replace the agent's own, Combine is how they are put together.
+	// Combine: first takes the first of Sources that has data, min the worst of all. Sources
+	// replace the agent's own.
 	Combine string             `mapstructure:"combine"`
 	Sources []nodescore.Source `mapstructure:"sources"`
 

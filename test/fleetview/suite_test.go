@@ -30,8 +30,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/metricstore"
 )
 
-// maxSamples is less than there are, so that pages far back have to be found.
-const maxSamples = 2000
+// maxSamples is more than there are, and its tenth, which is fetched at a time, less.
+const maxSamples = 10_000
 
 // write is where both servers take remote writes.
 const write = "/api/v1/write"

@@ -152,6 +152,16 @@ func (w *writer) readme(dir string) error {
 	return nil
 }
 
+// keyed has the keys of a section in place of the names of its fields.
+func keyed(t reflect.Type, comment string) string {
+	for f := range t.Fields() {
+		if tag, _, _ := strings.Cut(f.Tag.Get("mapstructure"), ","); tag != "" {
+			comment = regexp.MustCompile(`\b`+f.Name+`\b`).ReplaceAllString(comment, "`"+tag+"`")
+		}
+	}
+	return comment
+}
+
 func (w *writer) section(v reflect.Value, prefix string) {
 	t := v.Type()
 	shared := ""
@@ -180,7 +190,7 @@ func (w *writer) section(v reflect.Value, prefix string) {
 			comment = shared
 		}
 		shared = cmp.Or(comment, shared)
-		sentence := cmp.Or(short(w.rows[key]), comment) // first the one for users
+		sentence := cmp.Or(short(w.rows[key]), keyed(t, comment)) // first the one for users
 		value := v.Field(i)
 		if value.Kind() == reflect.Struct && ours(value.Type()) {
 			w.section(value, key+"::")

@@ -514,35 +514,22 @@ func TestNotThere(t *testing.T) {
 type history struct {
 	fleethistory.None
 	samples []fleethistory.Sample
-	sums    []fleethistory.Aggregation
 	q       *fleethistory.Query
 	err     error
 }
 
-func (h *history) Telemetry(_ context.Context, q *fleethistory.Query) ([]fleethistory.Sample, int, error) {
+func (h *history) Samples(_ context.Context, q *fleethistory.Query, f func(*fleethistory.Sample) bool) error {
 	h.q = q
-	return h.samples, -1, h.err
-}
-
-func (h *history) Aggregations(_ context.Context, q *fleethistory.AggregationQuery) ([]fleethistory.Aggregation, error) {
-	h.q = &q.Query
-	return h.sums, h.err
-}
-
-func (*history) Recorded(context.Context, *fleethistory.Query, bool) ([]fleethistory.Recorded, int, error) {
-	return nil, 0, nil
+	for i := range h.samples {
+		if !f(&h.samples[i]) {
+			break
+		}
+	}
+	return h.err
 }
 
 func (*history) Steps(context.Context, *fleethistory.StepQuery) ([]fleethistory.Sample, error) {
 	return nil, nil
-}
-
-// recorded is a history of a sample, and of sums that JSON cannot have.
-func recorded() *history {
-	return &history{
-		samples: []fleethistory.Sample{{Cluster: "c", Node: "n", GPU: "g", Metric: "m", Attributes: "a=1,b=2", At: t0.UnixMilli(), Value: 3}},
-		sums:    []fleethistory.Aggregation{{Metric: "m", Count: 2, Min: -1.7e308, Max: 1.7e308, Mean: math.NaN(), Sum: math.Inf(1)}},
-	}
 }
 
 func (h *history) Status() fleethistory.Status {
@@ -550,17 +537,25 @@ func (h *history) Status() fleethistory.Status {
 }
 
 func TestTelemetry(t *testing.T) {
-	h := recorded()
+	sample := func(v float64) fleethistory.Sample {
+		return fleethistory.Sample{Cluster: "c", Node: "n", GPU: "g", Metric: "m", Attributes: `{"a":"1","b":"2"}`, At: t0.UnixMilli(), Value: v}
+	}
+	h := &history{samples: []fleethistory.Sample{sample(-1.7e308), sample(1.7e308), sample(1.7e308), sample(1.7e308)}}
 	a := newAPI(func(o *Options) { o.History = h })
 	out := get200[SamplePage](t, a, "/api/v1/telemetry?host=n,m&metric=x&page=3&limit=1&until=2026-01-01T00:00:00Z")
 	end := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	assert.Equal(t, &fleethistory.Query{Hosts: []string{"n", "m"}, Metrics: []string{"x"}, Start: end.Add(-time.Hour), End: end, Offset: 2, Limit: 1}, h.q)
-	assert.Equal(t, Page{Page: 3, Limit: 1, Total: -1, More: true}, out.Page)
-	assert.Equal(t, []Sample{{At: t0, Cluster: "c", Host: "n", GPU: "g", Metric: "m", Attributes: map[string]string{"a": "1", "b": "2"}, Value: 3}}, out.Samples)
+	assert.Equal(t, Page{Page: 3, Limit: 1, Total: 4, More: true}, out.Page)
+	assert.Equal(t, []Sample{{At: t0, Cluster: "c", Host: "n", GPU: "g", Metric: "m", Attributes: map[string]string{"a": "1", "b": "2"}, Value: 1.7e308}}, out.Samples)
 
-	sums := get200[AggregationList](t, a, "/api/v1/telemetry/aggregations").Aggregations
-	assert.Equal(t, []Aggregation{{Aggregation: fleethistory.Aggregation{Metric: "m", Count: 2, Min: -1.7e308, Max: 1.7e308, Sum: math.MaxFloat64}}}, sums, "JSON has no infinity")
+	sums := get200[AggregationList](t, a, "/api/v1/telemetry/aggregations?group_by=metric").Aggregations
+	require.Len(t, sums, 1)
+	assert.Equal(t, []any{int64(4), -1.7e308, 1.7e308, math.MaxFloat64}, []any{sums[0].Count, sums[0].Min, sums[0].Max, sums[0].Sum}, "JSON has no infinity")
 
+	h.err = fleethistory.ErrTooMuch
+	out = get200[SamplePage](t, a, "/api/v1/telemetry?limit=1")
+	assert.Equal(t, Page{Page: 1, Limit: 1, Total: -1, More: true}, out.Page, "the page is known, the rest is not")
+	assert.Equal(t, http.StatusUnprocessableEntity, ask(a, "/api/v1/telemetry?limit=5").Code)
 	h.err = errors.New("disk is full")
 	w := ask(a, "/api/v1/telemetry")
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)

@@ -112,7 +112,9 @@ func (a *API) nodePast(ctx context.Context, q *fleethistory.StepQuery, out *Past
 	t.fillGroups()
 	q.Hosts, q.Metrics = []string{""}, slices.Sorted(maps.Keys(peersPast))
 	for _, group := range groups[max(0, len(groups)-maxPastGroups):] {
-		q.Attributes = []string{fleethistory.Pair(gpusemconv.AttrPeerGroup, group)}
+		if q.PeerGroup = group; group == "" {
+			continue // nobody is its peer
+		}
 		peers, err := a.o.History.Steps(ctx, q)
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ package fleetapi
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,12 +28,7 @@ func (h *steps) Steps(_ context.Context, q *fleethistory.StepQuery) (list []flee
 	for _, s := range h.samples {
 		attributes := fleethistory.SplitAttributes(s.Attributes)
 		has := slices.Contains(q.Clusters, s.Cluster) && slices.Contains(q.Hosts, s.Node) && slices.Contains(q.Metrics, s.Metric)
-		for _, pair := range q.Attributes {
-			for k, v := range fleethistory.SplitAttributes(pair) {
-				has = has && attributes[k] == v
-			}
-		}
-		if has {
+		if has && (q.PeerGroup == "" || attributes[gpusemconv.AttrPeerGroup] == q.PeerGroup) {
 			s.At = q.Ends(s.At)
 			list = append(list, s)
 		}
@@ -41,8 +37,13 @@ func (h *steps) Steps(_ context.Context, q *fleethistory.StepQuery) (list []flee
 }
 
 func (h *steps) add(at time.Time, node, metric string, value float64, pairs ...string) {
+	attributes := map[string]string{}
+	for _, pair := range pairs {
+		key, value, _ := strings.Cut(pair, "=")
+		attributes[key] = value
+	}
 	h.samples = append(h.samples, fleethistory.Sample{
-		Cluster: "c", Node: node, Metric: metric, Attributes: fleethistory.JoinAttributes(pairs), At: at.UnixMilli(), Value: value,
+		Cluster: "c", Node: node, Metric: metric, Attributes: fleethistory.JoinAttributes(attributes), At: at.UnixMilli(), Value: value,
 	})
 }
 
@@ -62,7 +63,7 @@ func TestNodePast(t *testing.T) {
 	end := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := &steps{}
 	signal := gpusemconv.AttrSignal + "=power"
-	first, second := fleethistory.Pair(gpusemconv.AttrPeerGroup, "job,a"), fleethistory.Pair(gpusemconv.AttrPeerGroup, "b")
+	first, second := gpusemconv.AttrPeerGroup+"=job,a", gpusemconv.AttrPeerGroup+"=b"
 	minute := func(n int) time.Time { return end.Add(time.Duration(n-4) * time.Minute) }
 	for i := range 4 {
 		at := minute(i)

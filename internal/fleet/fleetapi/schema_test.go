@@ -15,6 +15,8 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 )
 
 // document is the served OpenAPI 3.0 document, validated.
@@ -85,7 +87,9 @@ func (o operation) check(t testing.TB, a *API, target string) int {
 
 func fuzzed(t testing.TB) (*API, []operation) {
 	t.Helper()
-	a := newAPI(func(o *Options) { o.History = recorded() })
+	a := newAPI(func(o *Options) {
+		o.History = &history{samples: []fleethistory.Sample{{Cluster: "c", Node: "n", GPU: "g", Metric: "m", At: t0.UnixMilli(), Value: 3}}}
+	})
 	fleet(a)
 	var ops []operation
 	for _, o := range operations(document(t, a)) {

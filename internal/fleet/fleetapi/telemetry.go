@@ -123,7 +123,7 @@ type listTelemetryInput struct {
 
 func (a *API) listTelemetry(ctx context.Context, in *listTelemetryInput) (*SamplePage, error) {
 	q := fleethistory.Query{Clusters: in.Cluster, Hosts: in.Host, GPUs: in.GPU, Metrics: in.Metric}
-	list, page, err := past(a, &q, &in.TimeParams, &in.PageParams, func() ([]fleethistory.Sample, int, error) { return a.o.History.Telemetry(ctx, &q) })
+	list, page, err := past(a, &q, &in.TimeParams, &in.PageParams, func() ([]fleethistory.Sample, int, error) { return fleethistory.Telemetry(ctx, a.o.History, &q) })
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,9 @@ func (a *API) listTelemetry(ctx context.Context, in *listTelemetryInput) (*Sampl
 
 // recorded returns a page of the nodes or GPUs with history, by name.
 func (a *API) recorded(ctx context.Context, q *fleethistory.Query, t *TimeParams, p *PageParams, gpus bool) (Page, []fleethistory.Recorded, error) {
-	list, page, err := past(a, q, t, p, func() ([]fleethistory.Recorded, int, error) { return a.o.History.Recorded(ctx, q, gpus) })
+	list, page, err := past(a, q, t, p, func() ([]fleethistory.Recorded, int, error) {
+		return fleethistory.ListRecorded(ctx, a.o.History, q, gpus)
+	})
 	return page, append([]fleethistory.Recorded{}, list...), err
 }
 
@@ -185,7 +187,7 @@ func (a *API) listAggregations(ctx context.Context, in *listAggregationsInput) (
 		return nil, err
 	}
 	out := &AggregationList{Start: q.Start, End: q.End, GroupBy: in.GroupBy, Aggregations: []Aggregation{}}
-	list, err := a.o.History.Aggregations(ctx, &q)
+	list, err := fleethistory.Aggregate(ctx, a.o.History, &q)
 	if err != nil {
 		return nil, historyError(err)
 	}

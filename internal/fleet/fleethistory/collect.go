@@ -4,95 +4,171 @@ package fleethistory
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
-// RecordedList collects the nodes, or GPUs, that have samples.
-type RecordedList struct{ all map[group]*Recorded }
+// maxCounted is how many selected samples are counted for one answer, a second or two.
+const maxCounted = 5_000_000
 
-// group names a row of an answer.
-type group struct{ cluster, host, gpu, metric, attributes string }
-
-// Add adds so many samples of a subject, from the first to the last.
-func (l *RecordedList) Add(cluster, host, gpu string, first, last time.Time, samples int64) {
-	g := group{cluster: cluster, host: host, gpu: gpu}
-	r := l.all[g]
-	if r == nil {
-		if l.all == nil {
-			l.all = map[group]*Recorded{}
+// Telemetry returns a page of samples, the newest first, and how many are selected in all, -1
+// where that is not known.
+func Telemetry(ctx context.Context, h History, q *Query) (page []Sample, total int, err error) {
+	err = h.Samples(ctx, q, func(p *Sample) bool {
+		if total >= q.Offset && len(page) < q.Limit {
+			page = append(page, *p)
 		}
-		r = &Recorded{Cluster: cluster, Host: host, GPU: gpu, First: first, Last: last}
-		l.all[g] = r
+		total++
+		return total <= maxCounted
+	})
+	tooMuch := errors.Is(err, ErrTooMuch) || total > maxCounted
+	switch {
+	case tooMuch && len(page) == q.Limit:
+		return page, -1, nil
+	case tooMuch:
+		return nil, 0, ErrTooMuch
 	}
-	if first.Before(r.First) {
-		r.First = first
-	}
-	if last.After(r.Last) {
-		r.Last = last
-	}
-	r.Samples += samples
+	return page, total, err
 }
 
-// Page returns the page that a query asks for, by name, and how many there are.
-func (l *RecordedList) Page(q *Query) (page []Recorded, total int) {
-	list := make([]Recorded, 0, len(l.all))
-	for _, r := range l.all {
-		list = append(list, *r)
-	}
-	slices.SortFunc(list, func(a, b Recorded) int {
+// Recorded is a node, or a GPU of one, with the time of its history.
+type Recorded struct {
+	Cluster string    `json:"cluster"`
+	Host    string    `json:"host"`
+	GPU     string    `json:"gpu,omitempty" doc:"Absent of a node"`
+	First   time.Time `json:"first"`
+	Last    time.Time `json:"last"`
+	Samples int64     `json:"samples"`
+}
+
+// subject names a row of an answer.
+type subject struct{ cluster, host, gpu string }
+
+// ListRecorded returns a page of the nodes that have history, by name, or of their GPUs, and how
+// many there are. It does not look at GPUs and Metrics.
+func ListRecorded(ctx context.Context, h History, q *Query, gpus bool) (page []Recorded, total int, err error) {
+	all := map[subject]*Recorded{}
+	var last subject // samples of a subject come one after the other
+	var r *Recorded
+	err = h.Samples(ctx, q, func(p *Sample) bool {
+		of := subject{p.Cluster, p.Node, ""}
+		if gpus {
+			of.gpu = p.GPU
+		}
+		if of.host == "" || gpus && of.gpu == "" {
+			return true
+		}
+		at := time.UnixMilli(p.At).UTC()
+		if r == nil || of != last {
+			if last, r = of, all[of]; r == nil {
+				r = &Recorded{Cluster: of.cluster, Host: of.host, GPU: of.gpu, Last: at}
+				all[of] = r
+			}
+		}
+		r.First = at // the newest came first
+		r.Samples++
+		return true
+	})
+	list := slices.SortedFunc(maps.Values(all), func(a, b *Recorded) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.GPU, b.GPU))
 	})
-	return list[min(q.Offset, len(list)):min(q.Offset+q.Limit, len(list))], len(list)
+	for _, r := range list[min(q.Offset, len(list)):min(q.Offset+q.Limit, len(list))] {
+		page = append(page, *r)
+	}
+	return page, len(list), err
 }
 
-// Figures collects the rows of an aggregation.
-type Figures struct {
-	by  GroupBy
-	all map[group]*Aggregation
-	// over is set where there are more rows than an answer may have.
-	over bool
+// GroupBy is what an aggregation makes one row of.
+type GroupBy string
+
+// Each groups samples by one more key, besides metric and attributes.
+const (
+	ByCluster GroupBy = "cluster"
+	ByHost    GroupBy = "host"
+	ByGPU     GroupBy = "gpu"
+	ByMetric  GroupBy = "metric"
+)
+
+// AggregationQuery asks for figures over the samples that Query selects.
+type AggregationQuery struct {
+	Query
+	GroupBy GroupBy
 }
+
+// Aggregation are the figures of one group, metric and set of attributes: of
+// the temperatures of GPU and memory there is no mean. Metrics whose name ends
+// with `.info` are always 1; they are only looked at where they are named.
+type Aggregation struct {
+	// The first three are empty beyond what is grouped by.
+	Cluster    string  `json:"cluster,omitempty"`
+	Host       string  `json:"host,omitempty"`
+	GPU        string  `json:"gpu,omitempty"`
+	Metric     string  `json:"metric"`
+	Attributes string  `json:"-"` // as of Sample
+	Count      int64   `json:"count"`
+	Min        float64 `json:"min"`
+	Max        float64 `json:"max"`
+	Mean       float64 `json:"mean"`
+	Sum        float64 `json:"sum"`
+}
+
+// series names a row of a subject.
+type series struct{ metric, attributes string }
 
 // maxGroups bounds an answer of aggregations, which has no pages.
 const maxGroups = 10_000
 
-// NewFigures returns figures without a row.
-func NewFigures(by GroupBy) *Figures { return &Figures{by: by, all: map[group]*Aggregation{}} }
-
-// Row returns the row that a sample belongs to, nil where it belongs to none.
-func (f *Figures) Row(p *Sample) *Aggregation {
-	g := group{metric: p.Metric, attributes: p.Attributes}
-	if f.by != ByMetric {
-		g.cluster = p.Cluster
-	}
-	if f.by == ByHost || f.by == ByGPU {
-		g.host = p.Node
-	}
-	if f.by == ByGPU {
-		g.gpu = p.GPU
-	}
-	if f.by == ByHost && g.host == "" || f.by == ByGPU && g.gpu == "" {
-		return nil
-	}
-	a := f.all[g]
-	if a == nil {
-		if f.over = f.over || len(f.all) >= maxGroups; f.over {
-			return nil
+// Aggregate returns figures by group.
+func Aggregate(ctx context.Context, h History, q *AggregationQuery) (list []Aggregation, err error) {
+	all := map[subject]map[series]*Aggregation{}
+	var last subject // samples of a subject come one after the other
+	var rows map[series]*Aggregation
+	n := 0
+	err = h.Samples(ctx, &q.Query, func(p *Sample) bool {
+		of := subject{p.Cluster, p.Node, p.GPU}
+		switch q.GroupBy {
+		case ByMetric:
+			of = subject{}
+		case ByCluster:
+			of.host, of.gpu = "", ""
+		case ByHost:
+			of.gpu = ""
 		}
-		a = &Aggregation{Cluster: g.cluster, Host: g.host, GPU: g.gpu, Metric: g.metric, Attributes: g.attributes}
-		f.all[g] = a
+		if q.GroupBy == ByHost && of.host == "" || q.GroupBy == ByGPU && of.gpu == "" || len(q.Metrics) == 0 && strings.HasSuffix(p.Metric, ".info") {
+			return true
+		}
+		if rows == nil || of != last {
+			if last, rows = of, all[of]; rows == nil {
+				rows = map[series]*Aggregation{}
+				all[of] = rows
+			}
+		}
+		key := series{p.Metric, p.Attributes}
+		a := rows[key]
+		if a == nil {
+			if n++; n > maxGroups {
+				return false
+			}
+			a = &Aggregation{Cluster: of.cluster, Host: of.host, GPU: of.gpu, Metric: p.Metric, Attributes: p.Attributes, Min: p.Value, Max: p.Value}
+			rows[key] = a
+		}
+		a.Count++
+		a.Sum += p.Value
+		a.Min, a.Max = min(a.Min, p.Value), max(a.Max, p.Value)
+		return true
+	})
+	if n > maxGroups {
+		err = ErrTooMuch
 	}
-	return a
-}
-
-// List returns the rows that have samples, with their means.
-func (f *Figures) List() (list []Aggregation, err error) {
-	if f.over {
-		return nil, ErrTooMuch
+	if err != nil {
+		return nil, err
 	}
-	for _, a := range f.all {
-		if a.Count > 0 {
+	for _, rows := range all {
+		for _, a := range rows {
 			a.Mean = a.Sum / float64(a.Count)
 			list = append(list, *a)
 		}

@@ -38,8 +38,8 @@ type StepQuery struct {
 	// Query selects the series and the time. Its Limit bounds the answer, more samples are
 	// ErrTooMuch, and its Offset is not looked at.
 	Query
-	// Attributes are pairs, as Pair makes them, that a series must all have.
-	Attributes []string
+	// PeerGroup selects the series of a peer group, empty those of any or none.
+	PeerGroup string
 	// Step is the length of a step, whole milliseconds. The last one ends at End.
 	Step time.Duration
 }
@@ -53,50 +53,6 @@ func (q *StepQuery) Ends(at int64) int64 {
 // Back is how old a sample at the end of a step may be. Unchanged values are sent again every
 // few minutes only; the bound keeps a query over days fast.
 func (q *StepQuery) Back() time.Duration { return min(max(q.Step, 5*time.Minute), 30*time.Minute) }
-
-// Recorded is a node, or a GPU of one, with the time of its history.
-type Recorded struct {
-	Cluster string    `json:"cluster"`
-	Host    string    `json:"host"`
-	GPU     string    `json:"gpu,omitempty" doc:"Absent of a node"`
-	First   time.Time `json:"first"`
-	Last    time.Time `json:"last"`
-	Samples int64     `json:"samples"`
-}
-
-// GroupBy is what an aggregation makes one row of.
-type GroupBy string
-
-// Each groups samples by one more key, besides metric and attributes.
-const (
-	ByCluster GroupBy = "cluster"
-	ByHost    GroupBy = "host"
-	ByGPU     GroupBy = "gpu"
-	ByMetric  GroupBy = "metric"
-)
-
-// AggregationQuery asks for figures over the samples that Query selects.
-type AggregationQuery struct {
-	Query
-	GroupBy GroupBy
-}
-
-// Aggregation are the figures of one group, metric and set of attributes: of
-// the temperatures of GPU and memory there is no mean. Metrics whose name ends
-// with `.info` are always 1; they are only looked at where they are named.
-type Aggregation struct {
-	// The first three are empty beyond what is grouped by.
-	Cluster    string  `json:"cluster,omitempty"`
-	Host       string  `json:"host,omitempty"`
-	GPU        string  `json:"gpu,omitempty"`
-	Metric     string  `json:"metric"`
-	Attributes string  `json:"-"` // as of Sample
-	Count      int64   `json:"count"`
-	Min        float64 `json:"min"`
-	Max        float64 `json:"max"`
-	Mean       float64 `json:"mean"`
-	Sum        float64 `json:"sum"`
-}
 
 // Status is the state of the history.
 type Status struct {
@@ -116,17 +72,12 @@ type Status struct {
 
 // History answers questions about the past. Its methods may be called from any goroutine.
 type History interface {
-	// Telemetry returns a page of samples and how many are selected in all, -1
-	// where that is not known.
-	Telemetry(ctx context.Context, q *Query) (page []Sample, total int, err error)
+	// Samples calls f for each selected sample, the newest first, until it returns false. It does
+	// not look at Offset and Limit.
+	Samples(ctx context.Context, q *Query, f func(*Sample) bool) error
 	// Steps returns the latest sample of each series at the end of each step, the oldest
 	// first. At is the end of the step.
 	Steps(ctx context.Context, q *StepQuery) ([]Sample, error)
-	// Recorded returns a page of the nodes that have history, by name, or of
-	// their GPUs. It looks at Clusters, Hosts, Start, End, Offset and Limit alone.
-	Recorded(ctx context.Context, q *Query, gpus bool) (page []Recorded, total int, err error)
-	// Aggregations returns figures by group.
-	Aggregations(ctx context.Context, q *AggregationQuery) ([]Aggregation, error)
 	// Status returns the state of the history.
 	Status() Status
 }
@@ -147,19 +98,11 @@ type None struct{}
 
 var _ History = None{}
 
-// Telemetry implements History.
-func (None) Telemetry(context.Context, *Query) ([]Sample, int, error) { return nil, 0, ErrOff }
+// Samples implements History.
+func (None) Samples(context.Context, *Query, func(*Sample) bool) error { return ErrOff }
 
 // Steps implements History.
 func (None) Steps(context.Context, *StepQuery) ([]Sample, error) { return nil, ErrOff }
-
-// Recorded implements History.
-func (None) Recorded(context.Context, *Query, bool) ([]Recorded, int, error) { return nil, 0, ErrOff }
-
-// Aggregations implements History.
-func (None) Aggregations(context.Context, *AggregationQuery) ([]Aggregation, error) {
-	return nil, ErrOff
-}
 
 // Status implements History.
 func (None) Status() Status { return Status{Storage: "none"} }

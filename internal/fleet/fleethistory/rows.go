@@ -79,18 +79,14 @@ var Columns = Layout{
 func columns(fields []reading.Field, ofGroup bool) (list []Column) {
 	for _, f := range fields {
 		metric, _ := reading.Of(f)
-		var pairs []string
-		for name, value := range reading.Attributes(f) {
-			pairs = append(pairs, Pair(name, value))
-		}
-		list = append(list, Column{metric.Name, JoinAttributes(pairs), ofGroup || metric.Gateway})
+		list = append(list, Column{metric.Name, JoinAttributes(reading.Attributes(f)), ofGroup || metric.Gateway})
 	}
 	return list
 }
 
 func signals(metric string, ofGroup bool) (list []Column) {
 	for s := range nodesignal.Count {
-		list = append(list, Column{metric, Pair(gpusemconv.AttrSignal, s.String()), ofGroup})
+		list = append(list, Column{metric, JoinAttributes(map[string]string{gpusemconv.AttrSignal: s.String()}), ofGroup})
 	}
 	return list
 }

@@ -23,11 +23,11 @@ import (
 
 func TestColumns(t *testing.T) {
 	assert.Contains(t, Columns.Node, Column{"gpu.node.health_score", "", false})
-	assert.Contains(t, Columns.Node, Column{"gpu.node.signal", "gpu.signal=power", false})
-	assert.Contains(t, Columns.Node, Column{"gpu.straggler.rank.value", "gpu.signal=communication", true})
-	assert.Contains(t, Columns.GPU, Column{"hw.temperature", "hw.sensor_location=gpu", false})
+	assert.Contains(t, Columns.Node, Column{"gpu.node.signal", `{"gpu.signal":"power"}`, false})
+	assert.Contains(t, Columns.Node, Column{"gpu.straggler.rank.value", `{"gpu.signal":"communication"}`, true})
+	assert.Contains(t, Columns.GPU, Column{"hw.temperature", `{"hw.sensor_location":"gpu"}`, false})
 	assert.Contains(t, Columns.Group, Column{"gpu.straggler.median", "", true})
-	assert.Contains(t, Columns.Group, Column{"gpu.straggler.signal.scale", "gpu.signal=power", true})
+	assert.Contains(t, Columns.Group, Column{"gpu.straggler.signal.scale", `{"gpu.signal":"power"}`, true})
 	for _, list := range [][]Column{Columns.Node, Columns.GPU, Columns.Group} {
 		assert.LessOrEqual(t, len(list), 64, "a record has a bit for each")
 	}

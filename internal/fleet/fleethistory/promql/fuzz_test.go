@@ -37,10 +37,9 @@ func FuzzAnswers(f *testing.F) {
 		require.NoError(t, err)
 		end := time.Unix(1_790_000_000, 0)
 		q := &fleethistory.Query{Start: end.Add(-time.Minute), End: end, Limit: 10}
-		if page, _, err := h.Telemetry(t.Context(), q); err == nil {
+		if page, _, err := fleethistory.Telemetry(t.Context(), h, q); err == nil {
 			require.LessOrEqual(t, len(page), 10)
 		}
-		_, _, _ = h.Recorded(t.Context(), q, false)
-		_, _, _ = h.Recorded(t.Context(), q, true)
+		_, _ = h.Steps(t.Context(), &fleethistory.StepQuery{Query: *q, Step: time.Second})
 	})
 }

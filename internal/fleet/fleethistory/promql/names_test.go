@@ -65,19 +65,19 @@ func TestExpressionsAreShort(t *testing.T) {
 	for range 400 {
 		names = append(names, "hw_"+strings.Repeat("x", 60))
 	}
-	list := expressions(names, `host=~"a"`, "1h", "count_over_time", "sum", "host")
+	list := counts(names, `host=~"a"`, "1h")
 	require.Greater(t, len(list), 1)
 	n := 0
 	for _, e := range list {
 		assert.Less(t, len(e), maxExpression+500)
-		n += strings.Count(e, "label_replace(")
+		n += strings.Count(e, "count_over_time(")
 	}
 	assert.Equal(t, 400, n)
 }
 
 func TestLabelsOfAScrapeAreNoAttributes(t *testing.T) {
 	h := &History{cfg: Config{ClusterLabel: "k8s_cluster_name", HostLabel: "host_name", GPULabel: "hw_id", DefaultCluster: "default"}}
-	assert.Equal(t, fleethistory.Sample{Cluster: "default", Node: "n", GPU: "g", Metric: "hw.temperature", Attributes: "hw.sensor_location=gpu,zone=a\\,b"},
+	assert.Equal(t, fleethistory.Sample{Cluster: "default", Node: "n", GPU: "g", Metric: "hw.temperature", Attributes: `{"hw.sensor_location":"gpu","zone":"a,b"}`},
 		h.sample(model.Metric{
 			"__name__": "hw_temperature_celsius", "host_name": "n", "hw_id": "g", "hw_sensor_location": "gpu", "zone": "a,b", "job": "x", "instance": "y",
 			"host_id": "z", "otel_scope_name": "s", "service_name": "q", "gpu_job_id": "j",

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +31,7 @@ type Config struct {
 	DefaultCluster string
 	// QueryTimeout ends a question that takes too long.
 	QueryTimeout time.Duration
-	// MaxSamples is the most samples that are fetched for one answer.
+	// MaxSamples is the most samples that are looked through for one answer.
 	MaxSamples int
 }
 
@@ -41,9 +40,8 @@ const (
 	maxMetrics = 500
 	// maxExpression is below VictoriaMetrics' -search.maxQueryLen, 16 KiB.
 	maxExpression = 12_000
-	// timeSteps is how exactly First and Last are known: a hundredth of the
-	// time that is asked about.
-	timeSteps = 100
+	// parts of MaxSamples are fetched one by one.
+	parts = 10
 )
 
 // ours selects metrics where a question names none.
@@ -52,12 +50,9 @@ const ours = `__name__=~"(hw|gpu)_.+"`
 // History asks a server. It writes nothing: the pipeline's exporters do. A metric
 // store has no episodes.
 type History struct {
-	fleethistory.None
 	cfg Config
 	api v1.API
 	err atomic.Pointer[error]
-	// closed is whether ranges include their left end; nil until known.
-	closed atomic.Pointer[bool]
 }
 
 var _ fleethistory.History = (*History)(nil)
@@ -102,10 +97,7 @@ func (h *History) Status() fleethistory.Status {
 func (h *History) ask(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.QueryTimeout)
 	defer cancel()
-	err := h.learn(ctx)
-	if err == nil {
-		err = f(ctx)
-	}
+	err := f(ctx)
 	if err == nil {
 		h.err.Store(nil)
 		return nil
@@ -118,12 +110,11 @@ func (h *History) ask(ctx context.Context, f func(context.Context) error) error 
 	}
 	var e *v1.Error
 	if errors.As(err, &e) {
-		switch text := e.Msg + e.Detail; {
-		case e.Type == v1.ErrTimeout:
+		switch e.Type {
+		case v1.ErrTimeout:
 			return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
-		// Prometheus, Mimir, VictoriaMetrics, in this order.
-		case strings.Contains(text, "too many samples"), strings.Contains(text, "limit"), strings.Contains(text, "-search.max"):
-			return fmt.Errorf("%w: the server said: %w", fleethistory.ErrTooMuch, err)
+		case v1.ErrExec: // such as too many samples
+			return fmt.Errorf("%w: the server answered: %w", fleethistory.ErrTooMuch, err)
 		}
 	}
 	err = fmt.Errorf("%w: `history::prometheus::http::endpoint` %s: %w", fleethistory.ErrUnavailable, h.cfg.Endpoint, err)

@@ -5,9 +5,7 @@ package promql
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,37 +21,15 @@ import (
 // span is the time after `after` until `until`, both Unix milliseconds.
 type span struct{ after, until int64 }
 
+// window is the range, in PromQL, that at its end covers the span.
+func (s span) window() string { return strconv.FormatInt(s.until-s.after, 10) + "ms" }
+
 func spanOf(q *fleethistory.Query) span {
 	after := q.Start.UnixMilli() - 1
 	if q.Start.After(time.UnixMilli(after + 1)) {
 		after++
 	}
 	return span{after, q.End.UnixMilli()}
-}
-
-// learn finds out once whether ranges include their left end: those of Prometheus before 3.0
-// do, those of later ones and of VictoriaMetrics do not.
-func (h *History) learn(ctx context.Context) error {
-	if h.closed.Load() != nil {
-		return nil
-	}
-	vec, err := answer[model.Vector](h.api.Query(ctx, "count_over_time(vector(1)[2s:1s])", time.Unix(1_000_000_000, 0)))
-	if err != nil {
-		return err
-	}
-	if len(vec) != 1 {
-		return errors.New("no answer to a query of constants: is this a server of the Prometheus API?")
-	}
-	h.closed.Store(new(vec[0].Value > 2))
-	return nil
-}
-
-// window is the range, in PromQL, that at its end covers so many milliseconds.
-func (h *History) window(length int64) string {
-	if *h.closed.Load() {
-		length--
-	}
-	return strconv.FormatInt(max(length, 1), 10) + "ms"
 }
 
 // matchers are the conditions of a question, without the metric.
@@ -111,19 +87,14 @@ func join(parts ...string) string {
 	return strings.Join(parts, ",")
 }
 
-// metricLabel names the metric in answers: functions over ranges drop its name,
-// and for that reason refuse two metrics at a time.
-const metricLabel = "fleet_view_metric"
-
-// expressions ask for `aggregate by (labels)(function(metric{matchers}[window]))`
-// of all metrics, each expression for as many as it may be long.
-func expressions(metrics []string, matchers, window, function, aggregate string, labels ...string) []string {
+// counts are expressions for the samples of all metrics, each for as many as it may be long.
+// Functions over ranges drop the metric's name, and for that reason refuse two at a time.
+func counts(metrics []string, matchers, window string) []string {
 	var out []string
 	for _, m := range metrics {
-		part := fmt.Sprintf("label_replace(%s by (%s) (%s(%s{%s}[%s])), %q, %q, \"\", \"\")",
-			aggregate, strings.Join(labels, ","), function, m, matchers, window, metricLabel, m)
+		part := fmt.Sprintf("(sum(count_over_time(%s{%s}[%s])) or vector(0))", m, matchers, window)
 		if last := len(out) - 1; last >= 0 && len(out[last])+len(part) <= maxExpression {
-			out[last] += " or " + part
+			out[last] += " + " + part
 		} else {
 			out = append(out, part)
 		}
@@ -140,24 +111,15 @@ func answer[T model.Value](v model.Value, _ v1.Warnings, err error) (T, error) {
 	return out, err
 }
 
-func (h *History) instant(ctx context.Context, expression string, at int64, f func(*model.Sample)) error {
-	vec, err := answer[model.Vector](h.api.Query(ctx, expression, time.UnixMilli(at)))
-	if err != nil {
-		return err
-	}
-	for _, s := range vec {
-		if !math.IsNaN(float64(s.Value)) {
-			f(s)
-		}
-	}
-	return nil
-}
-
-// count returns how many samples there are in a span.
+// count returns how many samples there are in a span, and what its left end adds at some servers.
 func (h *History) count(ctx context.Context, metrics []string, matchers string, s span) (total int, err error) {
-	for _, e := range expressions(metrics, matchers, h.window(s.until-s.after), "count_over_time", "sum") {
-		if err := h.instant(ctx, "sum("+e+")", s.until, func(v *model.Sample) { total += int(v.Value) }); err != nil {
+	for _, e := range counts(metrics, matchers, s.window()) {
+		vec, err := answer[model.Vector](h.api.Query(ctx, e, time.UnixMilli(s.until)))
+		if err != nil {
 			return 0, err
+		}
+		for _, v := range vec {
+			total += int(v.Value)
 		}
 	}
 	return total, nil
@@ -166,7 +128,7 @@ func (h *History) count(ctx context.Context, metrics []string, matchers string, 
 // isAttribute reports whether a label is an attribute of a node's or GPU's point.
 func (h *History) isAttribute(label string) bool {
 	switch label {
-	case h.cfg.ClusterLabel, h.cfg.HostLabel, h.cfg.GPULabel, metricLabel:
+	case h.cfg.ClusterLabel, h.cfg.HostLabel, h.cfg.GPULabel:
 		return false
 	default:
 		return !noise(label)
@@ -175,13 +137,13 @@ func (h *History) isAttribute(label string) bool {
 
 // attributes returns what Sample has of the labels.
 func (h *History) attributes(labels model.Metric) string {
-	var pairs []string
+	all := map[string]string{}
 	for name, v := range labels {
 		if label := string(name); v != "" && h.isAttribute(label) {
-			pairs = append(pairs, fleethistory.Pair(translate().fromLabel(label), string(v)))
+			all[translate().fromLabel(label)] = string(v)
 		}
 	}
-	return fleethistory.JoinAttributes(pairs)
+	return fleethistory.JoinAttributes(all)
 }
 
 func (h *History) label(labels model.Metric, name string) string {

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
 // Steps implements fleethistory.History. Each metric is a question of its own: functions
@@ -22,17 +23,15 @@ import (
 func (h *History) Steps(ctx context.Context, q *fleethistory.StepQuery) (list []fleethistory.Sample, err error) {
 	err = h.ask(ctx, func(ctx context.Context) error {
 		var more []string
-		for _, pair := range q.Attributes {
-			for name, value := range fleethistory.SplitAttributes(pair) {
-				more = append(more, underscores(name)+"="+strconv.Quote(value))
-			}
+		if q.PeerGroup != "" {
+			more = append(more, underscores(gpusemconv.AttrPeerGroup)+"="+strconv.Quote(q.PeerGroup))
 		}
 		matchers := h.matchers(&q.Query, more...)
 		metrics, err := h.metrics(ctx, &q.Query, matchers)
 		if err != nil {
 			return err
 		}
-		window := h.window(q.Back().Milliseconds())
+		window := span{0, q.Back().Milliseconds()}.window()
 		steps := v1.Range{
 			Start: time.UnixMilli(q.Ends(q.Start.UnixMilli())), End: time.UnixMilli(q.End.UnixMilli()), Step: q.Step,
 		}

@@ -86,7 +86,7 @@ func TestKill(t *testing.T) {
 
 		s := open(t, cfg)
 		require.NoError(t, integrity(t.Context(), s.db.Load().write))
-		list, err := s.Aggregations(t.Context(), &fleethistory.AggregationQuery{
+		list, err := fleethistory.Aggregate(t.Context(), s, &fleethistory.AggregationQuery{
 			Query: fleethistory.Query{Start: base, End: base.AddDate(1, 0, 0), Metrics: []string{"gpu.node.health_score"}}, GroupBy: fleethistory.ByHost,
 		})
 		require.NoError(t, err)

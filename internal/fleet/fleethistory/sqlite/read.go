@@ -3,7 +3,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
@@ -12,17 +11,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/internal/verdict/episode"
 )
-
-// maxCounted is how many selected samples are counted for one answer, a second
-// or two; with more the total is not known.
-const maxCounted = 5_000_000
 
 // query runs f within the time for a question.
 func (s *Store) query(ctx context.Context, f func(context.Context, *sql.DB) error) error {
@@ -80,8 +74,8 @@ func in[T any](text *string, args *[]any, column string, list []T) {
 var errEnough = errors.New("enough")
 
 // samples calls f for each selected sample, the newest first, or only for those of some rounds,
-// until it returns false.
-func samples(ctx context.Context, db *sql.DB, q *fleethistory.Query, rounds []int64, f func(round int64, p *fleethistory.Sample) bool) error {
+// until it returns false. It skips a record that is none.
+func (s *Store) samples(ctx context.Context, db *sql.DB, q *fleethistory.Query, rounds []int64, f func(round int64, p *fleethistory.Sample) bool) error {
 	from, to := span(q)
 	text, args := "r.at BETWEEN ? AND ?", []any{from, to}
 	in(&text, &args, "r.id", rounds)
@@ -89,9 +83,8 @@ func samples(ctx context.Context, db *sql.DB, q *fleethistory.Query, rounds []in
 	in(&text, &args, "p.cluster", q.Clusters)
 	//nolint:gosec // the values are arguments
 	rows, err := db.QueryContext(ctx, "SELECT r.id, r.at, r.columns, p.host, p.cluster, p.peer_group, p.record FROM rounds r CROSS JOIN records p ON p.round = r.id WHERE "+text+" ORDER BY r.at DESC", args...)
-	var known sql.RawBytes // the columns
-	var layout *fleethistory.Layout
-	err = each(rows, err, func() (err error) {
+	d := decoder{query: q}
+	err = each(rows, err, func() error {
 		var p fleethistory.Sample
 		var round int64
 		var group string
@@ -99,31 +92,15 @@ func samples(ctx context.Context, db *sql.DB, q *fleethistory.Query, rounds []in
 		if err := rows.Scan(&round, &p.At, &columns, &p.Node, &p.Cluster, &group, &record); err != nil {
 			return err
 		}
-		if !bytes.Equal(columns, known) {
-			known, layout = bytes.Clone(columns), &fleethistory.Layout{}
-			if json.Unmarshal(columns, layout) != nil {
-				return errRecord
-			}
+		err := d.layout(columns)
+		if err == nil {
+			err = d.record(record, &p, group, func() bool { return f(round, &p) })
 		}
-		peers := fleethistory.Pair(gpusemconv.AttrPeerGroup, group)
-		return eachValue(record, func(subject int, gpu string, column int, v float64) error {
-			of := layout.Of(p.Node, subject)
-			if column >= len(of) {
-				return errRecord
-			}
-			c := &of[column]
-			if len(q.GPUs) > 0 && !slices.Contains(q.GPUs, gpu) || len(q.Metrics) > 0 && !slices.Contains(q.Metrics, c.Metric) {
-				return nil
-			}
-			p.GPU, p.Metric, p.Attributes, p.Value = gpu, c.Metric, c.Attributes, v
-			if c.Grouped && group != "" {
-				p.Attributes = join(c.Attributes, peers)
-			}
-			if !f(round, &p) {
-				return errEnough
-			}
+		if errors.Is(err, errRecord) {
+			s.say("records of the history that are damaged were skipped")
 			return nil
-		})
+		}
+		return err
 	})
 	if errors.Is(err, errEnough) {
 		return nil
@@ -131,85 +108,11 @@ func samples(ctx context.Context, db *sql.DB, q *fleethistory.Query, rounds []in
 	return err
 }
 
-// join adds an attribute, in its place.
-func join(attributes, pair string) string {
-	if attributes == "" {
-		return pair
-	}
-	return fleethistory.JoinAttributes(append(strings.Split(attributes, ","), pair))
-}
-
-// fold calls f for each selected sample, the newest first, until it returns false.
-func (s *Store) fold(ctx context.Context, q *fleethistory.Query, f func(*fleethistory.Sample) bool) error {
+// Samples implements fleethistory.History.
+func (s *Store) Samples(ctx context.Context, q *fleethistory.Query, f func(*fleethistory.Sample) bool) error {
 	return s.query(ctx, func(ctx context.Context, db *sql.DB) error {
-		return samples(ctx, db, q, nil, func(_ int64, p *fleethistory.Sample) bool { return f(p) })
+		return s.samples(ctx, db, q, nil, func(_ int64, p *fleethistory.Sample) bool { return f(p) })
 	})
-}
-
-// Telemetry implements fleethistory.History.
-func (s *Store) Telemetry(ctx context.Context, q *fleethistory.Query) (page []fleethistory.Sample, total int, err error) {
-	err = s.fold(ctx, q, func(p *fleethistory.Sample) bool {
-		if total >= q.Offset && len(page) < q.Limit {
-			page = append(page, *p)
-		}
-		total++
-		return total <= maxCounted
-	})
-	if total > maxCounted {
-		if total = -1; len(page) < q.Limit {
-			return nil, 0, fleethistory.ErrTooMuch
-		}
-	}
-	return page, total, err
-}
-
-// Recorded implements fleethistory.History.
-func (s *Store) Recorded(ctx context.Context, q *fleethistory.Query, gpus bool) (page []fleethistory.Recorded, total int, err error) {
-	var list fleethistory.RecordedList
-	var of fleethistory.Sample // the subject of the last samples, which come one after the other
-	count := int64(0)
-	add := func() {
-		if at := time.UnixMilli(of.At).UTC(); count > 0 {
-			list.Add(of.Cluster, of.Node, of.GPU, at, at, count)
-		}
-	}
-	err = s.fold(ctx, q, func(p *fleethistory.Sample) bool {
-		if p.Node == "" || gpus && p.GPU == "" {
-			return true
-		}
-		gpu := ""
-		if gpus {
-			gpu = p.GPU
-		}
-		if of.At != p.At || of.Node != p.Node || of.Cluster != p.Cluster || of.GPU != gpu {
-			add()
-			of, count = fleethistory.Sample{At: p.At, Cluster: p.Cluster, Node: p.Node, GPU: gpu}, 0
-		}
-		count++
-		return true
-	})
-	add()
-	page, total = list.Page(q)
-	return page, total, err
-}
-
-// Aggregations implements fleethistory.History.
-func (s *Store) Aggregations(ctx context.Context, q *fleethistory.AggregationQuery) ([]fleethistory.Aggregation, error) {
-	figures := fleethistory.NewFigures(q.GroupBy)
-	if err := s.fold(ctx, &q.Query, func(p *fleethistory.Sample) bool {
-		if a := figures.Row(p); a != nil {
-			if a.Count == 0 {
-				a.Min, a.Max = p.Value, p.Value
-			}
-			a.Count++
-			a.Sum += p.Value
-			a.Min, a.Max = min(a.Min, p.Value), max(a.Max, p.Value)
-		}
-		return true
-	}); err != nil {
-		return nil, err
-	}
-	return figures.List()
 }
 
 // Steps implements fleethistory.History. It looks at the last round of each step alone, so that
@@ -220,11 +123,9 @@ func (s *Store) Steps(ctx context.Context, q *fleethistory.StepQuery) (list []fl
 		if err != nil || len(ends) == 0 {
 			return err
 		}
-		return samples(ctx, db, &q.Query, slices.Collect(maps.Keys(ends)), func(round int64, p *fleethistory.Sample) bool {
-			for _, wanted := range q.Attributes {
-				if !strings.Contains(","+p.Attributes+",", ","+wanted+",") {
-					return true
-				}
+		return s.samples(ctx, db, &q.Query, slices.Collect(maps.Keys(ends)), func(round int64, p *fleethistory.Sample) bool {
+			if q.PeerGroup != "" && !fleethistory.HasAttribute(p.Attributes, gpusemconv.AttrPeerGroup, q.PeerGroup) {
+				return true
 			}
 			for _, end := range ends[round] {
 				at := *p

@@ -3,12 +3,16 @@
 package sqlite
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/gpu-collector/gpu-collector/internal/fleet/fleethistory"
+	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 )
 
 // A record has the subjects of a row, one after the other: the UUID with its length before it, a
@@ -65,19 +69,50 @@ func (r *reader) text() string {
 	return text
 }
 
-// eachValue calls f for each value of a record, with the index of its subject and of its column,
-// until it fails.
-func eachValue(record []byte, f func(subject int, gpu string, column int, v float64) error) error {
-	r := reader{left: record}
+// decoder reads records as samples.
+type decoder struct {
+	query   *fleethistory.Query
+	known   []byte // the text of the columns
+	columns fleethistory.Layout
+	grouped map[grouped]string // attributes with the peer group
+}
+
+type grouped struct{ attributes, group string }
+
+// layout takes the columns of the next records.
+func (d *decoder) layout(text []byte) error {
+	if bytes.Equal(text, d.known) {
+		return nil
+	}
+	*d = decoder{query: d.query, known: bytes.Clone(text), grouped: map[grouped]string{}}
+	if json.Unmarshal(text, &d.columns) != nil {
+		return errRecord
+	}
+	return nil
+}
+
+// record calls f for each selected value of a record, which is in p then, until it returns false.
+func (d *decoder) record(record []byte, p *fleethistory.Sample, group string, f func() bool) error {
+	q, r := d.query, reader{left: record}
 	for subject := 0; len(r.left) > 0; subject++ {
-		gpu := r.text()
+		p.GPU = r.text()
+		skip := len(q.GPUs) > 0 && !slices.Contains(q.GPUs, p.GPU)
+		columns := d.columns.Of(p.Node, subject)
 		for known := r.number(); known != 0; known &= known - 1 {
-			v := math.Float64frombits(bits.ReverseBytes64(r.number()))
-			if r.bad {
+			v, column := r.number(), bits.TrailingZeros64(known)
+			if r.bad || column >= len(columns) {
 				return errRecord
 			}
-			if err := f(subject, gpu, bits.TrailingZeros64(known), v); err != nil {
-				return err
+			c := &columns[column]
+			if skip || len(q.Metrics) > 0 && !slices.Contains(q.Metrics, c.Metric) {
+				continue
+			}
+			p.Metric, p.Attributes, p.Value = c.Metric, c.Attributes, math.Float64frombits(bits.ReverseBytes64(v))
+			if c.Grouped && group != "" {
+				p.Attributes = d.withGroup(c.Attributes, group)
+			}
+			if !f() {
+				return errEnough
 			}
 		}
 	}
@@ -85,4 +120,18 @@ func eachValue(record []byte, f func(subject int, gpu string, column int, v floa
 		return errRecord
 	}
 	return nil
+}
+
+func (d *decoder) withGroup(attributes, group string) string {
+	text, known := d.grouped[grouped{attributes, group}]
+	if !known {
+		all := fleethistory.SplitAttributes(attributes)
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[gpusemconv.AttrPeerGroup] = group
+		text = fleethistory.JoinAttributes(all)
+		d.grouped[grouped{attributes, group}] = text
+	}
+	return text
 }

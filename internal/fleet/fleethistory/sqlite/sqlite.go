@@ -154,15 +154,15 @@ CREATE TABLE episodes (
 ) WITHOUT ROWID;
 `
 
-// version of the schema. Until 2 the file had a row for each sample.
-const version = 3
+// version of the schema.
+const version = 4
 
-// errOlder is of a file that this version does not read.
+// errOlder is of a file that this version does not read, or of another product.
 var errOlder = errors.New("the file is of an older version")
 
 // create makes the tables of a new file.
 func create(ctx context.Context, db *sql.DB) error {
-	var found, tables int
+	var found int
 	if err := db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&found); err != nil {
 		return err
 	}
@@ -172,14 +172,7 @@ func create(ctx context.Context, db *sql.DB) error {
 	case found == version:
 		return nil
 	case found > 0:
-		// Another product's file may have a version too.
-		if err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_master WHERE name IN ('series', 'samples', 'episodes')").Scan(&tables); err != nil {
-			return err
-		}
-		if tables == 3 {
-			return errOlder
-		}
-		return errors.New("the file is no history: name another file")
+		return errOlder
 	}
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -291,7 +284,7 @@ func code(err error) int {
 
 func isDamaged(err error) bool {
 	c := code(err)
-	return c == lib.SQLITE_CORRUPT || c == lib.SQLITE_NOTADB || errors.Is(err, errRecord)
+	return c == lib.SQLITE_CORRUPT || c == lib.SQLITE_NOTADB
 }
 
 // explain adds advice to the errors that an operator can help.

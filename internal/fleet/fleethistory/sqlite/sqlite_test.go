@@ -5,6 +5,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -85,7 +86,7 @@ func asked(from, to time.Time) *fleethistory.Query {
 
 func all(t testing.TB, s *Store) []fleethistory.Sample {
 	t.Helper()
-	list, total, err := s.Telemetry(t.Context(), asked(base.AddDate(-100, 0, 0), base.AddDate(100, 0, 0)))
+	list, total, err := fleethistory.Telemetry(t.Context(), s, asked(base.AddDate(-100, 0, 0), base.AddDate(100, 0, 0)))
 	require.NoError(t, err)
 	assert.Len(t, list, min(total, 1000))
 	return list
@@ -100,7 +101,7 @@ func TestSamplesAreThereAfterReopening(t *testing.T) {
 	sample := func(seconds int, node, gpu, metric, attributes string, v float64) fleethistory.Sample {
 		return fleethistory.Sample{Cluster: "c", Node: node, GPU: gpu, Metric: metric, Attributes: attributes, At: base.UnixMilli() + int64(seconds)*1000, Value: v}
 	}
-	peers, sensor := `gpu.peer_group=g\,1`, "hw.sensor_location=gpu"
+	peers, sensor := `{"gpu.peer_group":"g,1"}`, `{"hw.sensor_location":"gpu"}`
 	want := []fleethistory.Sample{
 		sample(1, "a", "", "gpu.node.health_score", "", 1), sample(1, "a", "", "gpu.node.suspicion", peers, 1.5), sample(1, "a", "GPU-a", "hw.temperature", sensor, 61),
 		sample(0, "", "", "gpu.straggler.median", peers, .75),
@@ -113,13 +114,13 @@ func TestSamplesAreThereAfterReopening(t *testing.T) {
 	s = open(t, cfg)
 	assert.Equal(t, want, all(t, s))
 
-	page, total, err := s.Telemetry(t.Context(), &fleethistory.Query{Start: base, End: base, Offset: 2, Limit: 3})
+	page, total, err := fleethistory.Telemetry(t.Context(), s, &fleethistory.Query{Start: base, End: base, Offset: 2, Limit: 3})
 	require.NoError(t, err)
 	assert.Equal(t, want[5:8], page)
 	assert.Equal(t, 7, total)
 	q := asked(base, base.Add(time.Minute))
 	q.Hosts, q.GPUs, q.Clusters, q.Metrics = []string{"a", "x"}, []string{"GPU-a", "GPU-b"}, []string{"c"}, []string{"hw.temperature"}
-	page, _, err = s.Telemetry(t.Context(), q)
+	page, _, err = fleethistory.Telemetry(t.Context(), s, q)
 	require.NoError(t, err)
 	assert.Equal(t, []fleethistory.Sample{want[2], want[6]}, page)
 	for _, change := range []func(*fleethistory.Query){
@@ -130,7 +131,7 @@ func TestSamplesAreThereAfterReopening(t *testing.T) {
 	} {
 		none := *q
 		change(&none)
-		page, _, err = s.Telemetry(t.Context(), &none)
+		page, _, err = fleethistory.Telemetry(t.Context(), s, &none)
 		require.NoError(t, err)
 		assert.Empty(t, page)
 	}
@@ -141,13 +142,13 @@ func TestFigures(t *testing.T) {
 	s.put(t, base, node("a", .5), group(.75))
 	s.put(t, base.Add(time.Minute), node("a", 1), node("b", 0))
 	q := asked(base, base.Add(time.Minute))
-	hosts, total, err := s.Recorded(t.Context(), q, false)
+	hosts, total, err := fleethistory.ListRecorded(t.Context(), s, q, false)
 	require.NoError(t, err)
 	assert.Equal(t, []fleethistory.Recorded{
 		{Cluster: "c", Host: "a", First: base, Last: base.Add(time.Minute), Samples: 6}, {Cluster: "c", Host: "b", First: base.Add(time.Minute), Last: base.Add(time.Minute), Samples: 3},
 	}, hosts)
 	assert.Equal(t, 2, total)
-	gpus, _, err := s.Recorded(t.Context(), &fleethistory.Query{Start: q.Start, End: q.End, Offset: 1, Limit: 1}, true)
+	gpus, _, err := fleethistory.ListRecorded(t.Context(), s, &fleethistory.Query{Start: q.Start, End: q.End, Offset: 1, Limit: 1}, true)
 	require.NoError(t, err)
 	assert.Equal(t, []fleethistory.Recorded{{Cluster: "c", Host: "b", GPU: "GPU-b", First: base.Add(time.Minute), Last: base.Add(time.Minute), Samples: 1}}, gpus)
 	for by, want := range map[fleethistory.GroupBy][]fleethistory.Aggregation{
@@ -164,14 +165,14 @@ func TestFigures(t *testing.T) {
 	} {
 		q.Metrics = []string{"hw.temperature"}
 		for i := range want {
-			want[i].Attributes = "hw.sensor_location=gpu"
+			want[i].Attributes = `{"hw.sensor_location":"gpu"}`
 		}
-		got, err := s.Aggregations(t.Context(), &fleethistory.AggregationQuery{Query: *q, GroupBy: by})
+		got, err := fleethistory.Aggregate(t.Context(), s, &fleethistory.AggregationQuery{Query: *q, GroupBy: by})
 		require.NoError(t, err)
 		assert.Equal(t, want, got, by)
 	}
 	q.Metrics = []string{"gpu.straggler.median"}
-	got, err := s.Aggregations(t.Context(), &fleethistory.AggregationQuery{Query: *q, GroupBy: fleethistory.ByHost})
+	got, err := fleethistory.Aggregate(t.Context(), s, &fleethistory.AggregationQuery{Query: *q, GroupBy: fleethistory.ByHost})
 	require.NoError(t, err)
 	assert.Empty(t, got, "a group is no host")
 }
@@ -189,7 +190,7 @@ func TestSteps(t *testing.T) {
 				s.put(t, base.Add(time.Duration(m)*time.Minute), node("a", rounds[m]), node("b", 0), group(0))
 			}
 		}
-		q := &fleethistory.StepQuery{Step: time.Duration(rapid.IntRange(1, 100).Draw(rt, "step")) * time.Minute, Attributes: []string{`gpu.peer_group=g\,1`}}
+		q := &fleethistory.StepQuery{Step: time.Duration(rapid.IntRange(1, 100).Draw(rt, "step")) * time.Minute, PeerGroup: "g,1"}
 		q.Query = fleethistory.Query{Clusters: []string{"c"}, Hosts: []string{"a"}, Start: base.Add(time.Duration(minute.Draw(rt, "start")) * time.Minute), Limit: 10_000}
 		q.End = q.Start.Add(time.Duration(minute.Draw(rt, "length")) * time.Minute)
 		var want []fleethistory.Sample
@@ -202,7 +203,7 @@ func TestSteps(t *testing.T) {
 				}
 			}
 			if last >= 0 {
-				want = append(want, fleethistory.Sample{Cluster: "c", Node: "a", Metric: "gpu.node.suspicion", Attributes: q.Attributes[0], At: end, Value: rounds[last] + .5})
+				want = append(want, fleethistory.Sample{Cluster: "c", Node: "a", Metric: "gpu.node.suspicion", Attributes: `{"gpu.peer_group":"g,1"}`, At: end, Value: rounds[last] + .5})
 			}
 		}
 		got, err := s.Steps(t.Context(), q)
@@ -236,27 +237,48 @@ func TestEpisodes(t *testing.T) {
 
 // TestRecord: what is written comes back, and no bytes at all stop the process.
 func TestRecord(t *testing.T) {
+	d := decoder{query: &fleethistory.Query{}}
+	columns := make([]fleethistory.Column, 64)
+	for i := range columns {
+		columns[i].Metric = strconv.Itoa(i)
+	}
+	text, err := json.Marshal(&fleethistory.Layout{Node: columns, GPU: columns})
+	require.NoError(t, err)
+	require.NoError(t, d.layout(text))
+	p := fleethistory.Sample{Node: "n"}
 	rapid.Check(t, func(t *rapid.T) {
 		subjects := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) fleethistory.Subject {
 			return fleethistory.Subject{GPU: rapid.String().Draw(t, "gpu"), Values: rapid.SliceOfN(rapid.Float64(), 64, 64).Draw(t, "values")}
 		}), 1, 3).Draw(t, "subjects")
 		record := appendRecord(nil, subjects)
 		i := 0
-		require.NoError(t, eachValue(record, func(subject int, gpu string, column int, v float64) error {
+		require.NoError(t, d.record(record, &p, "", func() bool {
 			for math.IsNaN(subjects[i/64].Values[i%64]) {
 				i++
 			}
-			require.Equal(t, []any{i / 64, subjects[i/64].GPU, i % 64, subjects[i/64].Values[i%64]}, []any{subject, gpu, column, v})
+			require.Equal(t, []any{subjects[i/64].GPU, strconv.Itoa(i % 64), subjects[i/64].Values[i%64]}, []any{p.GPU, p.Metric, p.Value})
 			i++
-			return nil
+			return true
 		}))
 		cut := rapid.IntRange(1, len(record)-1).Draw(t, "cut")
-		nothing := func(int, string, int, float64) error { return nil }
-		_ = eachValue(record[:cut], nothing)
-		_ = eachValue(rapid.SliceOf(rapid.Byte()).Draw(t, "garbage"), nothing)
+		nothing := func() bool { return true }
+		_ = d.record(record[:cut], &p, "", nothing)
+		_ = d.record(rapid.SliceOf(rapid.Byte()).Draw(t, "garbage"), &p, "", nothing)
 	})
-	require.ErrorIs(t, eachValue([]byte{200}, nil), errRecord)
-	require.ErrorIs(t, eachValue([]byte{0, 1}, nil), errRecord, "without its value")
+	require.ErrorIs(t, d.record([]byte{200}, &p, "", nil), errRecord)
+	require.ErrorIs(t, d.record([]byte{0, 1}, &p, "", nil), errRecord, "without its value")
+}
+
+// TestADamagedRecordIsSkipped: the others of its round are there.
+func TestADamagedRecordIsSkipped(t *testing.T) {
+	s := open(t, testConfig(t))
+	s.put(t, base, node("a", 1), node("b", 1))
+	_, err := s.db.Load().write.Exec("UPDATE records SET record = x'c8' WHERE host = 'a'")
+	require.NoError(t, err)
+	assert.Len(t, all(t, s), 3)
+	assert.Contains(t, s.Status().Note, "damaged")
+	require.NoError(t, s.WriteRound(t.Context(), base, slices.Values([]*fleethistory.Row{node("a", 1)})), "the file stays")
+	assert.Len(t, all(t, s), 6)
 }
 
 // TestRetention: the rounds that were written first go, whatever their clock said.
@@ -301,7 +323,7 @@ func TestRetentionBySize(t *testing.T) {
 	require.NoError(t, s.Close()) // the log is in the file now
 	assert.Less(t, s.Status().Bytes, cfg.MaxBytes+600_000)
 	assert.Less(t, s.Status().Bytes, large/2, "the file shrinks")
-	_, total, err := s.Telemetry(t.Context(), asked(base.Add(39*time.Minute), base.Add(39*time.Minute)))
+	_, total, err := fleethistory.Telemetry(t.Context(), s, asked(base.Add(39*time.Minute), base.Add(39*time.Minute)))
 	require.NoError(t, err)
 	assert.Equal(t, 3000, total, "the newest stays")
 }
@@ -406,7 +428,7 @@ func TestDamagedFileIsKeptAside(t *testing.T) {
 		require.NoError(t, file.Close())
 
 		s = open(t, cfg)
-		_, _, err = s.Telemetry(t.Context(), asked(base.Add(-1000*time.Second), base))
+		_, _, err = fleethistory.Telemetry(t.Context(), s, asked(base.Add(-1000*time.Second), base))
 		require.ErrorIs(t, err, fleethistory.ErrUnavailable)
 		require.Error(t, s.Status().Err)
 		require.Error(t, s.WriteRound(t.Context(), base, slices.Values([]*fleethistory.Row{node("a", 1)})), "the writer is told, and puts it aside")
@@ -435,9 +457,6 @@ func TestFileOfAnotherVersion(t *testing.T) {
 	}
 	_, err := of(99).file(t.Context())
 	require.ErrorContains(t, err, "version 99, written by a newer gpu-collector")
-	_, err = of(1, "albums").file(t.Context())
-	require.ErrorContains(t, err, "is no history")
-
 	s := of(2, "series", "samples", "episodes")
 	s.put(t, base, node("a", 1))
 	assert.Len(t, all(t, s), 3)
@@ -462,7 +481,7 @@ func TestAFileThatIsNone(t *testing.T) {
 func TestQuestionThatTakesTooLong(t *testing.T) {
 	s := open(t, testConfig(t))
 	s.cfg.QueryTimeout = time.Nanosecond
-	_, _, err := s.Telemetry(t.Context(), asked(base, base))
+	_, _, err := fleethistory.Telemetry(t.Context(), s, asked(base, base))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.NoError(t, s.Status().Err, "a slow question is no fault of the file's")
 }
