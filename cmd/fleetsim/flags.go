@@ -19,7 +19,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
-// options are the command line's.
 type options struct {
 	fleet    fleetpush.Config
 	push     fleetpush.PushConfig
@@ -34,9 +33,6 @@ const usage = `fleetsim pushes the reports of simulated GPU nodes, as the nodes'
 
 Ctrl-C ends it with the report. Flags:
 `
-
-// loads are the values of -load.
-var loads = map[string]fleetsim.Load{"training": fleetsim.Training, "inference": fleetsim.Inference, "idle": fleetsim.Idle}
 
 // parse reads the command line; without options and error there is nothing to do.
 func parse(args []string, diagnostics io.Writer) (*options, error) {
@@ -57,7 +53,6 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	fs.IntVar(&o.fleet.Jobs, "jobs", 0, "jobs of each cluster, whose nodes are peers; 0 for one for each 64 nodes")
 	fs.DurationVar(&o.fleet.Runs, "runs", 0, "how long a training job runs on average until the next one begins; 0 for a job that never ends")
 	fs.DurationVar(&o.fleet.Pause, "pause", 2*time.Minute, "how long a node rests between two jobs on average")
-	load := fs.String("load", "training", "training, inference or idle")
 	fs.Func("fault", "`kind:node[:gpu][@from[-until]][=severity]`, as in thermal_throttle:12:3@5m=0.8, or slow_node:30% for a share of the nodes; may be given several times", func(text string) error {
 		fault, err := fleetsim.ParseFault(text)
 		o.fleet.Faults = append(o.fleet.Faults, fault)
@@ -87,10 +82,7 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 	if fs.NArg() > 0 {
 		return nil, fmt.Errorf("argument %q is no flag; -help lists the flags", fs.Arg(0))
 	}
-	var ok bool
-	o.fleet.Load, ok = loads[*load]
 	errs := []error{
-		mistake.If(!ok, "-load is %q, must be training, inference or idle", *load),
 		mistake.If(o.duration < 0, "-duration is %s, must be 0s or more", o.duration),
 		mistake.If(o.fleet.Nodes == 0, "-nodes is 0, must be at least 1"),
 		mistake.If(o.fleet.GPUs == 0, "-gpus is 0, must be at least 1"),
@@ -100,7 +92,7 @@ func parse(args []string, diagnostics io.Writer) (*options, error) {
 		o.fleet.Step = 10 * time.Second
 	}
 	if o.fleet.Start = time.Now(); o.nccl != "" {
-		o.fleet.Clusters, o.fleet.Jobs, o.fleet.Ranks, o.fleet.Load = 1, 1, true, fleetsim.Training
+		o.fleet.Clusters, o.fleet.Jobs, o.fleet.Ranks = 1, 1, true
 	}
 	errs = append(errs, flagErrors(o.fleet.Validate()), flagErrors(o.push.Validate()))
 	secured := files.CAFile != "" || files.CertFile != "" || files.KeyFile != ""

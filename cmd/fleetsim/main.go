@@ -50,7 +50,6 @@ func run(args []string, out, diagnostics io.Writer) int {
 	return exitOK
 }
 
-// progressEvery is the time between two lines of progress.
 const progressEvery = 10 * time.Second
 
 // play runs the fleet until ctx ends, and writes the report.

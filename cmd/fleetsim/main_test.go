@@ -30,31 +30,30 @@ func TestBadFlags(t *testing.T) {
 	empty := filepath.Join(dir, "empty.pem")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	for args, want := range map[string]string{
-		"-nodes 0":                     "-nodes is 0, must be at least 1",
-		"-nodes x":                     `invalid value "x" for flag -nodes`,
-		"-gpus 0":                      "-gpus is 0, must be at least 1",
-		"-clusters 0":                  "-clusters is 0, must be at least 1",
-		"-connections 0 -in-flight 0":  "-connections is 0, must be between 1 and 1000\n-in-flight is 0, must be between 1 and 100000",
-		"-gpus 65":                     "-gpus is 65, must be between 1 and 64",
-		"-jobs 200":                    "-jobs is 200, must be between 1 and 100",
-		"-clusters 101":                "-clusters is 101, must be between 1 and 100",
-		"-runs -1h -pause -1s":         "-runs is -1h0m0s, must be 0s or more\n-pause is -1s, must be 0s or more",
-		"-load chess":                  `-load is "chess", must be training, inference or idle`,
-		"-compression lzma":            `-compression is "lzma", must be one of none, gzip, zstd, snappy`,
-		"-interval -1s":                "-interval is -1s, must be 0s or more",
-		"-duration -1s":                "-duration is -1s, must be 0s or more",
-		"-timeout 0s":                  "-timeout is 0s, must be more than 0s",
-		"-fault slow_node:100":         "-fault slow_node of node 100: node is 100, must be one of the 100 nodes",
-		"-fault slow_node:x%":          "fault \"slow_node:x%\" must be `kind:node[:gpu][@from[-until]][=severity]`",
-		"-fault lost_gpu:30%:8":        "-fault lost_gpu of 30 % of nodes: gpu is 8, must be below the 8 of the node",
-		"-ca /nowhere":                 "failed to load CA CertPool",
-		"-ca " + empty:                 "failed to parse cert",
-		"-cert a":                      "provide both certificate and key, or neither",
-		"-cert a -key b":               "failed to load TLS cert and key",
-		"-insecure -ca " + empty:       "-insecure does not go with -ca, -cert and -key",
-		"-what":                        "flag provided but not defined: -what; -help lists the flags",
-		"push":                         `argument "push" is no flag`,
-		"-nodes 0 -load x -timeout 0s": "-timeout is 0s",
+		"-nodes 0":                    "-nodes is 0, must be at least 1",
+		"-nodes x":                    `invalid value "x" for flag -nodes`,
+		"-gpus 0":                     "-gpus is 0, must be at least 1",
+		"-clusters 0":                 "-clusters is 0, must be at least 1",
+		"-connections 0 -in-flight 0": "-connections is 0, must be between 1 and 1000\n-in-flight is 0, must be between 1 and 100000",
+		"-gpus 65":                    "-gpus is 65, must be between 1 and 64",
+		"-jobs 200":                   "-jobs is 200, must be between 1 and 100",
+		"-clusters 101":               "-clusters is 101, must be between 1 and 100",
+		"-runs -1h -pause -1s":        "-runs is -1h0m0s, must be 0s or more\n-pause is -1s, must be 0s or more",
+		"-compression lzma":           `-compression is "lzma", must be one of none, gzip, zstd, snappy`,
+		"-interval -1s":               "-interval is -1s, must be 0s or more",
+		"-duration -1s":               "-duration is -1s, must be 0s or more",
+		"-timeout 0s":                 "-timeout is 0s, must be more than 0s",
+		"-fault slow_node:100":        "-fault slow_node of node 100: node is 100, must be one of the 100 nodes",
+		"-fault slow_node:x%":         "fault \"slow_node:x%\" must be `kind:node[:gpu][@from[-until]][=severity]`",
+		"-fault lost_gpu:30%:8":       "-fault lost_gpu of 30 % of nodes: gpu is 8, must be below the 8 of the node",
+		"-ca /nowhere":                "failed to load CA CertPool",
+		"-ca " + empty:                "failed to parse cert",
+		"-cert a":                     "provide both certificate and key, or neither",
+		"-cert a -key b":              "failed to load TLS cert and key",
+		"-insecure -ca " + empty:      "-insecure does not go with -ca, -cert and -key",
+		"-what":                       "flag provided but not defined: -what; -help lists the flags",
+		"push":                        `argument "push" is no flag`,
+		"-nodes 0 -timeout 0s":        "-timeout is 0s",
 	} {
 		var out, diagnostics bytes.Buffer
 		assert.Equal(t, exitUsage, run(strings.Fields(args), &out, &diagnostics), args)
@@ -64,12 +63,12 @@ func TestBadFlags(t *testing.T) {
 }
 
 func TestFlagsBecomeTheFleet(t *testing.T) {
-	o, err := parse(strings.Fields("-endpoint gateway:4317 -nodes 20 -gpus 4 -interval 2s -jobs 3 -clusters 2 -cluster lab -load inference "+
+	o, err := parse(strings.Fields("-endpoint gateway:4317 -nodes 20 -gpus 4 -interval 2s -jobs 3 -clusters 2 -cluster lab "+
 		"-raw -runs 1h -pause 5m -seed 9 -timeout 3s -connections 4 -in-flight 5 -compression zstd -fault slow_node:7@5m-10m=0.3 -fault lost_gpu:8:1 -fault slow_node:30%@5m-10m=0.3"), io.Discard)
 	require.NoError(t, err)
 	o.fleet.Start = time.Time{}
 	assert.Equal(t, fleetpush.Config{
-		Nodes: 20, GPUs: 4, Cluster: "lab", Clusters: 2, Jobs: 3, Load: fleetsim.Inference, Runs: time.Hour, Pause: 5 * time.Minute, Seed: 9, Step: 2 * time.Second, Raw: true,
+		Nodes: 20, GPUs: 4, Cluster: "lab", Clusters: 2, Jobs: 3, Runs: time.Hour, Pause: 5 * time.Minute, Seed: 9, Step: 2 * time.Second, Raw: true,
 		Faults: []fleetsim.Fault{
 			{Node: 7, Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, From: 5 * time.Minute, Until: 10 * time.Minute, Severity: 0.3},
 			{Node: 8, Kind: fleetsim.LostGPU, GPU: 1},

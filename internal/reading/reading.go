@@ -161,9 +161,6 @@ type Metric struct {
 	rest   Field
 }
 
-// Index is the index of the metric in All.
-func (m *Metric) Index() int { return m.index }
-
 // Subject is what points without an entry of their own are about.
 func (m *Metric) Subject() Subject { return m.main }
 

@@ -365,13 +365,16 @@ type Episode struct {
 	// Allocations The containers and jobs that held the culprit's GPU at the onset, else those of the node, at most 16
 	Allocations *[]Holder `json:"allocations,omitempty"`
 
-	// Cause Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well
+	// Cause Why it ended, or what made an incident. restart, superseded and unconfirmed: no record had the end; the process ended, another one began, or the node is well
 	Cause   *EpisodeCause `json:"cause,omitempty"`
 	Cluster string        `json:"cluster"`
 
 	// Communicator Name of one that is slow
 	Communicator   *string `json:"communicator,omitempty"`
 	CommunicatorID *string `json:"communicator_id,omitempty"`
+
+	// Concluded No record had the end; the views concluded it
+	Concluded *bool `json:"concluded,omitempty"`
 
 	// Confidence 0 to 1
 	Confidence *float64 `json:"confidence,omitempty"`
@@ -434,9 +437,6 @@ type Episode struct {
 	// Text The body of its last log record
 	Text *string `json:"text,omitempty"`
 
-	// Untold No record told the end; the views concluded it
-	Untold *bool `json:"untold,omitempty"`
-
 	// Updated When its figures were taken
 	Updated time.Time `json:"updated"`
 
@@ -444,7 +444,7 @@ type Episode struct {
 	Value *float64 `json:"value,omitempty"`
 }
 
-// EpisodeCause Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well
+// EpisodeCause Why it ended, or what made an incident. restart, superseded and unconfirmed: no record had the end; the process ended, another one began, or the node is well
 type EpisodeCause string
 
 // EpisodePhase What its last log record was for

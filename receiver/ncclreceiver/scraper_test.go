@@ -23,11 +23,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/component/componenttest"
-	"go.opentelemetry.io/collector/pdata/pmetric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuholders"
 	semconv "github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/inspector"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/metadatatest"
 	"github.com/gpu-collector/gpu-collector/receiver/ncclreceiver/internal/ras"
@@ -115,11 +115,7 @@ func (b *bench) scrape() (all []point) {
 	require.NoError(b.t, err)
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, m := range rm.ScopeMetrics().At(0).Metrics().All() {
-			points := m.Gauge().DataPoints
-			if m.Type() == pmetric.MetricTypeSum {
-				points = m.Sum().DataPoints
-			}
-			for _, dp := range points().All() {
+			for _, dp := range metricreading.Points(m).All() {
 				p := point{m.Name(), dp.Attributes().AsRaw(), dp.DoubleValue() + float64(dp.IntValue())}
 				if dp.Flags().NoRecordedValue() {
 					p.value = -1
@@ -491,8 +487,6 @@ func TestRASOfAnotherJob(t *testing.T) {
 	assert.Equal(t, inspector.MaxMembers, b.room.Left)
 }
 
-// A file that grows faster than it may be read is read from near its end on, and so is one
-// that others cut: its writer leaves a hole.
 // TestFair: a file with a backlog takes its part, whether or not it was written since.
 func TestFair(t *testing.T) {
 	info := func(name string, size int) found {
@@ -511,6 +505,8 @@ func TestFair(t *testing.T) {
 	assert.EqualValues(t, 50, fair(100, files, known))
 }
 
+// A file that grows faster than it may be read is read from near its end on, and so is one
+// that others cut: its writer leaves a hole.
 func TestBacklog(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MaxBytes = tailSize })
 	name := "vm-pid5.log"

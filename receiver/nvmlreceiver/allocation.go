@@ -7,12 +7,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.uber.org/zap"
@@ -20,7 +15,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/gpu/podresources"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
-	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/roster"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/record"
 )
 
@@ -31,7 +25,6 @@ type pods struct {
 	failure   func()
 	trouble   bool
 	answered  bool // the kubelet has answered
-	minors    minorFiles
 	unmatched bool // a device was of no GPU
 }
 
@@ -84,28 +77,17 @@ func (p *pods) gpus(samples []gpuhealth.Sample, held []podresources.Allocation, 
 		return by
 	}
 	alone := onNode == 1
-	var noMinor []*gpuhealth.Sample
 	for i := range samples {
 		s := &samples[i]
 		if s.Parent != "" {
 			continue
 		}
 		onNode--
-		switch {
-		case s.Minor.OK && (s.Up() || by[int(s.Minor.V)] == ""): // what a lost GPU had may be another's by now
-			by[int(s.Minor.V)] = s.UUID
-		case !s.Minor.OK:
-			noMinor = append(noMinor, s)
-		}
-	}
-	if len(noMinor) > 0 {
-		files := p.minors.read()
-		for _, s := range noMinor {
-			if minor, ok := files[roster.Address(s.PCIBusID)]; ok {
-				by[minor] = s.UUID
-			} else if alone {
-				by[onlyGPU] = s.UUID
-			}
+		switch minor := int(s.Minor.V); {
+		case s.Minor.OK && (s.Up() || by[minor] == ""): // what a lost GPU had may be another's by now
+			by[minor] = s.UUID
+		case !s.Minor.OK && alone:
+			by[onlyGPU] = s.UUID
 		}
 	}
 	unmatched := false
@@ -125,51 +107,6 @@ func (p *pods) gpus(samples []gpuhealth.Sample, held []podresources.Allocation, 
 
 func gpuOf(d *podresources.Device, byMinor map[int]string) string {
 	return cmp.Or(byMinor[d.Minor], byMinor[onlyGPU])
-}
-
-// minorFiles reads the minor numbers that the kernel's module has in procfs, for a
-// library that does not.
-type minorFiles struct {
-	proc string
-	last map[string]int
-	// found has what is read beside the scrape: the file of a GPU that hangs may have
-	// no end.
-	found chan map[string]int
-}
-
-const minorFilesTimeout = time.Second
-
-// read returns the minor numbers by PCI address.
-func (m *minorFiles) read() map[string]int {
-	patience := time.Duration(0) // with files that did not come the last time
-	if m.found == nil {
-		m.found, patience = make(chan map[string]int, 1), minorFilesTimeout
-		go func(found chan<- map[string]int) { found <- readMinors(m.proc) }(m.found)
-	}
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	select {
-	case m.last = <-m.found:
-		m.found = nil
-	case <-late.C:
-	}
-	return m.last
-}
-
-func readMinors(proc string) map[string]int {
-	minors := map[string]int{}
-	gpus := filepath.Join(proc, "driver", "nvidia", "gpus")
-	entries, _ := os.ReadDir(gpus) // none without a driver
-	for _, entry := range entries {
-		for line := range strings.Lines(sysText(filepath.Join(gpus, entry.Name()), "information")) {
-			text, ok := strings.CutPrefix(line, "Device Minor:")
-			n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 16)
-			if at := roster.Address(entry.Name()); ok && err == nil && at != "" {
-				minors[at] = int(n)
-			}
-		}
-	}
-	return minors
 }
 
 // allocation is a series of the relation: a job, or a container, and its GPU or slice.

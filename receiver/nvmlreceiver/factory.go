@@ -17,7 +17,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/platform/logsink"
 	"github.com/gpu-collector/gpu-collector/internal/platform/sharedinstance"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadata"
-	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 )
 
 // NewFactory returns the factory of the receiver. In a binary that cannot load
@@ -28,10 +27,10 @@ func NewFactory() receiver.Factory {
 		metadata.Type,
 		createDefaultConfig,
 		receiver.WithMetrics(func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Metrics) (receiver.Metrics, error) {
-			return createMetrics(shared, set, cfg, next, nvml.NewLibrary)
+			return createMetrics(shared, set, cfg, next)
 		}, metadata.MetricsStability),
 		receiver.WithLogs(func(_ context.Context, set receiver.Settings, cfg component.Config, next consumer.Logs) (receiver.Logs, error) {
-			return createLogs(shared, set, cfg, next, nvml.NewLibrary)
+			return createLogs(shared, set, cfg, next)
 		}, metadata.LogsStability),
 	)
 }
@@ -39,11 +38,8 @@ func NewFactory() receiver.Factory {
 // instances are the receivers of the process.
 type instances = sharedinstance.Instances[*Config, *instance]
 
-// newLibrary is nvml.NewLibrary or a test's stand-in.
-type newLibrary func(path string, failure nvml.Failure, timing nvml.Timing) nvml.Library
-
-func createMetrics(shared *instances, set receiver.Settings, cfg component.Config, next consumer.Metrics, library newLibrary, options ...scraperhelper.ControllerOption) (*nvmlReceiver, error) {
-	r, err := acquire(shared, set, cfg, library)
+func createMetrics(shared *instances, set receiver.Settings, cfg component.Config, next consumer.Metrics, options ...scraperhelper.ControllerOption) (*nvmlReceiver, error) {
+	r, err := acquire(shared, set, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -52,8 +48,8 @@ func createMetrics(shared *instances, set receiver.Settings, cfg component.Confi
 	return r, nil
 }
 
-func createLogs(shared *instances, set receiver.Settings, cfg component.Config, next consumer.Logs, library newLibrary) (*nvmlReceiver, error) {
-	r, err := acquire(shared, set, cfg, library)
+func createLogs(shared *instances, set receiver.Settings, cfg component.Config, next consumer.Logs) (*nvmlReceiver, error) {
+	r, err := acquire(shared, set, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +57,9 @@ func createLogs(shared *instances, set receiver.Settings, cfg component.Config, 
 	return r, nil
 }
 
-func acquire(shared *instances, set receiver.Settings, cfg component.Config, library newLibrary) (*nvmlReceiver, error) {
+func acquire(shared *instances, set receiver.Settings, cfg component.Config) (*nvmlReceiver, error) {
 	config := cfg.(*Config)
-	h, err := shared.Acquire(config, func() (*instance, error) { return newInstance(config, set, library) })
+	h, err := shared.Acquire(config, func() (*instance, error) { return newInstance(config, set) })
 	if err != nil {
 		return nil, err
 	}
@@ -85,12 +81,12 @@ type instance struct {
 	ended      sync.Once
 }
 
-func newInstance(cfg *Config, set receiver.Settings, library newLibrary) (*instance, error) {
+func newInstance(cfg *Config, set receiver.Settings) (*instance, error) {
 	telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 	if err != nil {
 		return nil, err
 	}
-	s, err := newScraper(cfg, set, telemetry, library)
+	s, err := newScraper(cfg, set, telemetry)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -198,7 +197,7 @@ func BenchmarkScrape(b *testing.B) {
 			fakenvml.NewH100(gpus).Install(b)
 			cfg := createDefaultConfig().(*Config)
 			cfg.LibraryPath = fakenvml.Library(b)
-			r, err := createMetrics(&instances{}, settings(b).Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)
+			r, err := createMetrics(&instances{}, settings(b).Settings, cfg, consumertest.NewNop())
 			require.NoError(b, err)
 			points := 0
 			before := cpuTime(b)
@@ -215,46 +214,6 @@ func BenchmarkScrape(b *testing.B) {
 			require.NoError(b, r.scraper.shutdown(context.Background()))
 		})
 	}
-}
-
-// BenchmarkScrapeBesideAHang reports the median delay of a scrape beside a GPU that
-// is known to hang, against a scrape of eight GPUs that answer. It also reports the
-// time of the scrape that found the hang.
-func BenchmarkScrapeBesideAHang(b *testing.B) {
-	state := fakenvml.NewH100(8)
-	rewrite := state.Install(b)
-	cfg := createDefaultConfig().(*Config)
-	cfg.LibraryPath, cfg.Deadline = fakenvml.Library(b), 500*time.Millisecond
-	r, err := createMetrics(&instances{}, settings(b).Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)
-	require.NoError(b, err)
-	scrape := func(hung int) time.Duration {
-		began := time.Now()
-		md, err := r.scraper.scrape(context.Background())
-		took := time.Since(began)
-		require.NoError(b, err)
-		require.Len(b, values(md, "hw.power", nil), 8-hung)
-		return took
-	}
-	var with, without []time.Duration
-	scrape(0)
-	for range 100 {
-		without = append(without, scrape(0))
-	}
-	state.SetGPU(3, "hang", "*")
-	rewrite()
-	first := scrape(1)
-	for b.Loop() {
-		with = append(with, scrape(1))
-	}
-	b.StopTimer()
-	slices.Sort(with)
-	slices.Sort(without)
-	delay := max(0, with[len(with)/2]-without[len(without)/2])
-	b.ReportMetric(float64(delay)/float64(time.Millisecond), "delay-ms/op")
-	b.ReportMetric(float64(first)/float64(cfg.Deadline), "deadline-share")
-	state.DeleteGPU(3, "hang")
-	rewrite()
-	require.NoError(b, r.scraper.shutdown(context.Background()))
 }
 
 // cpuTime is what the process has used, in user and in kernel mode.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -202,24 +201,20 @@ func TestAGPUWithoutAHandleIsNamed(t *testing.T) {
 	m.stop()
 }
 
-// TestDevicesByMinorNumber: /dev/nvidia0 is NVML's GPU 1. NVML reports it, or the kernel's
-// module does in procfs; else no GPU is named, unless it is the only one.
+// TestDevicesByMinorNumber: /dev/nvidia0 is NVML's GPU 1. Without a number no GPU is named,
+// unless it is the only one.
 func TestDevicesByMinorNumber(t *testing.T) {
 	const lines = "hw.gpu.allocation lacks a device: no GPU is known to have its minor number"
 	socket := filepath.Join(t.TempDir(), "kubelet.sock")
 	serveKubelet(t, socket, "nvidia0")
 	library := fakenvml.Library(t)
-	swapped := []string{"1", "0"}
 	for name, tt := range map[string]struct {
-		gpus, more   int // that answer, and that should
-		nvml, procfs []string
-		want         []string
-		logged       int
+		gpus, more int // that answer, and that should
+		nvml, want []string
+		logged     int
 	}{
-		"NVML":                         {gpus: 2, nvml: swapped, procfs: []string{"0", "1"}, want: []string{fakenvml.UUID(1)}},
-		"procfs":                       {gpus: 2, procfs: swapped, want: []string{fakenvml.UUID(1)}},
+		"NVML":                         {gpus: 2, nvml: []string{"1", "0"}, want: []string{fakenvml.UUID(1)}},
 		"no source":                    {gpus: 2, logged: 1},
-		"garbage":                      {gpus: 2, procfs: []string{"", "x"}, logged: 1},
 		"another's":                    {gpus: 2, nvml: []string{"4", "5"}, logged: 1},
 		"of one that is not there yet": {gpus: 2, more: 1, nvml: []string{"4", "5"}},
 		"one of several":               {gpus: 1, more: 1},
@@ -227,21 +222,14 @@ func TestDevicesByMinorNumber(t *testing.T) {
 		"one, which is another":        {gpus: 1, nvml: []string{"3"}, logged: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			proc := t.TempDir()
 			state := fakenvml.NewState(tt.gpus)
 			for i, minor := range tt.nvml {
 				state.SetGPU(i, "minor", minor)
-			}
-			for i, minor := range tt.procfs {
-				dir := filepath.Join(proc, "driver", "nvidia", "gpus", fmt.Sprintf("0000:%02x:00.0", 0x1b+i*0x10))
-				require.NoError(t, os.MkdirAll(dir, 0o700))
-				require.NoError(t, os.WriteFile(filepath.Join(dir, "information"), []byte("Model: \t\t H100\nDevice Minor: \t "+minor+"\nGPU Firmware: \t x\n"), 0o600))
 			}
 			state.Install(t)
 			n := startNode(t, func(cfg *Config) {
 				cfg.LibraryPath, cfg.PodResources.Socket, cfg.PodResources.CacheDuration, cfg.PodResources.Timeout = library, socket, 0, time.Minute
 				cfg.ExpectedGPUs = tt.gpus + tt.more
-				cfg.ProcPath = proc
 			})
 			var got []string
 			n.first()
@@ -280,18 +268,4 @@ func TestAcknowledgementOfAPendingGPU(t *testing.T) {
 	loads.note(&nvml.Report{Down: gpuhealth.ReasonDriverNotLoaded})
 	_, gone := loads.opened(&nvml.Report{})
 	assert.True(t, gone, "also where no GPU is reported")
-}
-
-// A file of procfs that has no end costs one scrape its timeout.
-func TestMinorNumbersOfAGPUThatHangs(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "driver", "nvidia", "gpus", "0000:1b:00.0")
-	require.NoError(t, os.MkdirAll(dir, 0o700))
-	file := filepath.Join(dir, "information")
-	require.NoError(t, syscall.Mkfifo(file, 0o600))
-	m := minorFiles{proc: filepath.Join(dir, "..", "..", "..", "..")}
-	for range 100 {
-		require.Empty(t, m.read())
-	}
-	require.NoError(t, os.WriteFile(file, []byte("Device Minor: 3\n"), 0o600))
-	require.Eventually(t, func() bool { return m.read()["0000:1b:00.0"] == 3 }, time.Minute, time.Millisecond)
 }

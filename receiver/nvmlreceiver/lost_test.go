@@ -150,9 +150,9 @@ func (m *machine) start() {
 	m.testSettings = settings(m.TB)
 	telemetry, err := metadata.NewTelemetryBuilder(m.TelemetrySettings)
 	require.NoError(m, err)
-	m.agent, err = newScraper(cfg, m.Settings, telemetry, nvml.NewLibrary)
+	m.agent, err = newScraper(cfg, m.Settings, telemetry)
 	require.NoError(m, err)
-	poller := m.agent.pollerConfig(cfg, nvml.NewLibrary)
+	poller := m.agent.pollerConfig(cfg)
 	poller.OnXid = nil // a wait for events holds a shutdown up
 	m.agent.session.open = func() *nvml.Poller { return nvml.NewPoller(poller) }
 	m.agent.now = func() time.Time { return m.now }

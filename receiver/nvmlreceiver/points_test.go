@@ -116,14 +116,9 @@ func sumOf(t *testing.T, m metricdata.Metrics) int64 {
 	return total
 }
 
-func all(md pmetric.Metrics) []pmetric.Metric {
-	var metrics []pmetric.Metric
-	for _, rm := range md.ResourceMetrics().All() {
-		for _, sm := range rm.ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
-				metrics = append(metrics, m)
-			}
-		}
+func all(md pmetric.Metrics) (metrics []pmetric.Metric) {
+	for _, m := range record.Metrics(md).All() {
+		metrics = append(metrics, m)
 	}
 	return metrics
 }

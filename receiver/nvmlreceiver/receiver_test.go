@@ -25,7 +25,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/metadatatest"
-	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 )
 
 // testSettings are receiver settings whose log and metrics a test can read.
@@ -82,9 +81,9 @@ func TestTheFirstScrapeWaitsForAllPipelines(t *testing.T) {
 		scraped := 0
 		next, err := consumer.NewMetrics(func(context.Context, pmetric.Metrics) error { scraped++; return nil })
 		require.NoError(t, err)
-		metrics, err := createMetrics(shared, set.Settings, cfg, next, nvml.NewLibrary)
+		metrics, err := createMetrics(shared, set.Settings, cfg, next)
 		require.NoError(t, err)
-		logs, err := createLogs(shared, set.Settings, cfg, consumertest.NewNop(), nvml.NewLibrary)
+		logs, err := createLogs(shared, set.Settings, cfg, consumertest.NewNop())
 		require.NoError(t, err)
 		for _, first := range []*nvmlReceiver{logs, metrics} {
 			assert.Zero(t, scraped)
@@ -118,9 +117,9 @@ func startNode(tb testing.TB, change func(*Config)) *node {
 	})
 	require.NoError(tb, err)
 	shared := &instances{}
-	n.receiver, err = createMetrics(shared, n.Settings, n.cfg, next, nvml.NewLibrary, scraperhelper.WithTickerChannel(n.ticks))
+	n.receiver, err = createMetrics(shared, n.Settings, n.cfg, next, scraperhelper.WithTickerChannel(n.ticks))
 	require.NoError(tb, err)
-	logs, err := createLogs(shared, n.Settings, n.cfg, &n.records, nvml.NewLibrary)
+	logs, err := createLogs(shared, n.Settings, n.cfg, &n.records)
 	require.NoError(tb, err)
 	n.logsReceiver = logs
 	require.NoError(tb, logs.Start(tb.Context(), componenttest.NewNopHost()))

@@ -108,7 +108,7 @@ func TestARestartEndsWhatIsOver(t *testing.T) {
 		set := settings(t)
 		telemetry, err := metadata.NewTelemetryBuilder(set.TelemetrySettings)
 		require.NoError(t, err)
-		s, err := newScraper(cfg, set.Settings, telemetry, nil)
+		s, err := newScraper(cfg, set.Settings, telemetry)
 		require.NoError(t, err)
 		require.NoError(t, s.start(t.Context(), nil))
 		do(s)

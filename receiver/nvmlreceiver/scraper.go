@@ -76,7 +76,7 @@ type gpuScraper struct {
 	directory  string // of the state file
 }
 
-func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.TelemetryBuilder, library newLibrary) (*gpuScraper, error) {
+func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.TelemetryBuilder) (*gpuScraper, error) {
 	rubric, err := cfg.Health.rubric()
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 	s.directory = cfg.StateDirectory
 	s.recorder = record.New(s.builder, cfg.Detail == DetailFull)
 	s.logs = logs{resource: s.resource, version: set.BuildInfo.Version, now: s.now}
-	s.pods = pods{log: set.Logger, minors: minorFiles{proc: cfg.ProcPath}, failure: func() { telemetry.ReceiverNvmlPodResourcesFailures.Add(context.Background(), 1) }}
+	s.pods = pods{log: set.Logger, failure: func() { telemetry.ReceiverNvmlPodResourcesFailures.Add(context.Background(), 1) }}
 	s.groups, s.files = groupJobs{proc: cfg.ProcPath}, jobFiles{directory: cfg.JobMappingDirectory, log: set.Logger}
 	if s.relates = cfg.Metrics.HwGpuAllocation.Enabled; s.relates {
 		ask := cfg.PodResources
@@ -110,14 +110,14 @@ func newScraper(cfg *Config, set receiver.Settings, telemetry *metadata.Telemetr
 		s.pods.client = podresources.New(ask)
 	}
 	s.session = session{releaseFile: cfg.ReleaseFile, log: set.Logger, open: func() *nvml.Poller {
-		return nvml.NewPoller(s.pollerConfig(cfg, library))
+		return nvml.NewPoller(s.pollerConfig(cfg))
 	}}
 	return s, nil
 }
 
-func (s *gpuScraper) pollerConfig(cfg *Config, library newLibrary) nvml.Config {
+func (s *gpuScraper) pollerConfig(cfg *Config) nvml.Config {
 	return nvml.Config{
-		Library:  library(cfg.LibraryPath, s.countFailure, s.timeCall),
+		Library:  nvml.NewLibrary(cfg.LibraryPath, s.countFailure, s.timeCall),
 		Deadline: cfg.Deadline,
 		Retry:    cfg.RetryInterval,
 		OnXid:    s.onXid,

@@ -27,21 +27,17 @@ func (s *sliceSeries) report(md pmetric.Metrics, samples []gpuhealth.Sample, ts 
 	if len(here)+len(before) == 0 {
 		return
 	}
-	for _, rm := range md.ResourceMetrics().All() {
-		for _, sm := range rm.ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
-				here.keep(m)
-			}
-			for slice, series := range before {
-				if _, lives := here[slice]; lives {
-					continue
-				}
-				for _, m := range series {
-					record.Points(m).At(0).SetTimestamp(ts)
-					m.MoveTo(sm.Metrics().AppendEmpty())
-				}
-			}
-			return // the receiver has one resource and one scope
+	all := record.Metrics(md)
+	for _, m := range all.All() {
+		here.keep(m)
+	}
+	for slice, series := range before {
+		if _, lives := here[slice]; lives {
+			continue
+		}
+		for _, m := range series {
+			record.Points(m).At(0).SetTimestamp(ts)
+			m.MoveTo(all.AppendEmpty())
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/record"
 )
 
 // maxStepBack is the share of a counter by which it may go back without having been reset: some
@@ -37,18 +38,14 @@ type counter struct {
 
 // apply sets the start times of the monotonic sums in place.
 func (s *startTimes) apply(md pmetric.Metrics) {
-	for _, rm := range md.ResourceMetrics().All() {
-		for _, sm := range rm.ScopeMetrics().All() {
-			for _, m := range sm.Metrics().All() {
-				// The receiver counts Xids itself and knows when it began: the
-				// builder has put the time of its creation.
-				if m.Type() != pmetric.MetricTypeSum || !m.Sum().IsMonotonic() || m.Name() == gpusemconv.MetricGPUXIDEvents {
-					continue
-				}
-				for _, dp := range m.Sum().DataPoints().All() {
-					dp.SetStartTimestamp(s.start(m.Name(), dp))
-				}
-			}
+	for _, m := range record.Metrics(md).All() {
+		// The receiver counts Xids itself and knows when it began: the builder has put the
+		// time of its creation.
+		if m.Type() != pmetric.MetricTypeSum || !m.Sum().IsMonotonic() || m.Name() == gpusemconv.MetricGPUXIDEvents {
+			continue
+		}
+		for _, dp := range m.Sum().DataPoints().All() {
+			dp.SetStartTimestamp(s.start(m.Name(), dp))
 		}
 	}
 }

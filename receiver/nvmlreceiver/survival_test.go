@@ -22,7 +22,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/receiver/nvmlreceiver/internal/nvml"
 	"github.com/gpu-collector/gpu-collector/test/fakenvml"
 )
 
@@ -34,7 +33,7 @@ func TestLogsAlone(t *testing.T) {
 	cfg.LibraryPath, cfg.InitialDelay, cfg.RetryInterval = fakenvml.Library(t), 0, time.Nanosecond
 	cfg.CollectionInterval, cfg.Deadline, cfg.PodResources.Timeout = 20*time.Millisecond, time.Minute, 20*time.Millisecond
 	sink := &consumertest.LogsSink{}
-	r, err := createLogs(&instances{}, settings(t).Settings, cfg, sink, nvml.NewLibrary)
+	r, err := createLogs(&instances{}, settings(t).Settings, cfg, sink)
 	require.NoError(t, err)
 	require.NoError(t, r.Start(t.Context(), componenttest.NewNopHost()))
 	errorCount := 0

@@ -26,7 +26,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/pkg/fleetclient"
 )
 
-// options are the command line's.
 type options struct {
 	listen    string
 	port      int
@@ -63,7 +62,6 @@ func Command(set otelcol.CollectorSettings) *cobra.Command {
 	return cmd
 }
 
-// demo is one that runs.
 type demo struct {
 	collector *otelcol.Collector
 	ended     chan error // what the collector ended with
@@ -176,7 +174,6 @@ func newCollector(set otelcol.CollectorSettings, o *options, dir string, ports [
 	return otelcol.NewCollector(set)
 }
 
-// openBrowser opens the page where there is a display.
 func openBrowser(ctx context.Context, url string) {
 	if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
 		return

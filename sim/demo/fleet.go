@@ -14,7 +14,6 @@ import (
 // healthy is how long the simulated nodes train without a fault.
 const healthy = 10 * time.Second
 
-// fault is what a screen waits for.
 type fault struct {
 	kind          fleetclient.AttentionItemKind
 	cluster, node string // no node: many
@@ -64,7 +63,7 @@ func simulated(otlp int) ([]*fleetpush.Pusher, error) {
 		}
 		// Of these seeds no job writes a checkpoint in the first minutes, in which no node is judged.
 		cfg.Seed = uint64(len(pushers) + 5)
-		cfg.GPUs, cfg.Jobs, cfg.Load, cfg.Step, cfg.Start = 8, 1, fleetsim.Training, interval, time.Now()
+		cfg.GPUs, cfg.Jobs, cfg.Step, cfg.Start = 8, 1, interval, time.Now()
 		fleet, err := fleetpush.New(cfg)
 		if err != nil {
 			return nil, err

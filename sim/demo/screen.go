@@ -44,7 +44,6 @@ type itemState struct {
 // their way.
 const settled = 6
 
-// begin writes what is to be seen.
 func (s *screen) begin(moved string) {
 	if moved != "" {
 		s.line(moved)
@@ -54,7 +53,6 @@ func (s *screen) begin(moved string) {
 	s.line("The page: " + s.page + "   Ctrl-C ends it.")
 }
 
-// show writes what is new in a list.
 func (s *screen) show(l *fleetclient.AttentionList, elapsed time.Duration) {
 	s.nodes = l.Counts.Nodes
 	for i := range l.Items {
@@ -85,7 +83,6 @@ func (s *screen) show(l *fleetclient.AttentionList, elapsed time.Duration) {
 	}
 }
 
-// verdict is what, why and next, a line each.
 func (s *screen) verdict(it *fleetclient.AttentionItem, elapsed time.Duration) {
 	subject, link := or(it.Node, ""), s.page+"#in="+url.QueryEscape(it.Cluster)+"&node="+url.QueryEscape(or(it.Node, ""))
 	if subject == "" {
@@ -116,7 +113,8 @@ func figures(it *fleetclient.AttentionItem) string {
 		list = append(list, fmt.Sprintf("confidence %.0f %%", 100**it.Confidence))
 	}
 	if it.GPUHoursLostPerHour != nil {
-		list = append(list, fmt.Sprintf("costs %.3g GPUs", *it.GPUHoursLostPerHour))
+		cost := fmt.Sprintf("costs %.3g GPUs", *it.GPUHoursLostPerHour)
+		list = append(list, strings.Replace(cost, " 1 GPUs", " 1 GPU", 1))
 	}
 	if len(list) == 0 {
 		return ""
@@ -131,7 +129,6 @@ func or[T any](v *T, otherwise T) T {
 	return *v
 }
 
-// progress draws the line that moves.
 func (s *screen) progress(elapsed time.Duration) {
 	text := fmt.Sprintf("%3.0f s  %d nodes report, %d of %d faults are found", elapsed.Seconds(), s.nodes, len(s.found), len(faults))
 	switch {
@@ -158,7 +155,6 @@ func (s *screen) line(text string) {
 	_, _ = io.WriteString(s.out, text+"\n")
 }
 
-// end takes the line that moves away.
 func (s *screen) end() {
 	if s.moving {
 		_, _ = io.WriteString(s.out, "\r\x1b[K")

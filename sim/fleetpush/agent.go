@@ -25,7 +25,6 @@ import (
 // scope is the one under which the straggler processor reports.
 const scope = "github.com/gpu-collector/gpu-collector/processor/stragglerprocessor"
 
-// product is the GPUs' hw.model.
 const product = "NVIDIA H100 80GB HBM3"
 
 // NodeName returns the name of a node of a fleet.
@@ -72,7 +71,6 @@ func (s *scratch) name(resource pcommon.Resource, pairs ...string) {
 	}
 }
 
-// record is what the nvml receiver reports of a node.
 func (f *Fleet) record(n *node, s *scratch) pmetric.Metrics {
 	s.recorder.Begin(s.now, &n.history)
 	census := record.Census{Expected: f.cfg.GPUs}
@@ -98,7 +96,6 @@ func (f *Fleet) record(n *node, s *scratch) pmetric.Metrics {
 	return s.recorder.Emit(resource)
 }
 
-// health judges a GPU by one sample more.
 func (n *node) health(s *gpuhealth.Sample, xids *[fleetsim.MaxXids]fleetsim.Xid, now time.Time) gpuhealth.Verdict {
 	if n.monitor == nil {
 		return gpuhealth.Verdict{Score: gpuhealth.Some(100), State: gpuhealth.StateHealthy, Hardware: gpuhealth.HardwareOK}
@@ -112,7 +109,6 @@ func (n *node) health(s *gpuhealth.Sample, xids *[fleetsim.MaxXids]fleetsim.Xid,
 	return n.monitor.Observe(s, now)
 }
 
-// addStep adds what the training job of a node reports to its agent.
 func (s *scratch) addStep(md pmetric.Metrics, seconds float64) {
 	rm := md.ResourceMetrics().AppendEmpty()
 	s.name(rm.Resource())

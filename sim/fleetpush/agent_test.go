@@ -46,7 +46,7 @@ func (s *source) GetExtensions() map[component.ID]component.Component {
 // answers, while it does, and after it stopped.
 func TestReportsAreAnAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := Config{Nodes: 2, GPUs: 2, Load: fleetsim.Training, Seed: 3, Ranks: true, Faults: []fleetsim.Fault{
+		cfg := Config{Nodes: 2, GPUs: 2, Seed: 3, Ranks: true, Faults: []fleetsim.Fault{
 			{Share: 1, Kind: fleetsim.SlowNode, GPU: fleetsim.AllGPUs, From: 3 * time.Minute, Severity: 0.4},
 		}}
 		fleet := newFleet(t, cfg)

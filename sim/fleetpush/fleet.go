@@ -42,7 +42,6 @@ type Config struct {
 	// NodeName and JobName name the nodes, and the jobs of each cluster; by default
 	// node-000000 and job-00000 are the first.
 	NodeName, JobName func(nth int) string
-	Load              fleetsim.Load
 	// Runs and Pause are how long training jobs run and their nodes rest between
 	// them, as in fleetsim.JobConfig; with Runs 0 they last.
 	Runs, Pause time.Duration
@@ -62,7 +61,6 @@ const (
 	jobNodes    = 64
 )
 
-// defaults fills what was left out.
 func (c *Config) defaults() {
 	c.Nodes, c.GPUs, c.Clusters = cmp.Or(c.Nodes, 1), cmp.Or(c.GPUs, 8), cmp.Or(c.Clusters, 1)
 	c.Jobs = cmp.Or(c.Jobs, max(1, c.Nodes/max(1, c.Clusters)/jobNodes))
@@ -166,7 +164,7 @@ type group struct {
 	header             string // the name as a gpu-group header has it
 	nodes              []node
 
-	// A training job moves all of its nodes at once.
+	// The job moves all of its nodes at once.
 	sim   *fleetsim.Job
 	play  *ranks.Play // of its ranks
 	ticks int64
@@ -220,21 +218,14 @@ func (f *Fleet) populate(nth, first, end int) (err error) {
 	if g.header, err = pushheaders.EncodeGroups([]string{g.name}); err != nil {
 		return err
 	}
-	if c.Load == fleetsim.Training {
-		g.sim = fleetsim.NewJob(len(g.nodes), c.GPUs, fleetsim.JobConfig{Runs: c.Runs, Pause: c.Pause, Seed: c.Seed*maxJobs + uint64(first)})
-		if c.Ranks {
-			job := ranks.Typical(len(g.nodes), c.GPUs)
-			g.play = ranks.New(&job, c.Seed+uint64(first))
-		}
+	g.sim = fleetsim.NewJob(len(g.nodes), c.GPUs, fleetsim.JobConfig{Runs: c.Runs, Pause: c.Pause, Seed: c.Seed*maxJobs + uint64(first)})
+	if c.Ranks {
+		job := ranks.Typical(len(g.nodes), c.GPUs)
+		g.play = ranks.New(&job, c.Seed+uint64(first))
 	}
 	for i := range g.nodes {
 		n := &g.nodes[i]
-		n.group, n.index = g, i
-		if g.sim != nil {
-			n.sim = g.sim.Nodes()[i]
-		} else {
-			n.sim = fleetsim.NewNode(c.GPUs, c.Load, c.Seed<<20+uint64(first+i)+1)
-		}
+		n.group, n.index, n.sim = g, i, g.sim.Nodes()[i]
 		if !c.Raw {
 			n.score = nodescore.NewNode(&f.score, f.plan)
 		}
@@ -271,10 +262,7 @@ func (f *Fleet) metrics(i, steps int, now time.Time) pmetric.Metrics {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n.ticks += int64(steps)
-	if g.sim == nil {
-		n.sim.Advance(time.Duration(steps) * f.cfg.Step)
-	}
-	for ; g.sim != nil && g.ticks < n.ticks; g.ticks++ { // with the first node that is asked
+	for ; g.ticks < n.ticks; g.ticks++ { // with the first node that is asked
 		g.advance(f.cfg.Step, f.cfg.GPUs)
 	}
 	md := f.record(n, s)

@@ -9,9 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"github.com/gpu-collector/gpu-collector/internal/node/nodescore"
-	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +24,7 @@ func newFleet(t testing.TB, cfg Config) *Fleet {
 }
 
 func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
-	cfg := Config{Nodes: 2, GPUs: 2, Load: fleetsim.Training, Seed: 7}
+	cfg := Config{Nodes: 2, GPUs: 2, Seed: 7}
 	a, b := newFleet(t, cfg), newFleet(t, cfg)
 	cfg.Seed = 8
 	other := newFleet(t, cfg)
@@ -52,7 +49,7 @@ func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
 // A job that ends leaves its nodes at rest for a while, without step times.
 func TestJobsEnd(t *testing.T) {
 	f := newFleet(t, Config{
-		Nodes: 2, GPUs: 1, Load: fleetsim.Training, Seed: 1, Raw: true, Runs: 20 * time.Minute, Pause: 5 * time.Minute,
+		Nodes: 2, GPUs: 1, Seed: 1, Raw: true, Runs: 20 * time.Minute, Pause: 5 * time.Minute,
 	})
 	reports := map[int]int{} // by how many resources they are of
 	for tick := range 6 * 60 {
@@ -63,46 +60,4 @@ func TestJobsEnd(t *testing.T) {
 	assert.Greater(t, reports[1], 40, "the receiver's alone")
 	assert.Greater(t, reports[2], 400, "with the step time")
 	assert.Len(t, reports, 2)
-}
-
-// A verdict finds each fault that its node has when the verdict begins. A verdict
-// on a node without a fault is false.
-func TestVerdictsAreOfTheirFault(t *testing.T) {
-	const step = 10 * time.Second
-	n := &node{troubles: []trouble{
-		{fault: 3, from: time.Minute, until: 5 * time.Minute},
-		{fault: 7, from: 20 * time.Minute},
-	}}
-	for _, tc := range []struct {
-		at    time.Duration
-		wrong int
-		found [2]time.Duration
-	}{
-		{30 * time.Second, 1, [2]time.Duration{}},
-		{2 * time.Minute, 1, [2]time.Duration{2 * time.Minute, 0}},
-		{6 * time.Minute, 1, [2]time.Duration{2 * time.Minute, 0}}, // as it ends
-		{10 * time.Minute, 2, [2]time.Duration{2 * time.Minute, 0}},
-		{21 * time.Minute, 2, [2]time.Duration{2 * time.Minute, 21 * time.Minute}},
-		{3 * time.Hour, 2, [2]time.Duration{2 * time.Minute, 21 * time.Minute}},
-	} {
-		n.began(tc.at, step, nodescore.ModeFleet)
-		assert.Equal(t, tc.wrong, n.wrong, "at %s", tc.at)
-		for i, found := range tc.found {
-			assert.Equal(t, found, n.troubles[i].found, "at %s", tc.at)
-		}
-	}
-	n.group = new(group)
-	r := Report{Faults: make([]FaultReport, 8)}
-	n.report(&r, "a")
-	n.troubles[0].found += time.Second
-	n.report(&r, "b")
-	assert.Equal(t, FaultReport{Nodes: 2, Found: 2, Delay: new(61.0), By: "fleet"}, r.Faults[3], "the longest delay")
-}
-
-func TestMistakes(t *testing.T) {
-	_, err := New(Config{Cluster: "a\nb", Step: -1})
-	require.ErrorContains(t, err, `cluster is "a\nb", must be 1 to 200`)
-	require.ErrorContains(t, err, "step is -1ns, must be more than 0s")
-	_, err = NewPusher(PushConfig{}, nil)
-	require.ErrorContains(t, err, "endpoint is empty")
 }

@@ -22,8 +22,6 @@ import (
 
 	"github.com/gpu-collector/gpu-collector/internal/detect/threshold"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
-	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
-	"github.com/gpu-collector/gpu-collector/test/loopback"
 )
 
 const testGroup = "job-00000//NVIDIA-H100-80GB-HBM3"
@@ -58,7 +56,6 @@ func (r *refusing) Export(ctx context.Context, _ pmetricotlp.ExportRequest) (pme
 	return pmetricotlp.NewExportResponse(), s.Err()
 }
 
-// pushUntil runs a pusher until its report is enough.
 func pushUntil(t *testing.T, cfg PushConfig, f *Fleet, enough func(Report) bool) Report {
 	t.Helper()
 	p, err := NewPusher(cfg, f)
@@ -82,7 +79,7 @@ func TestRefusalsBringThresholds(t *testing.T) {
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.Serve(l) })
 	t.Cleanup(func() { s.Stop(); serving.Wait() })
-	f := newFleet(t, Config{Nodes: 2, GPUs: 1, Load: fleetsim.Training})
+	f := newFleet(t, Config{Nodes: 2, GPUs: 1})
 	cfg := DefaultPushConfig()
 	cfg.Endpoint, cfg.Interval, cfg.Timeout, cfg.Compression = l.Addr().String(), 0, time.Minute, "zstd"
 	r := pushUntil(t, cfg, f, func(r Report) bool { return r.Pushes >= 2 })
@@ -96,15 +93,6 @@ func TestRefusalsBringThresholds(t *testing.T) {
 		assert.Equal(t, Headers{"fleetsim", NodeName(i), `"` + testGroup + `"`}, headers)
 		assert.InDelta(t, 0.8, n.received.Threshold, 0)
 	}
-}
-
-func TestNobodyThere(t *testing.T) {
-	f := newFleet(t, Config{Nodes: 1, GPUs: 1, Load: fleetsim.Idle})
-	cfg := DefaultPushConfig()
-	cfg.Endpoint, cfg.Interval = loopback.FreeAddr(t), time.Millisecond
-	r := pushUntil(t, cfg, f, func(r Report) bool { return r.Refusals["Unavailable"] > 0 })
-	assert.False(t, f.nodes[0].reachable)
-	assert.Zero(t, r.Accepted)
 }
 
 // Bytes in headers are not to be trusted.

@@ -15,11 +15,8 @@ import (
 	"go.opentelemetry.io/collector/pdata/pmetric"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
-// fakeSender answers as the test sets it.
 type fakeSender struct {
 	answer func(ctx context.Context, node string, nth int) result
 
@@ -58,7 +55,7 @@ func (s *fakeSender) close() error {
 // simulate runs a pusher for some time in a bubble of synctest.
 func simulate(t *testing.T, nodes int, cfg PushConfig, sender *fakeSender, d time.Duration) (*Pusher, *Fleet) {
 	t.Helper()
-	f := newFleet(t, Config{Nodes: nodes, GPUs: 1, Load: fleetsim.Inference, Step: 10 * time.Second})
+	f := newFleet(t, Config{Nodes: nodes, GPUs: 1, Step: 10 * time.Second})
 	cfg.Endpoint = "127.0.0.1:1"
 	p, err := NewPusher(cfg, f)
 	require.NoError(t, err)

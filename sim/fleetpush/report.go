@@ -84,7 +84,6 @@ const (
 	digitsKept  = 3
 )
 
-// stats counts what happens.
 type stats struct {
 	mu      sync.Mutex
 	begin   time.Time
@@ -149,7 +148,6 @@ func (s *stats) report(f *Fleet) Report {
 	return r
 }
 
-// report adds what a node knows.
 func (n *node) report(r *Report, name string) {
 	n.group.mu.Lock()
 	defer n.group.mu.Unlock()

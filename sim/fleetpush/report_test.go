@@ -24,7 +24,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 )
 
-// gpuIDs are those of a report, in its order.
 func gpuIDs(md pmetric.Metrics) (ids []string) {
 	for _, m := range md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics().All() {
 		if m.Name() == gpusemconv.MetricGPUInfo {
@@ -62,12 +61,12 @@ func TestSeriesAreTheReceivers(t *testing.T) {
 	want, err := (&pmetric.JSONUnmarshaler{}).UnmarshalMetrics(text)
 	require.NoError(t, err)
 	f := newFleet(t, Config{GPUs: 1, Raw: true})
-	assert.ElementsMatch(t, seriesOf(want), seriesOf(f.metrics(0, 1, start)))
+	assert.ElementsMatch(t, seriesOf(want), seriesOf(f.metrics(0, 0, start)))
 }
 
 // Points show what the simulated hardware reads. What faults do to it is for the tests of fleetsim.
 func TestPointsShowTheHardware(t *testing.T) {
-	f := newFleet(t, Config{Nodes: 2, GPUs: 4, Clusters: 2, Load: fleetsim.Training, Seed: 5, Raw: true, Faults: []fleetsim.Fault{
+	f := newFleet(t, Config{Nodes: 2, GPUs: 4, Clusters: 2, Seed: 5, Raw: true, Faults: []fleetsim.Fault{
 		{Node: 1, Kind: fleetsim.ThermalThrottle, GPU: 1, Severity: 0.8},
 		{Node: 1, Kind: fleetsim.NVLinkErrors, GPU: 1},
 		{Node: 1, Kind: fleetsim.ECC, GPU: 1, Severity: 0.9},
@@ -134,7 +133,7 @@ func TestPointsShowTheHardware(t *testing.T) {
 
 // In lockstep the slow GPU's rank waits least, and the catalogue takes each point of a rank.
 func TestRanksOfAJob(t *testing.T) {
-	f := newFleet(t, Config{Nodes: 4, GPUs: 2, Jobs: 2, Load: fleetsim.Training, Seed: 5, Raw: true, Ranks: true, Faults: []fleetsim.Fault{
+	f := newFleet(t, Config{Nodes: 4, GPUs: 2, Jobs: 2, Seed: 5, Raw: true, Ranks: true, Faults: []fleetsim.Fault{
 		{Node: 3, Kind: fleetsim.Neighbour, GPU: 1, Severity: 0.3},
 	}})
 	var from metricreading.Resource

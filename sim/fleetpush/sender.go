@@ -28,20 +28,17 @@ import (
 // Compressions of requests, as agents may have them.
 var Compressions = []string{"none", "gzip", "zstd", "snappy"}
 
-// sender carries requests to the server.
 type sender interface {
 	// send pushes one report over one of the connections.
 	send(ctx context.Context, connection int, h Headers, md pmetric.Metrics) result
 	close() error
 }
 
-// result is how a push ended.
 type result struct {
 	headers  metadata.MD
 	answered bool // a server answered
 	err      error
-	// wait is how long the server asks to wait.
-	wait time.Duration
+	wait     time.Duration
 	// rejected are points of an accepted push that were not taken.
 	rejected int64
 }

@@ -93,7 +93,6 @@ func (n *Node) effect(dt time.Duration) wholeEffect {
 	return whole
 }
 
-// add puts a fault into the effect that it has on one GPU.
 func (e *effect) add(f *Fault, at, dt time.Duration) {
 	s, since := f.severity(), f.since(at)
 	e.left[kinds[f.Kind].takes] *= 1 - s

@@ -147,10 +147,8 @@ func (f *Fault) Validate(nodes, gpus int) error {
 	return nil
 }
 
-// severity with the kind's default.
 func (f *Fault) severity() float64 { return cmp.Or(f.Severity, kinds[f.Kind].severity) }
 
-// active reports whether the fault is there at a time.
 func (f *Fault) active(at time.Duration) bool {
 	if at < f.From || f.Until != 0 && at >= f.Until {
 		return false

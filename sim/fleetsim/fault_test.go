@@ -3,6 +3,7 @@
 package fleetsim
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -42,6 +43,23 @@ func afflict(t *testing.T, f Fault, over time.Duration) look {
 	return look{
 		s[1].Reading(2), w[1].Reading(2), s[1].Reading(5), s[3].Reading(2), w[3].Reading(2),
 		s[1].Host(), w[1].Host(), s[3].Host(),
+	}
+}
+
+// node is one that waits for no other.
+type node struct {
+	*Node
+	schedule schedule
+}
+
+func alone(gpus int) node {
+	return node{newNode(gpus, 5), newSchedule(rand.New(rand.NewPCG(5, 0x6770755f666c6565)))}
+}
+
+// Advance moves the node on at its own pace.
+func (n node) Advance(by time.Duration) {
+	for ; by > 0; by -= maxStep {
+		n.step(n.schedule.at(n.at+maxStep, maxStep), n.speed(), maxStep)
 	}
 }
 
@@ -172,7 +190,7 @@ func TestFaults(t *testing.T) {
 func TestFaultsEnd(t *testing.T) {
 	for _, kind := range Kinds() {
 		t.Run(string(kind), func(t *testing.T) {
-			sick, well := NewNode(2, Training, 5), NewNode(2, Training, 5)
+			sick, well := alone(2), alone(2)
 			f := Fault{Kind: kind, GPU: AllGPUs, From: 10 * time.Minute, Until: 20 * time.Minute}
 			sick.Inject(f)
 			sick.Advance(10*time.Minute - time.Second)
@@ -193,7 +211,7 @@ func TestFaultsEnd(t *testing.T) {
 }
 
 func TestFlapping(t *testing.T) {
-	n := NewNode(1, Training, 5)
+	n := alone(1)
 	n.Inject(Fault{Kind: Flapping, GPU: AllGPUs, From: time.Minute, Severity: 0.5})
 	slow := func(after time.Duration) bool { n.Advance(after - n.at); return n.speed() < 0.9 }
 	assert.False(t, slow(59*time.Second))
@@ -201,29 +219,6 @@ func TestFlapping(t *testing.T) {
 	assert.False(t, slow(6*time.Minute+5*time.Second))
 	assert.False(t, slow(10*time.Minute+55*time.Second))
 	assert.True(t, slow(11*time.Minute+5*time.Second))
-}
-
-// A fault that should have begun begins now, with what happens at its begin.
-func TestInjectLate(t *testing.T) {
-	n := NewNode(2, Training, 5)
-	n.Advance(10 * time.Minute)
-	n.Inject(Fault{Kind: LostGPU, GPU: 1})
-	n.Advance(10 * time.Second)
-	assert.Equal(t, Xid{79, 1}, n.Reading(1).Xids[0])
-}
-
-// A slow server of requests is busier, and does not wait for anybody.
-func TestFaultsOfInference(t *testing.T) {
-	sick, well := NewNode(1, Inference, 5), NewNode(1, Inference, 5)
-	sick.Inject(Fault{Kind: SlowNode, GPU: AllGPUs, Severity: 0.3})
-	var a, b float64
-	for range 100 {
-		sick.Advance(10 * time.Second)
-		well.Advance(10 * time.Second)
-		a += sick.Reading(0).Utilization
-		b += well.Reading(0).Utilization
-	}
-	assert.Greater(t, a, 1.2*b)
 }
 
 func TestXidsAreBounded(t *testing.T) {

@@ -105,7 +105,6 @@ const (
 	airNoiseTime   = 2 * time.Minute
 )
 
-// gpu is the state of one GPU.
 type gpu struct {
 	rng        *rand.Rand
 	efficiency float64 // chips of one model differ by a few per cent in power

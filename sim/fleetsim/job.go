@@ -22,15 +22,16 @@ type Job struct {
 	cfg   JobConfig
 	rng   *rand.Rand
 	nodes []*Node
+	schedule
 	// The time, the begin of the present job or of the next, the end, 0 for never.
 	at, begin, end time.Duration
 }
 
-// NewJob returns a job on so many nodes, which differ as by NewNode.
+// NewJob returns a job on so many nodes, which differ.
 func NewJob(nodes, gpus int, cfg JobConfig) *Job {
 	j := &Job{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6770755f6a6f6273))}
 	for i := range nodes {
-		j.nodes = append(j.nodes, NewNode(gpus, Training, cfg.Seed<<16+uint64(i)+1))
+		j.nodes = append(j.nodes, newNode(gpus, cfg.Seed<<16+uint64(i)+1))
 	}
 	j.next(0)
 	return j
@@ -46,10 +47,7 @@ func (j *Job) next(pause time.Duration) {
 	if j.cfg.Runs > 0 {
 		j.end = j.begin + time.Duration((0.5+j.rng.Float64())*float64(j.cfg.Runs))
 	}
-	s := newSchedule(Training, j.rng)
-	for _, n := range j.nodes {
-		n.schedule = s
-	}
+	j.schedule = newSchedule(j.rng)
 }
 
 // Advance moves the job and its nodes on in time.
@@ -66,7 +64,7 @@ func (j *Job) Advance(by time.Duration) {
 		for _, n := range j.nodes {
 			var d demand
 			if j.at >= j.begin {
-				d = n.schedule.at(j.at, dt, n.rng)
+				d = j.schedule.at(j.at, dt)
 			}
 			n.step(d, pace, dt)
 		}

@@ -3,24 +3,12 @@
 package fleetsim
 
 import (
-	"math"
 	"math/rand/v2"
 	"time"
 )
 
-// Load is what a node is used for.
-type Load int
-
-// The loads.
-const (
-	Idle Load = iota // no process
-	// Training is a synchronous job. Every few seconds a step ends with the
-	// exchange of gradients. Every half hour the GPUs wait a minute for a checkpoint.
-	Training
-	Inference // requests come as they like
-)
-
-// demand is what a load asks of a GPU.
+// demand is what a training job asks of a GPU. Every few seconds a step ends with the exchange
+// of gradients. Every half hour the GPUs wait a minute for a checkpoint.
 type demand struct {
 	work   float64 // how much of full power the kernels draw, 0 to 1
 	busy   float64 // part of the time that any kernel runs, 0 to 1
@@ -35,42 +23,26 @@ const (
 	checkpointTime  = time.Minute
 )
 
-// schedule is the demand over time on all GPUs of a node.
+// schedule is the demand over time on all GPUs of a job.
 type schedule struct {
-	load     Load
-	phase    time.Duration // where in the cycle of its load the node starts
-	memory   float64
-	requests ar1 // the log of the rate of requests
+	phase  time.Duration // where in the cycle of checkpoints the job starts
+	memory float64
 }
 
-func newSchedule(load Load, rng *rand.Rand) schedule {
-	return schedule{
-		load:   load,
-		phase:  time.Duration(rng.Int64N(int64(checkpointEvery))),
-		memory: 0.7 + 0.2*rng.Float64(),
-		// Requests of users vary by half within minutes.
-		requests: ar1{sigma: 0.5, time: 3 * time.Minute},
+func newSchedule(rng *rand.Rand) schedule {
+	return schedule{phase: time.Duration(rng.Int64N(int64(checkpointEvery))), memory: 0.7 + 0.2*rng.Float64()}
+}
+
+func (s *schedule) at(t, dt time.Duration) demand {
+	t += s.phase
+	if t%checkpointEvery < checkpointTime {
+		return demand{work: 0.05, busy: 0.02, memory: s.memory, links: 0.02}
 	}
-}
-
-func (s *schedule) at(t, dt time.Duration, rng *rand.Rand) demand {
-	switch s.load {
-	case Training:
-		t += s.phase
-		if t%checkpointEvery < checkpointTime {
-			return demand{work: 0.05, busy: 0.02, memory: s.memory, links: 0.02}
-		}
-		// The share of dt in which the training step exchanges.
-		exchange := overlap(t%stepTime, dt, stepTime)
-		return demand{
-			work: 0.97*(1-exchange) + 0.55*exchange, busy: 1, memory: s.memory,
-			links: 0.3*(1-exchange) + exchange,
-		}
-	case Inference:
-		rate := min(1, 0.45*math.Exp(s.requests.next(rng, dt)))
-		return demand{work: 0.6 * rate, busy: rate, memory: 0.9, links: 0.1 * rate}
-	default:
-		return demand{}
+	// The share of dt in which the training step exchanges.
+	exchange := overlap(t%stepTime, dt, stepTime)
+	return demand{
+		work: 0.97*(1-exchange) + 0.55*exchange, busy: 1, memory: s.memory,
+		links: 0.3*(1-exchange) + exchange,
 	}
 }
 
@@ -78,17 +50,13 @@ func (s *schedule) at(t, dt time.Duration, rng *rand.Rand) demand {
 // communication library spins, at a fraction of the power that is our judgement.
 const waitWork = 0.4
 
-// waiting is the demand of a GPU of that speed in a job that steps at pace: in training a
-// faster GPU waits for the slowest, elsewhere a slower one takes longer for its requests.
-// Starved is the part of the time in which the host does not feed the GPU.
-func (s *schedule) waiting(d demand, pace, speed, starved float64) demand {
-	switch {
-	case s.load == Training && speed > pace && d.busy == 1: // not in a checkpoint
+// waiting is the demand of a GPU of that speed in a job that steps at pace: a faster GPU waits
+// for the slowest. Starved is the part of the time in which the host does not feed the GPU.
+func (d demand) waiting(pace, speed, starved float64) demand {
+	if speed > pace && d.busy == 1 { // not in a checkpoint
 		works := pace / speed
 		d.work = works*d.work + (1-works)*min(waitWork, d.work)
 		d.links *= works
-	case s.load == Inference && speed < 1:
-		d.busy = min(1, d.busy/speed)
 	}
 	if starved > 0 {
 		d.work, d.busy, d.links = d.work*(1-starved), d.busy*(1-starved), d.links*(1-starved)

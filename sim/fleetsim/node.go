@@ -12,25 +12,21 @@ import (
 // arXiv 2312.02741).
 const maxStep = time.Second
 
-// Node is a simulated node. It is used by one goroutine.
+// Node is a simulated node, which its Job moves. It is used by one goroutine.
 type Node struct {
-	schedule schedule
-	rng      *rand.Rand
-	at       time.Duration
-	gpus     []gpu
-	effects  []effect
-	faults   []Fault
-	host     host
+	at      time.Duration
+	gpus    []gpu
+	effects []effect
+	faults  []Fault
+	host    host
 }
 
-// NewNode returns a node of so many GPUs. Nodes of different seeds differ;
+// newNode returns a node of so many GPUs. Nodes of different seeds differ;
 // the same seed gives the same node.
-func NewNode(gpus int, load Load, seed uint64) *Node {
+func newNode(gpus int, seed uint64) *Node {
 	rng := rand.New(rand.NewPCG(seed, 0x6770755f666c6565))
-	n := &Node{
-		schedule: newSchedule(load, rng), rng: rng,
-		gpus: make([]gpu, gpus), effects: make([]effect, gpus), host: newHost(seed),
-	}
+	_ = newSchedule(rng) // the job has it; what is drawn next stays the same
+	n := &Node{gpus: make([]gpu, gpus), effects: make([]effect, gpus), host: newHost(seed)}
 	for i := range n.gpus {
 		n.gpus[i] = newGPU(rng)
 	}
@@ -41,15 +37,6 @@ func NewNode(gpus int, load Load, seed uint64) *Node {
 func (n *Node) Inject(f Fault) {
 	f.From = max(f.From, n.at+1)
 	n.faults = append(n.faults, f)
-}
-
-// Advance moves the node on in time. The nodes of a Job are moved by it.
-func (n *Node) Advance(by time.Duration) {
-	for by > 0 {
-		dt := min(by, maxStep)
-		n.step(n.schedule.at(n.at+dt, dt, n.rng), n.speed(), dt)
-		by -= dt
-	}
 }
 
 // speed is that of the slowest of the node's GPUs, 1 without a fault.
@@ -74,7 +61,7 @@ func (n *Node) step(d demand, pace float64, dt time.Duration) {
 	whole := n.effect(dt)
 	for i := range n.gpus {
 		g := &n.gpus[i]
-		g.step(n.schedule.waiting(d, pace, g.speed, whole.starved), &n.effects[i], dt)
+		g.step(d.waiting(pace, g.speed, whole.starved), &n.effects[i], dt)
 	}
 	n.host.step(n, d, &whole, dt)
 }
@@ -114,7 +101,6 @@ const (
 	stepNoiseTime     = 30 * time.Second
 )
 
-// host is the state of what is not a GPU.
 type host struct {
 	rng            *rand.Rand // its own, so that the GPUs' noise does not depend on it
 	pressure, work ar1
@@ -135,7 +121,7 @@ func (h *host) step(n *Node, d demand, whole *wholeEffect, dt time.Duration) {
 	h.now.CPUPressure += (level - h.now.CPUPressure) * min(1, dt.Seconds()/pressureWindow.Seconds())
 	noise := 1 + h.work.next(h.rng, dt)
 	switch {
-	case n.schedule.load != Training || d.memory == 0:
+	case d.memory == 0:
 		h.now.StepSeconds = 0
 	case d.busy == 1: // a step, and no checkpoint
 		own := n.slowest(func(g *gpu) float64 { return g.free * g.speed })

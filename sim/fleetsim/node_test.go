@@ -11,51 +11,30 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/gpu/gpuhealth"
 )
 
-// A poll every second and a poll every ten see the same world.
-func TestPollingDoesNotChangeTheWorld(t *testing.T) {
-	often, seldom := NewNode(2, Inference, 1), NewNode(2, Inference, 1)
-	for range 600 {
-		often.Advance(time.Second)
-	}
-	for range 60 {
-		seldom.Advance(10 * time.Second)
-	}
-	assert.Equal(t, often.Reading(1), seldom.Reading(1))
-}
-
 func TestReadingsStayWithinTheChip(t *testing.T) {
-	for name, load := range map[string]Load{"idle": Idle, "training": Training, "inference": Inference} {
-		t.Run(name, func(t *testing.T) {
-			n := NewNode(4, load, 42)
-			before := n.Reading(0)
-			var capped, hottest float64
-			for range 720 {
-				n.Advance(10 * time.Second)
-				r := n.Reading(0)
-				assert.LessOrEqual(t, r.Watts, CapWatts)
-				assert.Positive(t, r.Watts)
-				assert.LessOrEqual(t, r.ClockHertz, BoostHertz)
-				assert.Zero(t, int64(r.ClockHertz)%int64(ClockStepHertz))
-				assert.LessOrEqual(t, r.MemoryUsed, MemoryBytes)
-				assert.GreaterOrEqual(t, r.Joules, before.Joules)
-				assert.GreaterOrEqual(t, r.PCIeBytes, before.PCIeBytes)
-				assert.InDelta(t, 50, r.Celsius, 35)
-				if r.Throttled&gpuhealth.ThrottlePowerCap != 0 {
-					capped++
-				}
-				hottest = max(hottest, r.Celsius)
-				before = r
-			}
-			switch load {
-			case Training:
-				assert.Greater(t, capped, 100.0, "a training GPU meets its power cap")
-				assert.Greater(t, hottest, 60.0)
-			case Idle:
-				assert.Zero(t, capped)
-				assert.Less(t, hottest, 40.0)
-			}
-		})
+	j := NewJob(1, 4, JobConfig{Runs: 40 * time.Minute, Pause: 5 * time.Minute, Seed: 42})
+	n := j.Nodes()[0]
+	before := n.Reading(0)
+	capped, hottest := 0, 0.0
+	for range 720 {
+		j.Advance(10 * time.Second)
+		r := n.Reading(0)
+		assert.LessOrEqual(t, r.Watts, CapWatts)
+		assert.Positive(t, r.Watts)
+		assert.LessOrEqual(t, r.ClockHertz, BoostHertz)
+		assert.Zero(t, int64(r.ClockHertz)%int64(ClockStepHertz))
+		assert.LessOrEqual(t, r.MemoryUsed, MemoryBytes)
+		assert.GreaterOrEqual(t, r.Joules, before.Joules)
+		assert.GreaterOrEqual(t, r.PCIeBytes, before.PCIeBytes)
+		assert.InDelta(t, 50, r.Celsius, 35)
+		if r.Throttled&gpuhealth.ThrottlePowerCap != 0 {
+			capped++
+		}
+		hottest = max(hottest, r.Celsius)
+		before = r
 	}
+	assert.Greater(t, capped, 100, "a training GPU meets its power cap")
+	assert.Greater(t, hottest, 60.0)
 }
 
 // With a work of one the exchange is the last 0.9 s of each 6 s.

@@ -75,7 +75,7 @@ func FuzzParseFault(f *testing.F) {
 		hit := fault.Nodes(7)
 		assert.True(t, len(hit) > 0 && len(hit) <= 7)
 		require.NoError(t, fault.Validate(0, 0))
-		n := NewNode(2, Training, 1)
+		n := alone(2)
 		n.Inject(fault)
 		n.Advance(3 * time.Second)
 		assert.Positive(t, n.Host().StepSeconds)

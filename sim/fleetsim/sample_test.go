@@ -27,7 +27,7 @@ func TestHealthOfFaults(t *testing.T) {
 		PCIeSlow:        {"pcie_generation"},
 	} {
 		t.Run(string(kind), func(t *testing.T) {
-			n := NewNode(2, Training, 5)
+			n := alone(2)
 			n.Inject(Fault{Kind: kind, GPU: AllGPUs, From: 5 * time.Minute})
 			m := gpuhealth.NewMonitor(gpuhealth.DefaultRubric())
 			now := time.Unix(1e9, 0)

@@ -3,15 +3,11 @@
 package ranks
 
 import (
-	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // ran plays a job for ten minutes and returns each rank's share of the last nine.
@@ -110,29 +106,4 @@ func TestLines(t *testing.T) {
 	assert.JSONEq(t, `{"header":{"id":"0x14a586f79c44f0","comm_name":"dp:0","rank":1,"n_ranks":4,"nnodes":2},`+meta+coll+"}", line())
 	of.Function = "Recv"
 	assert.Contains(t, line(), `"p2p_perf":{"p2p":"Recv","p2p_peer":3,"p2p_sn":4,"p2p_msg_size_bytes":1048576,"p2p_exec_time_us":250,"p2p_timing_source":"kernel_gpu","p2p_algobw_gbs":16.777216,"p2p_busbw_gbs":12.582912}}`)
-}
-
-// The files of all processes hold what the ranks did, each number once, and one communicator
-// after the other.
-func TestFiles(t *testing.T) {
-	of := regexp.MustCompile(`"id":"(\w+)".*"rank":(\d+),.*"coll_sn":(\d+)`)
-	j, next := pipelined(), map[string]int{}
-	p := New(&j, 1)
-	for range 20 {
-		p.Advance(1)
-		files := p.Dump(time.Unix(1e9, 0))
-		require.Len(t, files, 32)
-		for name, text := range files {
-			last := ""
-			for _, f := range of.FindAllStringSubmatch(string(text), -1) {
-				series := fmt.Sprintf("%s %4s", f[1], f[2])
-				assert.GreaterOrEqual(t, series, last, name)
-				assert.Equal(t, f[3], strconv.Itoa(next[series]))
-				last = series
-				next[series]++
-			}
-		}
-	}
-	tr := p.Ranks[5].Traffic[0]
-	assert.Equal(t, tr.Total, next[fmt.Sprintf("%s %4d", tr.ID, tr.CommRank)])
 }

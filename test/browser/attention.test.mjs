@@ -214,7 +214,7 @@ test('a fault of many names some, a colour says the severity of the item, and no
       return [level, await page.locator('#panel .badges .badge').evaluateAll((all) => all.map((e) => [e.textContent, e.dataset.level]))];
     };
     const silent = page.locator('#items .item[data-kind="missing_node"]');
-    assert.deepEqual(await badges(silent).then(([level, [first, ...more]]) => [first[1] === level, first[0], ...more]), [true, 'missing', ['last heard: healthy', '']]);
+    assert.deepEqual(await badges(silent).then(([level, [first, ...more]]) => [first[1] === level, first[0], ...more]), [true, 'missing', ['last report: healthy', '']]);
     await page.locator('#panel', { hasText: 'how they are now is not known' }).waitFor();
     await page.keyboard.press('Escape');
     const [level, [first]] = await badges(slow(page));

@@ -45,7 +45,6 @@ type fleet struct {
 	expired int           // pushes that their timeout ended
 }
 
-// feed is the connection of some nodes to their agent.
 type feed struct {
 	conn  *grpc.ClientConn
 	nodes []*simNode
@@ -139,7 +138,6 @@ func (f *fleet) setSlow(node int) {
 	f.slow = node
 }
 
-// started is when the counters began.
 var started = time.Now()
 
 func (f *fleet) report(nodes []*simNode) pmetric.Metrics {

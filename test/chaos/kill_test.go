@@ -55,7 +55,6 @@ func (w *world) findsSlow(t *testing.T) {
 	}
 }
 
-// named checks that the gateway names a node.
 func (w *world) named(node int) func(*testing.T) string {
 	return func(t *testing.T) string {
 		t.Helper()

@@ -70,7 +70,6 @@ const (
 	maxGoroutineGrowth = 16
 )
 
-// results of all faults.
 var results tally
 
 type tally struct {

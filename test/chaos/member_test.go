@@ -27,7 +27,6 @@ func (m *member) level() (l level) {
 	return l
 }
 
-// shorter are the times of each tier.
 var shorter = map[string]string{
 	"configs/agent.yaml": fmt.Sprintf(`
 processors: {straggler: {push_interval: %s}}

@@ -32,7 +32,6 @@ type world struct {
 	seen []int
 }
 
-// setup changes a world from what is shipped.
 type setup struct {
 	gateway, shard, agent []string      // overlays
 	prepare               func(*member) // before a member starts
@@ -80,7 +79,6 @@ func newWorld(t *testing.T, s setup) *world {
 
 func (w *world) members() []*member { return append([]*member{w.gateway, w.shard}, w.agents...) }
 
-// await pushes until a condition holds.
 func (w *world) await(t *testing.T, what string, holds func(*testing.T) string) {
 	t.Helper()
 	stop := w.fleet.beat()

@@ -14,10 +14,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/authority"
 )
 
-// pair is a certificate with its key.
 type pair struct{ cert, key []byte }
 
-// issue makes a certificate for a client or a server.
 func issue(t *testing.T, a *authority.Authority, names ...string) pair {
 	t.Helper()
 	cert, key := a.Pair(t, 24*time.Hour, names...)

@@ -18,7 +18,6 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
-// uids of the release's pods.
 func uids(pods ...[]object) map[string]bool {
 	found := map[string]bool{}
 	for _, pod := range slices.Concat(pods...) {

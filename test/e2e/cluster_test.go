@@ -89,7 +89,6 @@ func (o object) ready() bool {
 	return false
 }
 
-// get lists objects.
 func get(t *testing.T, args ...string) []object {
 	t.Helper()
 	var list struct{ Items []object }

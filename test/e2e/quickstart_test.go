@@ -3,15 +3,15 @@
 package e2e
 
 import (
-	"io"
 	"net/http"
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
 // quickStart runs the first commands of the chart's README as they are, but for
@@ -49,14 +49,9 @@ func (d *deployment) quickStart(t *testing.T) {
 
 	// 8086 may be in use here.
 	addr, _ := launch(t, forwardLine, append(forward[1:len(forward)-1], ":8086", "--address", "127.0.0.1")...)
-	client := http.Client{Timeout: time.Minute}
 	for path, want := range map[string]string{"/": "<html", "/api/v1/health": `"started"`} {
-		answer, err := client.Get("http://" + addr + path)
-		require.NoError(t, err)
-		text, err := io.ReadAll(answer.Body)
-		require.NoError(t, err)
-		require.NoError(t, answer.Body.Close())
-		assert.Equal(t, http.StatusOK, answer.StatusCode, path)
-		assert.Contains(t, string(text), want, path)
+		answer := process.Fetch(t, "http://"+addr+path)
+		assert.Equal(t, http.StatusOK, answer.Status, path)
+		assert.Contains(t, string(answer.Body), want, path)
 	}
 }

@@ -206,7 +206,6 @@ func (g *target) forgetPeak() {
 // peak is the most memory that was resident since the start.
 func (g *target) peak() int64 { return max(g.worst, g.memory("VmHWM")) }
 
-// get reads a page of a process.
 func get(url string) ([]byte, error) {
 	resp, err := process.Send(context.Background(), nil, http.MethodGet, url, nil)
 	if err == nil && resp.Status != http.StatusOK {
@@ -229,7 +228,6 @@ func (g *target) metrics(contentType string, zipped []byte) int {
 	return status
 }
 
-// atOnce does something so many times at once.
 func atOnce(times int, do func()) {
 	var all sync.WaitGroup
 	for range times {
@@ -238,7 +236,6 @@ func atOnce(times int, do func()) {
 	all.Wait()
 }
 
-// keepAlive is a client that keeps its connection.
 func keepAlive(t *testing.T) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DisableCompression: true}

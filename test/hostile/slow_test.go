@@ -100,7 +100,6 @@ receivers:
 	b.endCalm(16*mib, 16<<10)
 }
 
-// slowSender is a connection that the server is to end.
 type slowSender struct {
 	slowly
 	conn   net.Conn

@@ -4,6 +4,9 @@ package integration
 
 import (
 	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"testing"
 
@@ -55,8 +58,11 @@ func TestBinariesBindLazily(t *testing.T) {
 func TestWithoutCgo(t *testing.T) {
 	long(t)
 	t.Parallel()
-	binary, err := process.Build("gpu-collector", "gpu-collector-nocgo", "CGO_ENABLED=0")
-	require.NoError(t, err)
+	binary := filepath.Join(t.TempDir(), "gpu-collector")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", binary, process.Root+"/cmd/gpu-collector")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	text, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", text)
 	n := startGPUNode(t, binary, fakenvml.NewState(gpus), oftener)
 	n.WaitLog(1, "warn", "no GPU metrics will be emitted", "CGO_ENABLED=1")
 	process.Eventually(t, "three seconds of scrapes have passed", func() bool {
@@ -69,6 +75,6 @@ func TestWithoutCgo(t *testing.T) {
 		assert.NotRegexp(t, "^hw_", metric)
 	}
 
-	text, err := validate(t, binary, "configs/all-in-one.yaml")
-	assert.NoError(t, err, text)
+	said, err := validate(t, binary, "configs/all-in-one.yaml")
+	assert.NoError(t, err, said)
 }

@@ -3,13 +3,12 @@
 package process
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -220,43 +219,11 @@ func (c *Collector) Memory() (heap int64, goroutines int) {
 	return heap, goroutines
 }
 
-var builds sync.Map // of func() (string, error), by command
-
-// Binary returns the path of a command: that in the directory GPU_COLLECTOR_BIN, or one
-// that it compiles once.
+// Binary returns the path of a command in the directory GPU_COLLECTOR_BIN, or in bin.
 func Binary(t testing.TB, command string) string {
 	t.Helper()
-	once, _ := builds.LoadOrStore(command, sync.OnceValues(func() (string, error) {
-		if made := os.Getenv("GPU_COLLECTOR_BIN"); made != "" {
-			path, err := filepath.Abs(filepath.Join(made, command))
-			if err == nil {
-				_, err = os.Stat(path)
-			}
-			return path, err
-		}
-		return Build(command, command)
-	}))
-	path, err := once.(func() (string, error))()
+	path, err := filepath.Abs(filepath.Join(cmp.Or(os.Getenv("GPU_COLLECTOR_BIN"), Root+"/bin"), command))
 	require.NoError(t, err)
+	require.FileExists(t, path, "make bin/%s", command)
 	return path
-}
-
-// Build compiles a command to a name below .cache. The flags are the Makefile's, without
-// -trimpath, which would compile every dependency again.
-func Build(command, name string, env ...string) (string, error) {
-	out, err := filepath.Abs(filepath.Join(Root, ".cache/test", name))
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.Command("go", "build", "-ldflags", "-s -w -extldflags=-Wl,-z,lazy", "-o", out, "./cmd/"+command)
-	cmd.Dir = Root
-	cmd.Env = append(os.Environ(), env...)
-	if os.Getenv("CGO_CFLAGS") == "" {
-		// Half of NVML's calls are marked as deprecated.
-		cmd.Env = append(cmd.Env, "CGO_CFLAGS=-O2 -g -Wno-deprecated-declarations")
-	}
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build ./cmd/%s: %w\n%s", command, err, text)
-	}
-	return out, nil
 }

@@ -7,8 +7,6 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -61,22 +59,6 @@ func Send(ctx context.Context, by *http.Client, method, url string, body []byte,
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
 	return Response{resp.StatusCode, resp.Header, text}, err
-}
-
-// Get returns what a collector serves at a URL. Anything but 200 is an error.
-func Get(ctx context.Context, url string) (io.ReadCloser, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, errors.Join(fmt.Errorf("GET %s: %s", url, resp.Status), resp.Body.Close())
-	}
-	return resp.Body, nil
 }
 
 // Post sends a body.

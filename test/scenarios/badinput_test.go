@@ -22,12 +22,10 @@ type hostile struct {
 	t *testing.T
 }
 
-// pushNow pushes a value of a node.
 func (h *hostile) pushNow(i int, v float64) {
 	require.NoError(h.t, h.pushOne(i, v, epoch.Add(time.Duration(h.Tick)*usual+usual/2)))
 }
 
-// odds is true with a probability.
 func (h *hostile) odds(p float64) bool { return h.draw.Float64() < p }
 
 // late pushes what was true some ticks ago: a node's clock is off by up to so many.

@@ -144,7 +144,6 @@ func (r *Result) total() Verdicts {
 	return all
 }
 
-// perRun is what a run has on average.
 func (r *Result) perRun(total int) float64 { return float64(total) / float64(len(r.Runs)) }
 
 // Onsets are the false onsets per node-day.
@@ -223,7 +222,6 @@ func (r *Result) unjudgedFor(part string) float64 {
 	return days / all.Seen
 }
 
-// confidence of the bounds, one-sided.
 const confidence = 0.95
 
 // RateUpper is the upper bound of a rate after count events in an exposure: the

@@ -54,13 +54,11 @@ func Deciders() []Decider {
 	return []Decider{{Name: Detector}, {"threshold", &plain}, {"ingero-like", &Rule{Config: c, enter: 1, leave: 1, exitBand: 0.02}}}
 }
 
-// cluster of all the simulated nodes.
 const cluster = "eval"
 
 // usual is the interval that the engine's defaults are for.
 const usual = 10 * time.Second
 
-// epoch is when every simulation begins.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // driver feeds an engine as the gateway does: one observation per push, a tick
@@ -112,7 +110,6 @@ func (d *driver) rename(i int, life uint32) {
 	d.nodes[o.Node] = i
 }
 
-// push implements watcher.
 func (d *driver) push(tick int, values []float64, lives []uint32) error {
 	at := epoch.Add(time.Duration(tick) * d.model.Interval)
 	step := d.model.Interval / time.Duration(len(values)+1)
@@ -131,7 +128,6 @@ func (d *driver) push(tick int, values []float64, lives []uint32) error {
 	return nil
 }
 
-// pushOne pushes a value of a node.
 func (d *driver) pushOne(i int, v float64, at time.Time) error {
 	o := &d.obs[i]
 	o.Values.Set(d.model.Signal, v)

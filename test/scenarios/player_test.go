@@ -18,7 +18,6 @@ import (
 
 const root = "../.."
 
-// family is one by name, with so many runs.
 func family(t *testing.T, name string, runs int) Family {
 	t.Helper()
 	recorded, err := Recorded(root)

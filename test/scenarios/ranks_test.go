@@ -93,7 +93,6 @@ func communicator(t *ranks.Traffic) collective.Communicator {
 	return collective.Communicator{ID: t.ID, Name: t.Name, Index: int64(t.CommRank), Size: int64(t.Size), Nodes: int64(t.Nodes)}
 }
 
-// drawJob draws a healthy job of 8 to 256 ranks.
 func drawJob(rng *rand.Rand) ranks.Job {
 	between := func(a, b float64) float64 { return a * math.Exp(rng.Float64()*math.Log(b/a)) }
 	odds := func(p float64) bool { return rng.Float64() < p }
@@ -168,7 +167,6 @@ func gpu(least, most float64) func(*rand.Rand, *ranks.Job) ranks.Fault {
 	}
 }
 
-// outcome is what was reported of the jobs of a family.
 type outcome struct {
 	jobs, found, wrong int
 	nodeDays           float64
@@ -220,7 +218,6 @@ func (f *rankFamily) run(t *testing.T, rng *rand.Rand, o *outcome) {
 	}
 }
 
-// accused reports whether an event names what is at fault.
 func accused(job *ranks.Job, fault *ranks.Fault, ev *episode.Episode, rank int64, known bool) bool {
 	switch fault.Kind {
 	case ranks.Rail:

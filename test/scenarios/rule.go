@@ -29,7 +29,6 @@ type ruleDriver struct {
 	sample robust.Sample
 }
 
-// ruled is what the rule knows of a node.
 type ruled struct {
 	group   string
 	life    uint32

@@ -125,7 +125,6 @@ type Run struct {
 	restarts
 }
 
-// node is the state of one.
 type node struct {
 	fault               *Fault // nil if it is healthy
 	job                 int
@@ -260,7 +259,6 @@ func (r *Run) ticks(d time.Duration) int {
 // Ticks is the length of the run.
 func (r *Run) Ticks() int { return r.ticks(r.Model.Length) }
 
-// schedule draws the restarts.
 func (r *Run) schedule() {
 	d := r.draw
 	for at := 0; ; {
@@ -343,7 +341,6 @@ func (r *Run) Next() bool {
 	return true
 }
 
-// turn gives a node other work.
 func (r *Run) turn(x *node) {
 	if r.Model.Singles > 0 {
 		x.level = r.draw.log(r.Model.Singles, 1)
@@ -357,7 +354,6 @@ func (r *Run) mismatched(x *node) bool {
 	return r.Tick >= x.mismatchAt && r.Tick < x.mismatchAt+r.ticks(time.Hour)
 }
 
-// clock is a node's clock as a fraction.
 func (r *Run) clock(x *node) float64 {
 	c := 0.9 * (1 + r.Model.Mismatch.Sigma*r.draw.NormFloat64())
 	if r.mismatched(x) {
@@ -446,7 +442,6 @@ func (r *Run) churn(i int, replaced float64) {
 	}
 }
 
-// stepper is a node's position in its steps.
 type stepper struct {
 	length, left float64
 	at           int // in a trace

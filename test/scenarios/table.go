@@ -35,7 +35,6 @@ type limits struct {
 // cleanOnsets is the limit of the clean forms of all drawn families together.
 const cleanOnsets = 0.003
 
-// noOnset is a limit of half an onset.
 const noOnset = 0.5
 
 // limitsOf are by family. Plain faults are common where all draws are of a step of 8 % and
@@ -111,10 +110,8 @@ func Markdown(outcomes []Outcome, before map[string]*Result) string {
 	return b.String()
 }
 
-// none is an empty cell of a table.
 const none = "–"
 
-// rate is the false onsets, for a table.
 func (r *Result) rate() string {
 	if r == nil {
 		return none
@@ -131,7 +128,6 @@ func (r *Result) recall() string {
 	return strconv.FormatFloat(math.Floor(100*r.Recall()+1e-9)/100, 'g', -1, 64)
 }
 
-// delay is the median, for a table.
 func (r *Result) delay() string {
 	if delay, found := r.Delay(0.5, false); found > 0 {
 		return fmt.Sprintf("%.0f s", delay.Seconds())

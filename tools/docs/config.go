@@ -36,7 +36,6 @@ import (
 
 const module = "github.com/gpu-collector/gpu-collector/"
 
-// described is a component and where it is.
 type described struct {
 	dir     string
 	factory component.Factory
@@ -95,7 +94,6 @@ Every key of this module's components, with its default, or its *type* where the
 	return out.Bytes(), errors.Join(errs...)
 }
 
-// writer writes one component's list.
 type writer struct {
 	root     string
 	rows     map[string]string            // README's sentence by key
@@ -258,7 +256,6 @@ func line(s string) string {
 	return regexp.MustCompile(`\[([^\]]+)\]\([#.][^)]*\)`).ReplaceAllString(s, "$1")
 }
 
-// kind names a type for people.
 func kind(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():

@@ -18,7 +18,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	values, err := valueTables("helm/gpu-collector/values.yaml")
+	values, err := valueTable("helm/gpu-collector/values.yaml")
 	if err == nil {
 		err = errors.Join(
 			write("pkg/fleetclient/openapi.json", openAPI),

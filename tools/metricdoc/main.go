@@ -46,7 +46,6 @@ func main() {
 	}
 }
 
-// replace writes tables between their markers.
 func replace(file string, tables map[string]string) error {
 	for name, table := range tables {
 		if err := page.Insert(file, "<!-- begin "+name+" -->\n", table, "<!-- end "+name+" -->"); err != nil {

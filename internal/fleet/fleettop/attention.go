@@ -152,7 +152,7 @@ func (m Model) troubleLines(n *fleetclient.Node) (lines []string) {
 			head += ", " + printable(part)
 		}
 		if item.GPUHoursLostPerHour != nil {
-			head += ", costs " + cost(item) + " GPUs"
+			head += strings.Replace(", costs "+cost(item)+" GPUs", " 1 GPUs", " 1 GPU", 1)
 		}
 		if item.Confidence != nil {
 			head += fmt.Sprintf(", confidence %.0f %%", 100**item.Confidence)
@@ -193,7 +193,7 @@ SUSPICION        evidence that a node is slow: from 1 on it is a straggler
 SCORE            1 is as fast as the peers
 USED, TEMP       mean use of the GPUs; the hottest GPU in degrees Celsius
 HEALTH           of the worst GPU: healthy, degraded, unhealthy, unknown
-AGE              time since the node was last heard of
+AGE              time since the last report of the node
 REASON           why the node needs attention; docs/reasons.md explains each
 !                a node in the list of what needs attention`, "\n")
 }

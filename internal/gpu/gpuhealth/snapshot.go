@@ -4,7 +4,6 @@ package gpuhealth
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -18,14 +17,6 @@ const (
 	snapshotVersion = 1
 	// forgetAfter: a board that was taken out is not remembered for ever.
 	forgetAfter = 30 * 24 * time.Hour
-)
-
-// The errors of Restore.
-var (
-	// ErrSnapshotVersion is a snapshot of another version of this code.
-	ErrSnapshotVersion = errors.New("the snapshot is of another version")
-	// ErrSnapshotCorrupt means that Snapshot cannot have returned this snapshot.
-	ErrSnapshotCorrupt = errors.New("the snapshot is corrupt")
 )
 
 type snapshot struct {
@@ -99,18 +90,17 @@ func (t *track) snapshot(uuid string, rules []Rule) gpuSnapshot {
 // Restore takes up what Snapshot returned in an earlier life: the file has a checksum.
 // It is called before anything else of the monitor's, at now; times after it are taken for
 // it. Rules and Xids count as the rubric of today has them, and a rule that
-// needs a clean time begins it anew. After an error, which is one of the two
-// above, the monitor is as it was.
+// needs a clean time begins it anew. After an error the monitor is as it was.
 func (m *Monitor) Restore(data []byte, now time.Time) error {
 	var s snapshot
 	if err := json.Unmarshal(data, &s); err != nil {
-		return fmt.Errorf("%w: %w", ErrSnapshotCorrupt, err)
+		return fmt.Errorf("the snapshot is corrupt: %w", err)
 	}
 	if s.Version != snapshotVersion {
-		return fmt.Errorf("%w: %d, this is %d", ErrSnapshotVersion, s.Version, snapshotVersion)
+		return fmt.Errorf("the snapshot is of another version: %d, this is %d", s.Version, snapshotVersion)
 	}
 	if len(s.GPUs) > maxTracks {
-		return fmt.Errorf("%w: %d GPUs", ErrSnapshotCorrupt, len(s.GPUs))
+		return fmt.Errorf("the snapshot is corrupt: %d GPUs", len(s.GPUs))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -34,6 +34,10 @@ func TestValidateReadings(t *testing.T) {
 		{"reserved is more than all", func(s *Sample) {
 			s.Numbers[reading.MemoryLimit], s.Numbers[reading.MemoryReserved] = Some[float64](5), Some[float64](6)
 		}, []Field{"memory.reserved"}},
+		{"hotter than silicon can be", func(s *Sample) { s.Numbers[reading.Temperature] = Some(200.1) }, []Field{"temperature.gpu"}},
+		{"as hot as it can be", func(s *Sample) { s.Numbers[reading.Temperature] = Some(200.0) }, nil},
+		{"faster than any link", func(s *Sample) { s.IORate[LinkPCIe][Receive] = Some(1.1e15) }, []Field{FieldIORate}},
+		{"more errors than a count holds", func(s *Sample) { s.ECC[ECCCorrected][ECCAggregate] = Some[uint64](1<<53 + 2) }, []Field{FieldECC}},
 		{"bit error rate", func(s *Sample) { s.NVLink.BitErrorRate = [NumBitErrors]Opt[float64]{Some(0.0), Some(1.5)} }, []Field{FieldBitErrorRate}},
 		{"P state unknown to NVML", func(s *Sample) { s.PerformanceState = Some[uint32](32) }, []Field{FieldPerformanceState}},
 		{"P state idle", func(s *Sample) { s.PerformanceState = Some[uint32](15) }, nil},

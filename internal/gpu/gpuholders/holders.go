@@ -4,7 +4,10 @@
 // that reads NVML reports them, and other receivers of the same Collector ask. Pure.
 package gpuholders // import "github.com/gpu-collector/gpu-collector/internal/gpu/gpuholders"
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Registry has the last report of each reporter. The zero value is empty. It is safe for
 // concurrent use.
@@ -39,12 +42,8 @@ func (b *Registry) GPU(pid int, single bool) (uuid string) {
 	least, several := 0, false
 	for _, gpus := range b.all {
 		for id, pids := range gpus {
-			has := false
-			for _, p := range pids {
-				has = has || int(p) == pid
-			}
 			switch n := len(pids); {
-			case !has || id == uuid:
+			case id == uuid || !slices.Contains(pids, uint32(pid)):
 			case uuid == "" || single && n < least:
 				uuid, least, several = id, n, false
 			case !single || n == least:

@@ -5,14 +5,13 @@ package podresources // import "github.com/gpu-collector/gpu-collector/internal/
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -104,7 +103,7 @@ func (c *Client) list(ctx context.Context) ([]Allocation, error) {
 	defer func() { _ = raw.Close() }()
 	conn, err := grpc.NewClient("passthrough:///kubelet",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(once(raw)),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return raw, nil }), // asked again, it is closed
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)))
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the socket %q: %w", c.cfg.Socket, err)
@@ -115,19 +114,6 @@ func (c *Client) list(ctx context.Context) ([]Allocation, error) {
 		return nil, fmt.Errorf("cannot list pod resources at %q: %w", c.cfg.Socket, err)
 	}
 	return allocations(response, c.cfg.ResourcePrefixes), nil
-}
-
-var errUsed = errors.New("the connection is used")
-
-// once dials to a connection that there is, the first time.
-func once(conn net.Conn) func(context.Context, string) (net.Conn, error) {
-	var used atomic.Bool
-	return func(context.Context, string) (net.Conn, error) {
-		if used.Swap(true) {
-			return nil, errUsed
-		}
-		return conn, nil
-	}
 }
 
 // allocations turns an answer into a list without what is no GPU.
@@ -201,16 +187,32 @@ func ParseDevice(id string) (Device, bool) {
 		// A claim's UID goes before the device's name in CDI names of DRA.
 		id = id[i:]
 	}
-	switch {
-	case strings.HasPrefix(id, "GPU-"), strings.HasPrefix(id, "MIG-"):
+	if uuidForm.MatchString(id) {
 		d.UUID = id
-		return d, printable(id)
-	case strings.HasPrefix(id, "nvidia"):
-		return d.gke(strings.TrimPrefix(id, "nvidia"))
-	default:
-		return d.dra(id)
+		return d, true
 	}
+	if m := gkeForm.FindStringSubmatch(id); m != nil && (m[3] == "" || !shared) {
+		d.Minor, _ = strconv.Atoi(m[1])
+		if m[2] != "" {
+			d.GPUInstance, _ = strconv.Atoi(m[2])
+		}
+		d.Shared = shared || m[3] != ""
+		return d, true
+	}
+	if m := draForm.FindStringSubmatch(id); m != nil {
+		d.Minor, _ = strconv.Atoi(m[1])
+		d.Shared = shared || m[2] != ""
+		return d, true
+	}
+	return Device{}, false
 }
+
+var (
+	uuidForm = regexp.MustCompile(`^(GPU|MIG)-[!-~]+$`)
+	gkeForm  = regexp.MustCompile(`^nvidia([0-9]{1,4})(?:/gi([0-9]{1,4}))?(/vgpu[0-9]{1,4})?$`)
+	// The name does not say which slice it is: it is reported on the GPU.
+	draForm = regexp.MustCompile(`^(?:.*-)?gpu-([0-9]{1,4})(-mig-.*)?$`)
+)
 
 // isNVIDIA reports whether a CDI name, vendor/class=device, is of a vendor of
 // NVIDIA's: nvidia.com, or k8s.gpu.nvidia.com of its DRA driver. Another's gpu-0
@@ -218,66 +220,4 @@ func ParseDevice(id string) (Device, bool) {
 func isNVIDIA(cdi string) bool {
 	vendor, _, ok := strings.Cut(cdi, "/")
 	return ok && (vendor == "nvidia.com" || strings.HasSuffix(vendor, ".nvidia.com"))
-}
-
-// gke takes apart what follows `nvidia`.
-func (d Device) gke(id string) (Device, bool) {
-	parts := strings.Split(id, "/")
-	if len(parts) > 3 {
-		return Device{}, false
-	}
-	var ok bool
-	if d.Minor, ok = number(parts[0]); !ok {
-		return Device{}, false
-	}
-	for _, part := range parts[1:] {
-		if gi, found := strings.CutPrefix(part, "gi"); found && d.GPUInstance < 0 && !d.Shared {
-			if d.GPUInstance, ok = number(gi); !ok {
-				return Device{}, false
-			}
-			continue
-		}
-		vgpu, found := strings.CutPrefix(part, "vgpu")
-		if _, ok = number(vgpu); !found || !ok || d.Shared {
-			return Device{}, false
-		}
-		d.Shared = true
-	}
-	return d, true
-}
-
-// dra takes apart gpu-0 and gpu-0-mig-PROFILE-START-SIZE, also after a claim's
-// UID and a dash. Which slice the latter is, the name does not say; it is
-// reported on the GPU.
-func (d Device) dra(id string) (Device, bool) {
-	i := strings.LastIndex(id, "gpu-")
-	if i < 0 || i > 0 && id[i-1] != '-' {
-		return Device{}, false
-	}
-	minor, rest, mig := strings.Cut(id[i+len("gpu-"):], "-")
-	if mig && !strings.HasPrefix(rest, "mig-") {
-		return Device{}, false
-	}
-	var ok bool
-	d.Minor, ok = number(minor)
-	d.Shared = d.Shared || mig
-	if !ok {
-		return Device{}, false
-	}
-	return d, true
-}
-
-// number is a small number in decimal digits.
-func number(text string) (int, bool) {
-	n, err := strconv.ParseUint(text, 10, 16)
-	return int(n), err == nil
-}
-
-func printable(id string) bool {
-	for i := range len(id) {
-		if id[i] <= ' ' || id[i] > '~' {
-			return false
-		}
-	}
-	return len(id) > len("GPU-")
 }

@@ -137,7 +137,7 @@ func (g *GPUs) Findings() []Finding {
 func (d *GPU) health() (status Status, text, next string) {
 	switch {
 	case d.Health == string(gpuhealth.StateUnknown), d.Health == "":
-		return Unknown, "cannot be judged: " + cmp.Or(strings.Join(d.Reasons, ", "), "it has told nothing"), "Look at the kernel's log (dmesg)."
+		return Unknown, "cannot be judged: " + cmp.Or(strings.Join(d.Reasons, ", "), "it has no reading"), "Look at the kernel's log (dmesg)."
 	case d.Health != string(gpuhealth.StateHealthy):
 	case d.Joining:
 		return Unknown, "cannot be judged: it has not joined its fabric yet", gpuhealth.ActionCheckFabricManager.Advice()
@@ -153,7 +153,7 @@ func (d *GPU) health() (status Status, text, next string) {
 			worst = a
 		}
 	}
-	return status, "is " + d.Health + ": " + cmp.Or(strings.Join(d.Reasons, ", "), "no reason is told"), worst.Advice()
+	return status, "is " + d.Health + ": " + cmp.Or(strings.Join(d.Reasons, ", "), "no reason is known"), worst.Advice()
 }
 
 // Port is an address that the configuration listens on, and why it could not be listened on.

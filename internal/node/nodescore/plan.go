@@ -33,9 +33,7 @@ type Input struct {
 // the nodes of an agent.
 type Plan struct {
 	inputs map[string][]Input
-	// known are the same, by the index of the catalogue's metric.
-	known [][]Input
-	count int
+	count  int
 	// counters are, by input, the index of its count, -1 for what is none.
 	counters []int
 	counts   int
@@ -68,7 +66,7 @@ type factor struct {
 
 // NewPlan compiles measures, which must be valid.
 func NewPlan(measures *[nodesignal.Count]Measure) *Plan {
-	p := &Plan{inputs: make(map[string][]Input), known: make([][]Input, len(reading.All()))}
+	p := &Plan{inputs: make(map[string][]Input)}
 	// First: a rank has no cells for the inputs behind those that it reports.
 	p.application = []int{p.field(reading.StepDuration), p.field(reading.StepRate)}
 	p.utilization, p.power, p.powerLimit = p.field(reading.Utilization), p.field(reading.Power), p.field(reading.PowerLimit)
@@ -164,9 +162,6 @@ func (p *Plan) input(metric string, attrs map[string]string, counter bool) int {
 	m := reading.ByName(metric)
 	in.last = counter || m != nil && m.Fold.Points == reading.FoldLast
 	p.inputs[metric] = append(p.inputs[metric], in)
-	if m != nil {
-		p.known[m.Index()] = p.inputs[metric]
-	}
 	at := -1
 	if counter {
 		at = p.counts
@@ -183,7 +178,7 @@ func (p *Plan) input(metric string, attrs map[string]string, counter bool) int {
 func (p *Plan) Inputs(metric string) []Input { return p.inputs[metric] }
 
 // Known is Inputs for a metric of the catalogue.
-func (p *Plan) Known(m *reading.Metric) []Input { return p.known[m.Index()] }
+func (p *Plan) Known(m *reading.Metric) []Input { return p.inputs[m.Name] }
 
 // standsIn reports whether a source of throughput, plus one as in Node.used, is of the GPUs,
 // not of the application.

@@ -8,6 +8,7 @@ package metricreading // import "github.com/gpu-collector/gpu-collector/internal
 import (
 	"context"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -225,10 +226,7 @@ func (p *Point) Holder() (h reading.Holder) {
 func attributes(m *reading.Metric, dp pmetric.NumberDataPoint, p *Point) {
 	p.NumberDataPoint, p.ID, p.Parent, p.hwType, p.Ended = dp, "", "", "", false
 	keys := m.Keys
-	for i := range keys {
-		p.Texts[i] = ""
-	}
-next:
+	clear(p.Texts[:len(keys)])
 	for key, v := range dp.Attributes().All() {
 		var to *string
 		switch key {
@@ -239,11 +237,9 @@ next:
 		case gpusemconv.AttrHWType:
 			to = &p.hwType
 		default:
-			i := 0
-			for ; i < len(keys) && key != keys[i].Name && key != keys[i].Alias; i++ {
-			}
-			if i == len(keys) {
-				continue next
+			i := slices.IndexFunc(keys, func(k reading.Key) bool { return key == k.Name || key == k.Alias })
+			if i < 0 {
+				continue
 			}
 			to = &p.Texts[i]
 		}

@@ -84,7 +84,7 @@ func TestWorstFirst(t *testing.T) {
 		"critical lost_gpu lost|GPU 3|The GPU does not answer.|The driver reported Xid 79.|Drain the node and reboot it.",
 		"major straggler slow|rank 11 (GPU 5)|12.9 % behind its peers in throughput.|The hardware held the clocks down because of heat; temperature of the GPU: 94 °C, peers 61 °C.|" +
 			"Check fans, airflow and coolant of the node.",
-		"major missing_node gone||Nothing is heard of the node; its 1 GPU may still work.||Look whether the node is up, whether its agent runs, and whether it reaches the gateway.",
+		"major missing_node gone||No report from the node; its 1 GPU may still work.||Look whether the node is up, whether its agent runs, and whether it reaches the gateway.",
 		"major sick_gpu sick|GPU 2|The health of the GPU is degraded.|A row remapping waits for a GPU reset; and 2 more.|Drain the node and reset the GPU.",
 		"major straggler early||Slower than its peers.||The record says by how much and why. The record comes within a minute.",
 	}, lines(l))
@@ -161,7 +161,7 @@ func TestManyAreOneItem(t *testing.T) {
 	})
 	l := Of(s, &Filter{}, t0)
 	require.Len(t, l.Items, 3)
-	assert.Equal(t, "Nothing is heard of 5 nodes.", l.Items[0].What)
+	assert.Equal(t, "No report from 5 nodes.", l.Items[0].What)
 	assert.InDelta(t, 5, *l.Items[0].CostPerHour, 0)
 	assert.Equal(t, "a", l.Items[2].Node)
 	assert.Equal(t, "3 nodes slow at once, 20 % behind their peers in throughput.", l.Items[1].What)

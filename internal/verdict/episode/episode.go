@@ -116,7 +116,7 @@ type Episode struct {
 	SinceBefore bool      `json:"since_before,omitempty" doc:"It began at that time or earlier"`
 	Updated     time.Time `json:"updated" doc:"When its figures were taken"`
 	Ended       time.Time `json:"ended,omitzero"`
-	Concluded   bool      `json:"untold,omitempty" doc:"No record told the end; the views concluded it"`
+	Concluded   bool      `json:"concluded,omitempty" doc:"No record had the end; the views concluded it"`
 
 	Signal   string   `json:"signal,omitempty"`
 	Severity Severity `json:"severity,omitzero" enum:"minor,major,critical"`
@@ -134,7 +134,7 @@ type Episode struct {
 
 	Nodes     []string `json:"nodes,omitempty" doc:"Affected nodes, at most 100"`
 	NodeCount int64    `json:"node_count,omitempty"`
-	Cause     string   `json:"cause,omitempty" enum:"recovered,idle,moved,missing,contested,forgotten,stragglers,superseded,unconfirmed,restart" doc:"Why it ended, or what made an incident. restart, superseded and unconfirmed: nobody told the end; the process ended, another one began, or the node is well"`
+	Cause     string   `json:"cause,omitempty" enum:"recovered,idle,moved,missing,contested,forgotten,stragglers,superseded,unconfirmed,restart" doc:"Why it ended, or what made an incident. restart, superseded and unconfirmed: no record had the end; the process ended, another one began, or the node is well"`
 
 	Reason string `json:"reason,omitempty"`
 	Action string `json:"action,omitempty"`

@@ -35,7 +35,7 @@ type states struct {
 	up      gpuhealth.Reason     // empty before the first
 	scored  bool
 	reasons []reportedReason
-	round   uint64
+	round   uint64 // 0: an earlier process reported it, and this one has not yet
 }
 
 // reportedReason is a reason of a GPU's health that held once.
@@ -77,9 +77,6 @@ func (st *states) update(now []gpuhealth.ActiveReason) {
 type History struct {
 	byID  map[string]*states
 	round uint64
-	// before is what an earlier process has reported of GPUs that this one has not
-	// seen yet.
-	before map[string]*states
 	// reported are the reasons of hw.gpu.up that the earlier process gave last, until the
 	// GPU answers. Those of MIG slices are their GPU's.
 	reported map[string]gpuhealth.Reason
@@ -88,12 +85,12 @@ type History struct {
 // Resume takes up what the points of an earlier process may still claim.
 func (s *History) Resume(known []gpuhealth.Verdict, reported map[string]gpuhealth.Reason) {
 	s.reported = reported
-	s.before = make(map[string]*states, len(known))
+	s.byID = make(map[string]*states, len(known))
 	for i := range known {
 		v := &known[i]
 		st := &states{scored: v.State != "" && v.State != gpuhealth.StateUnknown}
 		st.update(v.Reasons)
-		s.before[v.UUID] = st
+		s.byID[v.UUID] = st
 	}
 }
 
@@ -101,7 +98,7 @@ func (s *History) Resume(known []gpuhealth.Verdict, reported map[string]gpuhealt
 // that was destroyed.
 func (s *History) begin() {
 	for id, st := range s.byID {
-		if st.round != s.round {
+		if st.round != 0 && st.round != s.round {
 			delete(s.byID, id)
 		}
 	}
@@ -120,12 +117,11 @@ func (s *History) of(id, parent string) *states {
 		if s.byID == nil {
 			s.byID = map[string]*states{}
 		}
-		if st = s.before[id]; st == nil {
-			st = &states{}
-		}
-		delete(s.before, id)
-		st.up = s.reported[cmp.Or(parent, id)]
+		st = &states{}
 		s.byID[id] = st
+	}
+	if st.round == 0 {
+		st.up = s.reported[cmp.Or(parent, id)]
 	}
 	st.round = s.round
 	return st
@@ -158,19 +154,24 @@ const Ended = -1
 // its own, at the end: the Collector's prometheus exporter (v0.155.0,
 // accumulator.go) leaves out the points of a metric that follow one.
 func end(md pmetric.Metrics) {
-	for _, rm := range md.ResourceMetrics().All() {
-		for _, sm := range rm.ScopeMetrics().All() {
-			for i, n := 0, sm.Metrics().Len(); i < n; i++ {
-				switch sm.Metrics().At(i).Name() {
-				case gpusemconv.MetricGPUUp, gpusemconv.MetricGPUHealthScore, gpusemconv.MetricGPUAllocation:
-					endSeries(sm.Metrics(), i)
-				}
-			}
-			sm.Metrics().RemoveIf(func(m pmetric.Metric) bool {
-				return m.Type() == pmetric.MetricTypeGauge && m.Gauge().DataPoints().Len() == 0
-			})
+	all := Metrics(md)
+	for i, n := 0, all.Len(); i < n; i++ {
+		switch all.At(i).Name() {
+		case gpusemconv.MetricGPUUp, gpusemconv.MetricGPUHealthScore, gpusemconv.MetricGPUAllocation:
+			endSeries(all, i)
 		}
 	}
+	all.RemoveIf(func(m pmetric.Metric) bool {
+		return m.Type() == pmetric.MetricTypeGauge && m.Gauge().DataPoints().Len() == 0
+	})
+}
+
+// Metrics are those of a report, which has one resource and one scope, or is empty.
+func Metrics(md pmetric.Metrics) pmetric.MetricSlice {
+	if md.ResourceMetrics().Len() == 0 {
+		return pmetric.NewMetricSlice()
+	}
+	return md.ResourceMetrics().At(0).ScopeMetrics().At(0).Metrics()
 }
 
 // endSeries moves the points of metric i whose series have ended.

@@ -43,7 +43,6 @@ func main() {
 	figure.Main(func(ctx context.Context) error { return run(ctx, &o) })
 }
 
-// families are those that -only names.
 func (o *options) families() ([]scenarios.Family, error) {
 	list, err := scenarios.Recorded(".")
 	if err != nil {
@@ -97,7 +96,6 @@ func run(ctx context.Context, o *options) error {
 	return page.Insert(o.doc, "<!-- eval: written by `make eval` -->\n", table, "<!-- /eval -->\n")
 }
 
-// progress writes how far it is, every few seconds.
 func (o *options) progress(done, runs int, family string) {
 	if now := time.Now(); now.Sub(o.reportedAt) > 5*time.Second || done == runs {
 		o.reportedAt = now

@@ -101,7 +101,7 @@ func measureReasons(t *testing.T, causes []cause, nodes int) {
 	const each = 7
 	rng, jobs := rand.New(rand.NewPCG(1, 7)), (len(causes)+each-1)/each
 	cfg := fleetpush.Config{
-		Nodes: nodesPerJob * jobs, GPUs: gpusPerNode, Jobs: jobs, Seed: 1, Load: fleetsim.Training, Runs: 2 * time.Hour, Pause: 4 * time.Minute,
+		Nodes: nodesPerJob * jobs, GPUs: gpusPerNode, Jobs: jobs, Seed: 1, Runs: 2 * time.Hour, Pause: 4 * time.Minute,
 		Cluster: "lab", Step: poll, Start: time.Now(), Raw: true,
 	}
 	type injection struct {
@@ -176,7 +176,6 @@ func measureReasons(t *testing.T, causes []cause, nodes int) {
 	}
 }
 
-// onset is an episode that the gateway reported.
 type onset struct {
 	at     time.Duration // since the fleet began
 	reason string
@@ -247,7 +246,6 @@ type viewHost map[component.ID]component.Component
 
 func (h viewHost) GetExtensions() map[component.ID]component.Component { return h }
 
-// onsets takes the onsets out of log records.
 func onsets(ld plog.Logs, began time.Time, onOnset func(onset)) {
 	for _, rl := range ld.ResourceLogs().All() {
 		for _, lr := range rl.ScopeLogs().At(0).LogRecords().All() {

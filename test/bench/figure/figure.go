@@ -85,10 +85,13 @@ func number(v float64) string {
 	return strconv.FormatFloat(rounded, 'f', -1, 64)
 }
 
-// Digits rounds to three significant digits.
+// Digits rounds to three significant digits. NaN is not known.
 func Digits(v float64) string {
-	if v == 0 {
+	switch {
+	case v == 0:
 		return "0"
+	case math.IsNaN(v):
+		return "-"
 	}
 	decimals := 2 - int(math.Floor(math.Log10(math.Abs(v))))
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', min(max(decimals, 0), 4), 64), ".")

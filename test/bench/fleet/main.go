@@ -19,8 +19,9 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
-	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
@@ -115,7 +116,7 @@ func (o *options) start(ctx context.Context, s *side) (err error) {
 		}
 	}
 	s.fleet, err = fleetpush.New(fleetpush.Config{
-		Nodes: o.nodes, Cluster: "bench", Load: fleetsim.Training, Seed: 1, Step: interval, Start: time.Now().Add(-24 * time.Hour),
+		Nodes: o.nodes, Cluster: "bench", Seed: 1, Step: interval, Start: time.Now().Add(-24 * time.Hour),
 		Runs: 20 * time.Minute, Pause: 2 * time.Minute,
 	})
 	return err
@@ -133,15 +134,11 @@ func (s *side) close() error {
 
 // together runs f for all at once: what else the machine does, all meet.
 func together(sides []*side, f func(*side) error) error {
-	done := make(chan error, len(sides))
+	var all errgroup.Group
 	for _, s := range sides {
-		go func() { done <- f(s) }()
+		all.Go(func() error { return f(s) })
 	}
-	var errs []error
-	for range sides {
-		errs = append(errs, <-done)
-	}
-	return errors.Join(errs...)
+	return all.Wait()
 }
 
 // push has each node push once in an interval for so long.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -19,10 +20,8 @@ import (
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
 	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
-	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
-// seen is what happened while a side was measured.
 type seen struct {
 	pushed         fleetpush.Report
 	gateway, shard []harness.Look
@@ -32,7 +31,6 @@ type seen struct {
 	episodes       int          // that are false
 }
 
-// measure pushes, scrapes, asks and looks at once.
 func (o *options) measure(ctx context.Context, s *side) (err error) {
 	measuring, end := context.WithCancel(ctx)
 	var (
@@ -67,16 +65,17 @@ func (s *side) read(ctx context.Context, every time.Duration, url func(i int) st
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	client := http.Client{Timeout: max(every, time.Second)}
 	for i := 0; ; i++ {
-		began := time.Now()
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), max(every, time.Second))
-		whole := int64(0)
-		body, err := process.Get(limited, url(i))
+		began, whole := time.Now(), int64(0)
+		answer, err := client.Get(url(i))
 		if err == nil {
-			whole, err = io.Copy(io.Discard, body)
-			_ = body.Close()
+			whole, err = io.Copy(io.Discard, answer.Body)
+			_ = answer.Body.Close()
+			if answer.StatusCode != http.StatusOK {
+				err = errors.New(answer.Status)
+			}
 		}
-		cancel()
 		if err == nil {
 			took, size = append(took, time.Since(began)), whole
 		} else {
@@ -136,13 +135,11 @@ func (s *side) episodes(ctx context.Context) (n int, err error) {
 	return n, nil
 }
 
-// row is a line of the table: a figure of each side.
 type row struct {
 	name, unit string
 	of         func(s *seen) float64
 }
 
-// print writes the table.
 func (o *options) print(w io.Writer, sides []*side) error {
 	ms := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
 	rows := []row{
@@ -178,17 +175,16 @@ func (o *options) print(w io.Writer, sides []*side) error {
 		line := []string{r.name, r.unit}
 		for i, s := range sides {
 			values[i] = r.of(&s.seen)
-			line = append(line, harness.Number(values[i]))
+			line = append(line, figure.Digits(values[i]))
 		}
 		if len(sides) > 1 {
-			line = append(line, harness.Number(values[0]/values[1]))
+			line = append(line, figure.Digits(values[0]/values[1]))
 		}
 		table = append(table, line)
 	}
 	return harness.Table(w, table)
 }
 
-// held are the figures of a process.
 func (o *options) held(name string, looks func(*seen) []harness.Look) []row {
 	rows := []row{{name + " CPU", "cores", func(s *seen) float64 {
 		all := looks(s)

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"os"
 	"strings"
@@ -22,11 +21,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 
-	"github.com/gpu-collector/gpu-collector/test/bench/figure"
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
 
-// counting counts a message's bytes and drops them.
 type counting struct {
 	process.Raw
 	hop *Hop
@@ -98,12 +95,4 @@ func Table(w io.Writer, rows [][]string) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, t.Flush())...)
-}
-
-// Number writes a value with three digits, and none for what is not known.
-func Number(v float64) string {
-	if math.IsNaN(v) {
-		return "-"
-	}
-	return figure.Digits(v)
 }

@@ -10,7 +10,6 @@ package main // import "github.com/gpu-collector/gpu-collector/test/bench/nvml"
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"strconv"
@@ -20,15 +19,17 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
+const (
+	warm = 12 * time.Second // until it is measured
+	span = 20 * time.Second // a multiple of its poll interval
+)
+
 func main() {
-	warm := flag.Duration("warm", 12*time.Second, "how long an agent runs before it is measured")
-	span := flag.Duration("for", 20*time.Second, "how long it is measured; a multiple of its poll interval, 10s")
-	flag.Parse()
 	figure.Main(func(ctx context.Context) error {
 		table := [][]string{{"GPUs", "resident MB", "its own MB", "of files MB", "CPU %"}}
 		for _, gpus := range []int{1, 8, 16} {
-			harness.Progress("the lean agent with %d GPUs for %s", gpus, *warm+*span)
-			row, err := node(ctx, gpus, *warm, *span)
+			harness.Progress("the lean agent with %d GPUs for %s", gpus, warm+span)
+			row, err := node(ctx, gpus)
 			if err != nil {
 				return err
 			}
@@ -38,7 +39,7 @@ func main() {
 	})
 }
 
-func node(ctx context.Context, gpus int, warm, span time.Duration) (row []string, err error) {
+func node(ctx context.Context, gpus int) (row []string, err error) {
 	c, err := harness.Start(ctx, &harness.Setup{Tree: harness.Trees("")[0], Tier: harness.Agent, GPUs: gpus})
 	if err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ func node(ctx context.Context, gpus int, warm, span time.Duration) (row []string
 		err = fmt.Errorf("the %s pushed nothing:\n%s", c.Name, c.Log.Tail(20))
 	}
 	return []string{
-		strconv.Itoa(gpus), harness.Number(after.Resident / 1e6), harness.Number(after.Own / 1e6), harness.Number((after.Resident - after.Own) / 1e6),
-		harness.Number(100 * (after.CPU - before.CPU) / span.Seconds()),
+		strconv.Itoa(gpus), figure.Digits(after.Resident / 1e6), figure.Digits(after.Own / 1e6), figure.Digits((after.Resident - after.Own) / 1e6),
+		figure.Digits(100 * (after.CPU - before.CPU) / span.Seconds()),
 	}, err
 }

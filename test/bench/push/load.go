@@ -11,18 +11,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
 	"github.com/gpu-collector/gpu-collector/sim/fleetpush"
-	"github.com/gpu-collector/gpu-collector/sim/fleetsim"
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 	"github.com/gpu-collector/gpu-collector/test/process"
 )
@@ -46,7 +45,6 @@ var ways = []way{
 	{"HTTP gzip", "gzip", true}, // as OpenTelemetry's exporters
 }
 
-// load is a fleet whose nodes push to one collector.
 type load struct {
 	fleet   *fleetpush.Fleet
 	life    []time.Time // of each node
@@ -65,7 +63,7 @@ func newLoad(nodes int, c *harness.Collector) (*load, error) {
 		client: http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}},
 	}
 	var err error
-	if l.fleet, err = fleetpush.New(fleetpush.Config{Nodes: nodes, Cluster: "bench", Load: fleetsim.Training, Seed: 2026, Step: step, Start: began}); err != nil {
+	if l.fleet, err = fleetpush.New(fleetpush.Config{Nodes: nodes, Cluster: "bench", Seed: 2026, Step: step, Start: began}); err != nil {
 		return nil, err
 	}
 	for node := range nodes {
@@ -113,13 +111,12 @@ func (l *load) next(node int, realistic bool, steps int) ([]byte, error) {
 // returns how often they did.
 func (l *load) turn(ctx context.Context, w *way, realistic bool, d time.Duration) (int, error) {
 	var (
-		all    sync.WaitGroup
+		all    errgroup.Group
 		pushes atomic.Int64
-		failed [workers]error
 		end    = time.Now().Add(d)
 	)
 	for i := range workers {
-		all.Go(func() {
+		all.Go(func() error {
 			for first := true; first || time.Now().Before(end); first = false {
 				for node := i; node < len(l.life); node += workers {
 					body, err := l.next(node, realistic, 1)
@@ -127,17 +124,17 @@ func (l *load) turn(ctx context.Context, w *way, realistic bool, d time.Duration
 						err = l.push(ctx, w, i, node, body)
 					}
 					if err != nil {
-						failed[i] = fmt.Errorf("%s: %w", w.name, err)
-						return
+						return fmt.Errorf("%s: %w", w.name, err)
 					}
 					l.bytes.Add(int64(len(body)))
 					pushes.Add(1)
 				}
 			}
+			return nil
 		})
 	}
-	all.Wait()
-	return int(pushes.Load()), errors.Join(failed[:]...)
+	err := all.Wait()
+	return int(pushes.Load()), err
 }
 
 func (l *load) push(ctx context.Context, w *way, worker, node int, body []byte) error {

@@ -21,16 +21,18 @@ import (
 	"github.com/gpu-collector/gpu-collector/test/bench/harness"
 )
 
+// fleetNodes are the nodes of each fleet, of eight GPUs each.
+const fleetNodes = 256
+
 type options struct {
-	base          string
-	nodes, rounds int
-	turn          time.Duration
+	base   string
+	rounds int
+	turn   time.Duration
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.base, "base", "", "`directory` of another commit with its bin, see scripts/basetree.sh")
-	flag.IntVar(&o.nodes, "nodes", 256, "nodes of each fleet, 8 GPUs each")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often the collectors take turns")
 	flag.DurationVar(&o.turn, "turn", 2*time.Second, "how long a turn lasts")
 	flag.Parse()
@@ -38,9 +40,6 @@ func main() {
 }
 
 func (o *options) run(ctx context.Context) error {
-	if o.nodes < workers || o.rounds < 1 {
-		return fmt.Errorf("-nodes must be %d or more, -rounds 1 or more", workers)
-	}
 	servers, err := o.servers(ctx)
 	if err != nil {
 		return err
@@ -60,7 +59,6 @@ type cell struct {
 	way       int
 }
 
-// server is a collector to which a fleet pushes.
 type server struct {
 	*harness.Collector
 	tree, tier string
@@ -100,7 +98,7 @@ func (o *options) servers(ctx context.Context) (_ [][]string, err error) {
 			if s.Collector, err = harness.Start(ctx, &harness.Setup{Tree: tree, Tier: tier, Overrides: overrides[tier]}); err != nil {
 				return nil, err
 			}
-			if s.load, err = newLoad(o.nodes, s.Collector); err != nil {
+			if s.load, err = newLoad(fleetNodes, s.Collector); err != nil {
 				return nil, errors.Join(err, s.Close())
 			}
 			all = append(all, s)
@@ -161,11 +159,11 @@ func rows(all []*server) (table [][]string) {
 				c := cell{realistic, w}
 				passed := "-"
 				if s.tier == harness.Shard {
-					passed = harness.Number(100*figure.Median(s.passed[c])) + " %"
+					passed = figure.Digits(100*figure.Median(s.passed[c])) + " %"
 				}
 				table = append(table, []string{
-					s.tier, kind[realistic], ways[w].name, harness.Number(figure.Median(s.cpu[c])), harness.Number(figure.Median(base.cpu[c])),
-					harness.Number(ratio(s.cpu[c], base.cpu[c])), harness.Number(ratio(s.cpu[c], all[0].cpu[c])), passed,
+					s.tier, kind[realistic], ways[w].name, figure.Digits(figure.Median(s.cpu[c])), figure.Digits(figure.Median(base.cpu[c])),
+					figure.Digits(ratio(s.cpu[c], base.cpu[c])), figure.Digits(ratio(s.cpu[c], all[0].cpu[c])), passed,
 				})
 			}
 		}
@@ -218,7 +216,7 @@ func (o *options) agents(ctx context.Context) (_ [][]string, err error) {
 		}
 	}
 	return [][]string{{
-		harness.Agent, "own, 8 GPUs", "gRPC snappy", harness.Number(figure.Median(cpu[0])), harness.Number(figure.Median(cpu[1])),
-		harness.Number(ratio(cpu[0], cpu[1])), "-", "-",
+		harness.Agent, "own, 8 GPUs", "gRPC snappy", figure.Digits(figure.Median(cpu[0])), figure.Digits(figure.Median(cpu[1])),
+		figure.Digits(ratio(cpu[0], cpu[1])), "-", "-",
 	}}, nil
 }

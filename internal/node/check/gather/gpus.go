@@ -30,6 +30,7 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/platform/distro"
 	"github.com/gpu-collector/gpu-collector/internal/platform/statefile"
 	"github.com/gpu-collector/gpu-collector/internal/reading/gpusemconv"
+	"github.com/gpu-collector/gpu-collector/internal/reading/metricreading"
 )
 
 const timedOut = "NVML has not answered in time."
@@ -262,10 +263,7 @@ func read(md pmetric.Metrics) *check.GPUs {
 	for _, rm := range md.ResourceMetrics().All() {
 		for _, sm := range rm.ScopeMetrics().All() {
 			for _, m := range sm.Metrics().All() {
-				if m.Type() != pmetric.MetricTypeGauge {
-					continue
-				}
-				for _, dp := range m.Gauge().DataPoints().All() {
+				for _, dp := range metricreading.Points(m).All() {
 					if !dp.Flags().NoRecordedValue() {
 						each(dp, m.Name())
 					}

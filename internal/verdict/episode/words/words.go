@@ -66,9 +66,9 @@ func What(e *episode.Episode) string {
 		return text
 	case episode.SubjectMissing:
 		if e.Node != "" {
-			return "Nothing is heard of the node."
+			return "No report from the node."
 		}
-		return "Nothing is heard of " + Count(int(e.NodeCount), "node") + "."
+		return "No report from " + Count(int(e.NodeCount), "node") + "."
 	case episode.SubjectLink:
 		text := headline(e, NoGPUs) + " is slow"
 		if e.Value != nil && e.Median != nil {
@@ -226,7 +226,7 @@ var causes = map[string]string{
 	episode.CauseRecovered: "It recovered.",
 	episode.CauseIdle:      "It has no work, or nothing to be compared with.",
 	episode.CauseMoved:     "The node went to another peer group.",
-	episode.CauseMissing:   "Nothing is heard of the node.",
+	episode.CauseMissing:   "No report from the node.",
 	episode.CauseContested: "Several nodes use its name.",
 	episode.CauseForgotten: "The node was silent for too long.",
 }

@@ -57,7 +57,7 @@ func TestLine(t *testing.T) {
 			"The hardware held the clocks down because of heat, on 10 of 12 nodes. Check fans, airflow and coolant of the node.": node(func(e *episode.Episode) {
 			e.Subject, e.Node, e.NodeCount, e.Evidence, e.Cost, e.GPU, e.Shared, e.Asked = episode.SubjectGroup, "", 12, hot[:1], nil, "", 10, 12
 		}),
-		"Missing nodes of group J/stage-0: Nothing is heard of 5 nodes, for 1m30s. Look at what the nodes share, such as switch, rack or power, and at their way to the gateway.": {
+		"Missing nodes of group J/stage-0: No report from 5 nodes, for 1m30s. Look at what the nodes share, such as switch, rack or power, and at their way to the gateway.": {
 			Phase: episode.PhaseOnset, Subject: episode.SubjectMissing, Group: "J/stage-0", NodeCount: 5, Since: noon, Updated: noon.Add(90 * time.Second),
 		},
 		"Communicator tp:0 of job J is slow: 12 GB/s instead of 18 GB/s. Its ranks arrive together, so that none of them is slow. Look at the links between the nodes of the communicator.": {

@@ -47,12 +47,11 @@ const wholeGPU = 1<<32 - 1
 
 // activity is GPM's two samples of a GPU or GPU instance, taken in turn.
 type activity struct {
-	unsupported bool
-	samples     [2]gonvml.GpmSample
-	taken       int  // samples that exist
-	next        int  // the one to take next
-	primed      bool // the other one holds the last poll's sample
-	used        bool // in this poll
+	samples [2]gonvml.GpmSample
+	taken   int  // samples that exist, fewer where GPM is not supported
+	next    int  // the one to take next
+	primed  bool // the other one holds the last poll's sample
+	used    bool // in this poll
 }
 
 // readActivity measures the whole GPU, and forgets instances that are gone.
@@ -82,7 +81,7 @@ func (d *device) measure(gi gpuhealth.Opt[uint32], r *gpuhealth.Readings, t *tal
 		d.activity[key] = a
 	}
 	a.used = true
-	if a.unsupported || a.taken < len(a.samples) {
+	if a.taken < len(a.samples) {
 		return
 	}
 	now := a.samples[a.next]
@@ -121,13 +120,11 @@ func (d *device) newActivity(t *tally) *activity {
 	a := &activity{}
 	support, code := guarded(d.library, fnGPMSupport, d.raw.GpmQueryDeviceSupport)
 	if !t.ok(code) || support.IsSupportedDevice == 0 {
-		a.unsupported = true
 		return a
 	}
 	for i := range a.samples {
 		sample, code := guarded(d.library, fnGPMAlloc, d.library.binding.raw.GpmSampleAlloc)
 		if code != Success {
-			a.unsupported = true
 			break
 		}
 		a.samples[i] = sample

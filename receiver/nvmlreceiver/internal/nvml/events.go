@@ -24,10 +24,7 @@ type events struct {
 }
 
 func (e *events) Register(dev Device, uuid string) Code {
-	d, ok := dev.(*device)
-	if !ok {
-		return InvalidArgument
-	}
+	d := dev.(*device)
 	// Named first: the first event may come before the call returns.
 	e.mu.Lock()
 	e.uuids[d.raw] = uuid

@@ -104,26 +104,20 @@ func fabric(r *gpuhealth.Readings, state uint8, status, mask uint32) {
 			f.Failed = gpuhealth.Some(gonvml.Return(status) != gonvml.SUCCESS)
 		}
 	}
-	condition := func(c gpuhealth.FabricCondition, shift int, is uint32) {
-		switch bits := mask >> shift & allBits2; bits {
+	condition := func(c gpuhealth.FabricCondition, shift int, all uint32, bad func(bits uint32) bool) {
+		switch bits := mask >> shift & all; bits {
 		case 0:
-		case allBits2:
+		case all:
 			r.Garbage = append(r.Garbage, gpuhealth.FieldFabric)
 		default:
-			f.Conditions[c] = gpuhealth.Some(bits == is)
+			f.Conditions[c] = gpuhealth.Some(bad(bits))
 		}
 	}
 	for c := range gpuhealth.FabricIncorrectConfiguration {
-		condition(c, 2*int(c), 1)
+		condition(c, 2*int(c), allBits2, func(bits uint32) bool { return bits == 1 })
 	}
-	condition(gpuhealth.FabricNoPartition, 12, 2)
-	switch bits := mask >> 8 & allBits4; bits {
-	case 0:
-	case allBits4:
-		r.Garbage = append(r.Garbage, gpuhealth.FieldFabric)
-	default:
-		f.Conditions[gpuhealth.FabricIncorrectConfiguration] = gpuhealth.Some(bits != 1)
-	}
+	condition(gpuhealth.FabricIncorrectConfiguration, 8, allBits4, func(bits uint32) bool { return bits != 1 })
+	condition(gpuhealth.FabricNoPartition, 12, allBits2, func(bits uint32) bool { return bits == 2 })
 }
 
 func readProcesses(d *device, r *gpuhealth.Readings, t *tally) {

@@ -5,6 +5,7 @@ package nvml
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -117,7 +118,7 @@ func (p *Poller) down() Report {
 	reason := p.driver.code.reason()
 	switch {
 	case r.Err == nil:
-		r.Err = driverError(p.driver.code)
+		r.Err = fmt.Errorf("%w: %v", ErrDriver, p.driver.code)
 	case p.control.busy:
 		reason = gpuhealth.ReasonHang
 	default:
@@ -133,7 +134,7 @@ func (p *Poller) down() Report {
 func (p *Poller) report() Report {
 	r := Report{Generation: p.generation, Err: p.driver.err, Listed: len(p.slots), Samples: make([]gpuhealth.Sample, 0, len(p.slots))}
 	if r.Err == nil && p.driver.code != Success {
-		r.Err = driverError(p.driver.code)
+		r.Err = fmt.Errorf("%w: %v", ErrDriver, p.driver.code)
 	}
 	roster := p.cfg.Roster
 	roster.Begin()
@@ -201,10 +202,3 @@ func sortSamples(samples []gpuhealth.Sample) {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Parent, b.Parent), cmp.Compare(a.UUID, b.UUID))
 	})
 }
-
-// driverError is an error for each code, so that its text changes with the code only.
-type driverError Code
-
-func (e driverError) Error() string { return ErrDriver.Error() + ": " + Code(e).String() }
-
-func (driverError) Unwrap() error { return ErrDriver }

@@ -18,41 +18,31 @@ const (
 // watch waits for the events of one generation, on a goroutine of its own.
 type watch struct {
 	events Events
-	stop   chan struct{}
+	stop   context.CancelFunc
 	done   chan struct{} // closed when no wait is in flight any more
 }
 
 func (p *Poller) watchEvents(events Events) *watch {
-	w := &watch{events: events, stop: make(chan struct{}), done: make(chan struct{})}
+	ctx, stop := context.WithCancel(p.ctx)
+	w := &watch{events: events, stop: stop, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		for !w.stopped() {
+		for ctx.Err() == nil {
 			event, code := events.Wait(eventWait)
 			switch {
-			case w.stopped() || p.ctx.Err() != nil:
-				return
+			case ctx.Err() != nil:
 			case code == Success:
 				event.Time = time.Now()
 				p.cfg.OnXid(event)
 			case code != Timeout:
 				select {
-				case <-w.stop:
-				case <-p.ctx.Done():
+				case <-ctx.Done():
 				case <-time.After(eventPause):
 				}
 			}
 		}
 	}()
 	return w
-}
-
-func (w *watch) stopped() bool {
-	select {
-	case <-w.stop:
-		return true
-	default:
-		return false
-	}
 }
 
 // generation is what has to be given back before NVML is shut down.
@@ -66,7 +56,7 @@ type generation struct {
 func (p *Poller) takeGeneration() generation {
 	old := generation{watch: p.watch}
 	if p.watch != nil {
-		close(p.watch.stop)
+		p.watch.stop()
 		p.watch = nil
 	}
 	for _, s := range p.slots {

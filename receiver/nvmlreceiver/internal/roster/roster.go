@@ -8,7 +8,6 @@ package roster // import "github.com/gpu-collector/gpu-collector/receiver/nvmlre
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -373,8 +372,6 @@ func Address(text string) string {
 // snapshotVersion is another when an older Restore would misread the snapshot.
 const snapshotVersion = 1
 
-var errCorrupt = errors.New("the list of GPUs is corrupt")
-
 type snapshot struct {
 	Version int
 	Node    string
@@ -402,7 +399,7 @@ func (r *Roster) Snapshot() ([]byte, error) {
 func (r *Roster) Restore(data []byte, _ time.Time) error {
 	var s snapshot
 	if err := json.Unmarshal(data, &s); err != nil {
-		return fmt.Errorf("%w: %w", errCorrupt, err)
+		return fmt.Errorf("the list of GPUs is corrupt: %w", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -412,7 +409,7 @@ func (r *Roster) Restore(data []byte, _ time.Time) error {
 	case s.Node != r.node && s.Node != "" && r.node != "":
 		return fmt.Errorf("the list of GPUs is of node %.64q, this is %q", s.Node, r.node)
 	case len(s.GPUs) > MaxGPUs || len(s.Ignored) > MaxGPUs:
-		return fmt.Errorf("%w: %d GPUs", errCorrupt, max(len(s.GPUs), len(s.Ignored)))
+		return fmt.Errorf("the list of GPUs is corrupt: %d GPUs", max(len(s.GPUs), len(s.Ignored)))
 	}
 	gpus, ignored := make(map[string]*gpu, len(s.GPUs)), make(map[string]struct{}, len(s.Ignored))
 	for _, g := range s.GPUs {

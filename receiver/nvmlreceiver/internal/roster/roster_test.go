@@ -42,17 +42,6 @@ func TestRosterIsBounded(t *testing.T) {
 	assert.NotEmpty(t, r.NoAnswer("GPU-10", gpuhealth.ReasonLost, true))
 }
 
-func TestAGPUIsClaimedOnceInARound(t *testing.T) {
-	r := New("")
-	r.Begin()
-	assert.True(t, r.Claim(gpuAt(1)))
-	assert.False(t, r.Claim(gpuAt(1)))
-	r.Begin()
-	assert.Equal(t, "GPU-1", r.ClaimAt(1))
-	assert.Empty(t, r.ClaimAt(2))
-	assert.Empty(t, r.End())
-}
-
 // A slot without a UUID counts as the GPU that had its index, and not for that
 // GPU's PCI address, where another answers by now.
 func TestAGPUWithoutAnswerHoldsNoAddress(t *testing.T) {

@@ -196,7 +196,7 @@ export class Panel {
       return v === undefined || v === '' ? [] : [el('div', { className: String(v).length > 34 ? 'long' : '' }, el('dt', {}, name), el('dd', {}, v))];
     }));
     const gpus = n.gpus ?? [];
-    const told = n.state === 'missing' ? el('p', { className: 'none' }, 'The GPUs are as last heard; how they are now is not known.') : healthReasons(gpus);
+    const told = n.state === 'missing' ? el('p', { className: 'none' }, 'The GPUs are as last reported; how they are now is not known.') : healthReasons(gpus);
     this.reasons.replaceChildren(gpus.length ? told : el('p', { className: 'none' }, 'No GPU of this node has reported.'));
     this.#table();
   }
@@ -218,7 +218,7 @@ export class Panel {
       !n.straggler && n.agent_straggler && el('span', { className: 'badge', 'data-level': 'minor' }, 'takes itself for a straggler'),
       el('span', { className: 'badge', 'data-level': missing ? level('missing_node') : '' }, words(n.state ?? 'state unknown')),
       lost > 0 && el('span', { className: 'badge', 'data-level': level('lost_gpu') }, lost === 1 ? '1 GPU lost' : `${lost} GPUs lost`),
-      n.health !== 'unknown' && !(lost && n.health === 'healthy') && el('span', { className: 'badge', 'data-level': missing ? '' : level('sick_gpu') }, missing ? `last heard: ${n.health}` : n.health),
+      n.health !== 'unknown' && !(lost && n.health === 'healthy') && el('span', { className: 'badge', 'data-level': missing ? '' : level('sick_gpu') }, missing ? `last report: ${n.health}` : n.health),
     ].filter(Boolean));
   }
 
