@@ -82,7 +82,9 @@ test('news arrive without a reload', async () => {
 test('plots begin before the page was opened, with the history', async () => {
   await withPage(browser, server.url, {}, async (page) => {
     await untilStraggler(page);
-    await page.waitForTimeout(5000);
+    // The page asks once for the past, whose points are 10 s apart.
+    const recorded = () => fetch(new URL('api/v1/nodes/dp0-pp0/past?since=1h', server.url)).then((r) => r.json());
+    while (!(Date.parse((await recorded()).at?.[0]) < Date.now() - 10_000)) await page.waitForTimeout(500);
     await page.goto(`${server.url}#in=demo&node=dp0-pp0`);
     await page.reload();
     const opened = Date.now();

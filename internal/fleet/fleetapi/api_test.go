@@ -528,10 +528,6 @@ func (h *history) Samples(_ context.Context, q *fleethistory.Query, f func(*flee
 	return h.err
 }
 
-func (*history) Steps(context.Context, *fleethistory.StepQuery) ([]fleethistory.Sample, error) {
-	return nil, nil
-}
-
 func (h *history) Status() fleethistory.Status {
 	return fleethistory.Status{Storage: "sqlite", Err: h.err, Dropped: 4, Oldest: t0}
 }

@@ -68,8 +68,8 @@ func (a *API) getNodePast(ctx context.Context, in *getNodePastInput) (*Past, err
 	case in.Cluster == "":
 		return nil, err
 	}
-	q := fleethistory.StepQuery{Query: fleethistory.Query{Limit: maxPastSamples}}
-	if err := a.span(&q.Query, &in.TimeParams); err != nil {
+	q := fleethistory.Query{Limit: maxPastSamples}
+	if err := a.span(&q, &in.TimeParams); err != nil {
 		return nil, err
 	}
 	if q.End.Sub(q.Start) > maxRange {
@@ -88,9 +88,9 @@ func (a *API) getNodePast(ctx context.Context, in *getNodePastInput) (*Past, err
 }
 
 // nodePast queries the node first: its groups are part of the answer.
-func (a *API) nodePast(ctx context.Context, q *fleethistory.StepQuery, out *Past) error {
+func (a *API) nodePast(ctx context.Context, q *fleethistory.Query, out *Past) error {
 	q.Clusters, q.Hosts, q.Metrics = []string{out.Cluster}, []string{out.Node}, slices.Sorted(maps.Keys(ownPast))
-	own, err := a.o.History.Steps(ctx, q)
+	own, err := fleethistory.Steps(ctx, a.o.History, q)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (a *API) nodePast(ctx context.Context, q *fleethistory.StepQuery, out *Past
 		if q.PeerGroup = group; group == "" {
 			continue // nobody is its peer
 		}
-		peers, err := a.o.History.Steps(ctx, q)
+		peers, err := fleethistory.Steps(ctx, a.o.History, q)
 		if err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ type pastTable struct {
 	steps       bool // the throughput is of steps
 }
 
-func newPastTable(q *fleethistory.StepQuery) *pastTable {
+func newPastTable(q *fleethistory.Query) *pastTable {
 	t := &pastTable{first: q.Ends(q.Start.UnixMilli()), step: q.Step.Milliseconds(), signals: map[string]*[numPast][]*float64{}}
 	t.groups = make([]string, 1+(q.End.UnixMilli()-t.first)/t.step)
 	return t

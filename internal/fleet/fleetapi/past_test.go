@@ -20,20 +20,20 @@ import (
 type steps struct {
 	fleethistory.None
 	samples []fleethistory.Sample
-	asked   []fleethistory.StepQuery
+	asked   []fleethistory.Query
 }
 
-func (h *steps) Steps(_ context.Context, q *fleethistory.StepQuery) (list []fleethistory.Sample, _ error) {
+func (h *steps) Samples(_ context.Context, q *fleethistory.Query, f func(*fleethistory.Sample) bool) error {
 	h.asked = append(h.asked, *q)
 	for _, s := range h.samples {
 		attributes := fleethistory.SplitAttributes(s.Attributes)
 		has := slices.Contains(q.Clusters, s.Cluster) && slices.Contains(q.Hosts, s.Node) && slices.Contains(q.Metrics, s.Metric)
 		if has && (q.PeerGroup == "" || attributes[gpusemconv.AttrPeerGroup] == q.PeerGroup) {
 			s.At = q.Ends(s.At)
-			list = append(list, s)
+			f(&s)
 		}
 	}
-	return list, nil
+	return nil
 }
 
 func (h *steps) add(at time.Time, node, metric string, value float64, pairs ...string) {

@@ -179,15 +179,12 @@ type listAggregationsInput struct {
 }
 
 func (a *API) listAggregations(ctx context.Context, in *listAggregationsInput) (*AggregationList, error) {
-	q := fleethistory.AggregationQuery{
-		Query:   fleethistory.Query{Clusters: in.Cluster, Hosts: in.Host, GPUs: in.GPU, Metrics: in.Metric},
-		GroupBy: fleethistory.GroupBy(in.GroupBy),
-	}
-	if err := a.span(&q.Query, &in.TimeParams); err != nil {
+	q := fleethistory.Query{Clusters: in.Cluster, Hosts: in.Host, GPUs: in.GPU, Metrics: in.Metric}
+	if err := a.span(&q, &in.TimeParams); err != nil {
 		return nil, err
 	}
 	out := &AggregationList{Start: q.Start, End: q.End, GroupBy: in.GroupBy, Aggregations: []Aggregation{}}
-	list, err := fleethistory.Aggregate(ctx, a.o.History, &q)
+	list, err := fleethistory.Aggregate(ctx, a.o.History, &q, fleethistory.GroupBy(in.GroupBy))
 	if err != nil {
 		return nil, historyError(err)
 	}

@@ -35,6 +35,23 @@ func Telemetry(ctx context.Context, h History, q *Query) (page []Sample, total i
 	return page, total, err
 }
 
+// Steps returns the samples of a question with steps, the oldest first. More than Limit are
+// ErrTooMuch.
+func Steps(ctx context.Context, h History, q *Query) (list []Sample, err error) {
+	err = h.Samples(ctx, q, func(p *Sample) bool {
+		list = append(list, *p)
+		return len(list) <= q.Limit
+	})
+	if err == nil && len(list) > q.Limit {
+		err = ErrTooMuch
+	}
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(list, func(a, b Sample) int { return cmp.Compare(a.At, b.At) })
+	return list, nil
+}
+
 // Recorded is a node, or a GPU of one, with the time of its history.
 type Recorded struct {
 	Cluster string    `json:"cluster"`
@@ -73,13 +90,16 @@ func ListRecorded(ctx context.Context, h History, q *Query, gpus bool) (page []R
 		r.Samples++
 		return true
 	})
+	if err != nil {
+		return nil, 0, err
+	}
 	list := slices.SortedFunc(maps.Values(all), func(a, b *Recorded) int {
 		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.GPU, b.GPU))
 	})
 	for _, r := range list[min(q.Offset, len(list)):min(q.Offset+q.Limit, len(list))] {
 		page = append(page, *r)
 	}
-	return page, len(list), err
+	return page, len(list), nil
 }
 
 // GroupBy is what an aggregation makes one row of.
@@ -92,12 +112,6 @@ const (
 	ByGPU     GroupBy = "gpu"
 	ByMetric  GroupBy = "metric"
 )
-
-// AggregationQuery asks for figures over the samples that Query selects.
-type AggregationQuery struct {
-	Query
-	GroupBy GroupBy
-}
 
 // Aggregation are the figures of one group, metric and set of attributes: of
 // the temperatures of GPU and memory there is no mean. Metrics whose name ends
@@ -123,14 +137,14 @@ type series struct{ metric, attributes string }
 const maxGroups = 10_000
 
 // Aggregate returns figures by group.
-func Aggregate(ctx context.Context, h History, q *AggregationQuery) (list []Aggregation, err error) {
+func Aggregate(ctx context.Context, h History, q *Query, by GroupBy) (list []Aggregation, err error) {
 	all := map[subject]map[series]*Aggregation{}
 	var last subject // samples of a subject come one after the other
 	var rows map[series]*Aggregation
 	n := 0
-	err = h.Samples(ctx, &q.Query, func(p *Sample) bool {
+	err = h.Samples(ctx, q, func(p *Sample) bool {
 		of := subject{p.Cluster, p.Node, p.GPU}
-		switch q.GroupBy {
+		switch by {
 		case ByMetric:
 			of = subject{}
 		case ByCluster:
@@ -138,7 +152,7 @@ func Aggregate(ctx context.Context, h History, q *AggregationQuery) (list []Aggr
 		case ByHost:
 			of.gpu = ""
 		}
-		if q.GroupBy == ByHost && of.host == "" || q.GroupBy == ByGPU && of.gpu == "" || len(q.Metrics) == 0 && strings.HasSuffix(p.Metric, ".info") {
+		if by == ByHost && of.host == "" || by == ByGPU && of.gpu == "" || len(q.Metrics) == 0 && isInfo(p.Metric) {
 			return true
 		}
 		if rows == nil || of != last {
@@ -177,4 +191,9 @@ func Aggregate(ctx context.Context, h History, q *AggregationQuery) (list []Aggr
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Host, b.Host), cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.Metric, b.Metric), cmp.Compare(a.Attributes, b.Attributes))
 	})
 	return list, nil
+}
+
+// isInfo reports whether a metric is always 1, by its name in OpenTelemetry or in Prometheus.
+func isInfo(metric string) bool {
+	return strings.HasSuffix(metric, ".info") || strings.HasSuffix(metric, "_info")
 }

@@ -6,6 +6,7 @@ package fleethistory // import "github.com/gpu-collector/gpu-collector/internal/
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 )
@@ -15,8 +16,7 @@ import (
 type Sample struct {
 	Cluster, Node, GPU string
 	Metric             string
-	// Attributes are those of the point besides the ones above, as
-	// JoinAttributes puts them together.
+	// Attributes are the others of the point, as JoinAttributes puts them together.
 	Attributes string
 	At         int64 // Unix milliseconds
 	Value      float64
@@ -27,32 +27,35 @@ type Query struct {
 	Clusters []string
 	// Hosts, GPUs and Metrics select all where they are empty.
 	Hosts, GPUs, Metrics []string
+	// PeerGroup selects the series of a peer group, empty those of any or none.
+	PeerGroup string
 	// Start and End bound the time, both included.
 	Start, End time.Time
-	// Offset and Limit select a page, the newest samples first.
+	// Step, in whole milliseconds and if it is not 0, selects the latest sample of each series at
+	// the end of each step, which is its time then. The last step ends at End.
+	Step time.Duration
+	// Offset and Limit select a page, the newest samples first. A backend does not look at them.
 	Offset, Limit int
 }
 
-// StepQuery asks for the latest sample of each series at the end of each step of time.
-type StepQuery struct {
-	// Query selects the series and the time. Its Limit bounds the answer, more samples are
-	// ErrTooMuch, and its Offset is not looked at.
-	Query
-	// PeerGroup selects the series of a peer group, empty those of any or none.
-	PeerGroup string
-	// Step is the length of a step, whole milliseconds. The last one ends at End.
-	Step time.Duration
+// Span is the time in whole Unix milliseconds, both included.
+func (q *Query) Span() (from, to int64) {
+	from = q.Start.UnixMilli()
+	if q.Start.After(time.UnixMilli(from)) {
+		from++
+	}
+	return from, q.End.UnixMilli()
 }
 
 // Ends returns the end of the step that a time, at most End, is in, both Unix milliseconds.
-func (q *StepQuery) Ends(at int64) int64 {
+func (q *Query) Ends(at int64) int64 {
 	end := q.End.UnixMilli()
 	return end - (end-at)/q.Step.Milliseconds()*q.Step.Milliseconds()
 }
 
 // Back is how old a sample at the end of a step may be. Unchanged values are sent again every
 // few minutes only; the bound keeps a query over days fast.
-func (q *StepQuery) Back() time.Duration { return min(max(q.Step, 5*time.Minute), 30*time.Minute) }
+func (q *Query) Back() time.Duration { return min(max(q.Step, 5*time.Minute), 30*time.Minute) }
 
 // Status is the state of the history.
 type Status struct {
@@ -70,14 +73,12 @@ type Status struct {
 	Bytes int64
 }
 
-// History answers questions about the past. Its methods may be called from any goroutine.
+// History is a store of the past. Its methods may be called from any goroutine. The functions of
+// this package answer from its samples.
 type History interface {
-	// Samples calls f for each selected sample, the newest first, until it returns false. It does
-	// not look at Offset and Limit.
+	// Samples calls f for each selected sample, the newest first or with steps in any order,
+	// until it returns false. The sample is f's until it returns.
 	Samples(ctx context.Context, q *Query, f func(*Sample) bool) error
-	// Steps returns the latest sample of each series at the end of each step, the oldest
-	// first. At is the end of the step.
-	Steps(ctx context.Context, q *StepQuery) ([]Sample, error)
 	// Status returns the state of the history.
 	Status() Status
 }
@@ -88,8 +89,7 @@ var (
 	ErrOff = errors.New("no history is kept: set `history::storage` of the fleet_view extension")
 	// ErrUnavailable is returned when the store cannot be read now.
 	ErrUnavailable = errors.New("the history cannot be read now")
-	// ErrTooMuch is returned by a question about more samples than are looked
-	// through for one answer.
+	// ErrTooMuch is returned by a question about more samples than one answer looks through.
 	ErrTooMuch = errors.New("the question is about too many samples: ask for a shorter time, or for fewer hosts, gpus or metrics")
 )
 
@@ -101,8 +101,21 @@ var _ History = None{}
 // Samples implements History.
 func (None) Samples(context.Context, *Query, func(*Sample) bool) error { return ErrOff }
 
-// Steps implements History.
-func (None) Steps(context.Context, *StepQuery) ([]Sample, error) { return nil, ErrOff }
-
 // Status implements History.
 func (None) Status() Status { return Status{Storage: "none"} }
+
+// JoinAttributes returns attributes as the one text that Sample has of them, a JSON object with
+// sorted keys; nothing for none.
+func JoinAttributes(attributes map[string]string) string {
+	if len(attributes) == 0 {
+		return ""
+	}
+	text, _ := json.Marshal(attributes) // texts can be marshalled
+	return string(text)
+}
+
+// SplitAttributes returns the attributes that JoinAttributes put together.
+func SplitAttributes(text string) (attributes map[string]string) {
+	_ = json.Unmarshal([]byte(text), &attributes) // an empty text has none
+	return attributes
+}

@@ -43,10 +43,10 @@ func (r *Row) Count() (n int) {
 
 // Column is what the API calls a number of the views.
 type Column struct {
-	Metric string `json:"metric"`
-	// Attributes are as in Sample. With Grouped, the peer group is one more.
-	Attributes string `json:"attributes,omitempty"`
-	Grouped    bool   `json:"grouped,omitempty"`
+	Metric     string            `json:"metric"`
+	Attributes map[string]string `json:"attributes,omitempty"`
+	// Grouped is that the peer group is one more attribute.
+	Grouped bool `json:"grouped,omitempty"`
 }
 
 // Layout has the columns of each kind of subject.
@@ -54,18 +54,6 @@ type Layout struct {
 	Node  []Column `json:"node"`
 	GPU   []Column `json:"gpu"`
 	Group []Column `json:"group"`
-}
-
-// Of returns the columns of a row's i-th subject.
-func (l *Layout) Of(node string, i int) []Column {
-	switch {
-	case node == "":
-		return l.Group
-	case i == 0:
-		return l.Node
-	default:
-		return l.GPU
-	}
 }
 
 // Columns are those of Rows.
@@ -79,14 +67,14 @@ var Columns = Layout{
 func columns(fields []reading.Field, ofGroup bool) (list []Column) {
 	for _, f := range fields {
 		metric, _ := reading.Of(f)
-		list = append(list, Column{metric.Name, JoinAttributes(reading.Attributes(f)), ofGroup || metric.Gateway})
+		list = append(list, Column{metric.Name, reading.Attributes(f), ofGroup || metric.Gateway})
 	}
 	return list
 }
 
 func signals(metric string, ofGroup bool) (list []Column) {
 	for s := range nodesignal.Count {
-		list = append(list, Column{metric, JoinAttributes(map[string]string{gpusemconv.AttrSignal: s.String()}), ofGroup})
+		list = append(list, Column{metric, map[string]string{gpusemconv.AttrSignal: s.String()}, ofGroup})
 	}
 	return list
 }

@@ -52,22 +52,18 @@ func (w *Writer) Start(keep bool) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stop = cancel
-	w.done.Go(func() { w.run(ctx) })
-}
-
-func (w *Writer) run(ctx context.Context) {
-	tick := time.NewTicker(w.interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if rows, err := w.round(ctx); ctx.Err() == nil { // or the last round has it all
-				w.report(rows, err)
+	w.done.Go(func() {
+		for tick := time.Tick(w.interval); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick:
+				if rows, err := w.round(ctx); ctx.Err() == nil { // or the last round has it all
+					w.report(rows, err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // shutdownTimeout bounds the last round where the Collector does not: its context for shutdown
@@ -139,18 +135,13 @@ func (w *Writer) writeEpisodes(ctx context.Context) error {
 // report stores the result of a round, and reports a change. It counts the rows of one that failed.
 func (w *Writer) report(rows iter.Seq[*Row], err error) {
 	before := w.Err()
-	if err == nil {
-		w.err.Store(nil)
-		if before != nil {
-			w.onError(nil)
-		}
-		return
-	}
-	for r := range rows {
-		w.dropped.Add(int64(r.Count()))
-	}
 	w.err.Store(&err)
-	if before == nil || before.Error() != err.Error() {
+	if err != nil {
+		for r := range rows {
+			w.dropped.Add(int64(r.Count()))
+		}
+	}
+	if (before == nil) != (err == nil) || err != nil && before.Error() != err.Error() {
 		w.onError(err)
 	}
 }

@@ -40,6 +40,7 @@ func FuzzAnswers(f *testing.F) {
 		if page, _, err := fleethistory.Telemetry(t.Context(), h, q); err == nil {
 			require.LessOrEqual(t, len(page), 10)
 		}
-		_, _ = h.Steps(t.Context(), &fleethistory.StepQuery{Query: *q, Step: time.Second})
+		q.Step = time.Second
+		_, _ = fleethistory.Steps(t.Context(), h, q)
 	})
 }

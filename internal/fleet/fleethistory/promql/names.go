@@ -51,10 +51,7 @@ func (n *names) metric(name string) string {
 	if text, ok := n.toProm[name]; ok {
 		return text
 	}
-	if name == "" || name[0] >= '0' && name[0] <= '9' {
-		name = "_" + name // so that it is a name at all
-	}
-	return underscores(name)
+	return cmp.Or(underscores(name), "_") // so that it is a name
 }
 
 func (n *names) fromMetric(name string) string { return cmp.Or(n.fromProm[name], name) }

@@ -5,7 +5,6 @@ package promql
 import (
 	"cmp"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/common/model"
@@ -47,32 +46,15 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, "hw_temperature_celsius", translate().metric("hw.temperature"))
 	assert.Equal(t, "hw_errors_total", translate().metric("hw.errors"))
 	assert.Equal(t, "foo_bar", translate().metric("foo.bar"), "not one of ours")
-	assert.Equal(t, "_1st", translate().metric("1st"))
 	assert.Equal(t, "_", translate().metric(""))
 	assert.Equal(t, "foo_bar_bytes", translate().fromMetric("foo_bar_bytes"))
 }
 
 // Nothing that comes with a question may be read as PromQL.
-func TestMatchersQuote(t *testing.T) {
+func TestSelectorQuotes(t *testing.T) {
 	h := &History{cfg: Config{ClusterLabel: "cluster", HostLabel: "host", GPULabel: "gpu", DefaultCluster: "default"}}
-	got := h.matchers(&fleethistory.Query{Hosts: []string{`a"} or up{x="`, `b\`, "c.*"}, Clusters: []string{"default"}})
-	assert.Equal(t, `cluster=~"|default",host=~"a\"\\} or up\\{x=\"|b\\\\|c\\.\\*"`, got)
-	assert.Equal(t, "up_x__1__", translate().metric(`up{x="1"}`)[:9])
-}
-
-func TestExpressionsAreShort(t *testing.T) {
-	var names []string
-	for range 400 {
-		names = append(names, "hw_"+strings.Repeat("x", 60))
-	}
-	list := counts(names, `host=~"a"`, "1h")
-	require.Greater(t, len(list), 1)
-	n := 0
-	for _, e := range list {
-		assert.Less(t, len(e), maxExpression+500)
-		n += strings.Count(e, "count_over_time(")
-	}
-	assert.Equal(t, 400, n)
+	got := h.selector(&fleethistory.Query{Hosts: []string{`a"} or up{x="`, `b\`, "c.*"}, Clusters: []string{"default"}, Metrics: []string{`up{x="1"}`}, PeerGroup: `j"`})
+	assert.Equal(t, `{__name__=~"up_x__1__",cluster=~"|default",host=~"a\"\\} or up\\{x=\"|b\\\\|c\\.\\*",gpu_peer_group=~"j\""}`, got)
 }
 
 func TestLabelsOfAScrapeAreNoAttributes(t *testing.T) {

@@ -35,43 +35,29 @@ type Config struct {
 	MaxSamples int
 }
 
-// Bounds of a question.
-const (
-	maxMetrics = 500
-	// maxExpression is below VictoriaMetrics' -search.maxQueryLen, 16 KiB.
-	maxExpression = 12_000
-	// parts of MaxSamples are fetched one by one.
-	parts = 10
-)
+// maxAnswer bounds an answer, in bytes.
+const maxAnswer = 64 << 20
 
-// ours selects metrics where a question names none.
-const ours = `__name__=~"(hw|gpu)_.+"`
-
-// History asks a server. It writes nothing: the pipeline's exporters do. A metric
-// store has no episodes.
+// History asks a server, which the pipeline's exporters write to. It has no episodes.
 type History struct {
 	cfg Config
 	api v1.API
-	err atomic.Pointer[error]
+	err atomic.Pointer[error] // of the last question
 }
 
 var _ fleethistory.History = (*History)(nil)
 
 // New returns a history.
 func New(cfg Config) (*History, error) {
-	transport := http.DefaultTransport
-	if cfg.Client != nil && cfg.Client.Transport != nil {
-		transport = cfg.Client.Transport
-	}
-	client, err := api.NewClient(api.Config{Address: cfg.Endpoint, RoundTripper: exact{transport}})
+	client, err := api.NewClient(api.Config{Address: cfg.Endpoint, RoundTripper: exact{cfg.Client.Transport}})
 	if err != nil {
 		return nil, err
 	}
 	return &History{cfg: cfg, api: v1.NewAPI(client)}, nil
 }
 
-// exact asks VictoriaMetrics for what was asked: it moves times to its cache's
-// steps and hides the last 30 s otherwise. Others ignore the parameter.
+// exact bounds an answer. It asks VictoriaMetrics for what was asked: that moves times to its
+// cache's steps and hides the last 30 s otherwise. Others ignore the parameter.
 // https://docs.victoriametrics.com/#prometheus-querying-api-enhancements
 type exact struct{ next http.RoundTripper }
 
@@ -80,7 +66,11 @@ func (e exact) RoundTrip(r *http.Request) (*http.Response, error) {
 	q := r.URL.Query()
 	q.Set("nocache", "1")
 	r.URL.RawQuery = q.Encode()
-	return e.next.RoundTrip(r)
+	resp, err := e.next.RoundTrip(r)
+	if err == nil {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+	}
+	return resp, err
 }
 
 // Status implements fleethistory.History; the error is that of the last question.
@@ -92,32 +82,29 @@ func (h *History) Status() fleethistory.Status {
 	return out
 }
 
-// ask runs f within the time for a question and turns errors of the server into
-// those of a history.
+// ask runs f within the time for a question, and makes errors of the server those of a history.
 func (h *History) ask(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.QueryTimeout)
 	defer cancel()
 	err := f(ctx)
-	if err == nil {
-		h.err.Store(nil)
-		return nil
-	}
-	if ctx.Err() != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
-	}
-	if errors.Is(err, fleethistory.ErrTooMuch) {
+	case errors.Is(err, fleethistory.ErrTooMuch):
 		return err
+	case isTooMuch(err):
+		return fmt.Errorf("%w: the server said: %w", fleethistory.ErrTooMuch, err)
+	case err != nil:
+		err = fmt.Errorf("%w: `history::prometheus::http::endpoint` %s: %w", fleethistory.ErrUnavailable, h.cfg.Endpoint, err)
 	}
-	var e *v1.Error
-	if errors.As(err, &e) {
-		switch e.Type {
-		case v1.ErrTimeout:
-			return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
-		case v1.ErrExec: // such as too many samples
-			return fmt.Errorf("%w: the server answered: %w", fleethistory.ErrTooMuch, err)
-		}
-	}
-	err = fmt.Errorf("%w: `history::prometheus::http::endpoint` %s: %w", fleethistory.ErrUnavailable, h.cfg.Endpoint, err)
 	h.err.Store(&err)
 	return err
+}
+
+// isTooMuch reports whether an answer was too long, or the server refused to run a query, which is
+// well-formed: for its limits. VictoriaMetrics has the status as the type of its errors.
+func isTooMuch(err error) bool {
+	var long *http.MaxBytesError
+	var e *v1.Error
+	return errors.As(err, &long) || errors.As(err, &e) && (e.Type == v1.ErrExec || e.Type == "422")
 }

@@ -15,11 +15,9 @@ import (
 	"github.com/gpu-collector/gpu-collector/internal/reading"
 )
 
-// BenchmarkRound writes rounds of 1,000 nodes with eight GPUs each. Their numbers have the digits
-// that the agent's have.
-func BenchmarkRound(b *testing.B) {
+// views have 1,000 nodes with eight GPUs each. Their numbers have the digits that the agent's have.
+func views(now time.Time) *fleetstate.Store {
 	const nodes = 1000
-	now := time.Now()
 	state := fleetstate.New(fleetstate.DefaultConfig())
 	random := rand.New(rand.NewPCG(1, 1))
 	for n := range nodes {
@@ -51,6 +49,13 @@ func BenchmarkRound(b *testing.B) {
 		}
 		u.Commit(now)
 	}
+	return state
+}
+
+// BenchmarkRound writes rounds.
+func BenchmarkRound(b *testing.B) {
+	now := time.Now()
+	state := views(now)
 	s := open(b, testConfig(b))
 	for b.Loop() {
 		now = now.Add(time.Millisecond)
@@ -62,4 +67,54 @@ func BenchmarkRound(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(s.Status().Bytes)/float64(b.N), "B/round")
+}
+
+// BenchmarkQuestion asks about an hour.
+func BenchmarkQuestion(b *testing.B) {
+	now := time.Now()
+	state, s := views(now), open(b, testConfig(b))
+	for i := range 120 {
+		if err := s.WriteRound(b.Context(), now.Add(time.Duration(i)*30*time.Second), fleethistory.Rows(state, now)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	hour := fleethistory.Query{Start: now, End: now.Add(time.Hour), Limit: 100_000}
+	power, node := hour, hour
+	power.Metrics, node.Hosts = []string{"hw.power"}, []string{"gpu-0500.example"}
+	steps := node
+	steps.Step = 30 * time.Second
+	for name, ask := range map[string]func() error{
+		"one metric by host": func() error {
+			_, err := fleethistory.Aggregate(b.Context(), s, &power, fleethistory.ByHost)
+			return err
+		},
+		"all metrics by cluster": func() error {
+			_, err := fleethistory.Aggregate(b.Context(), s, &hour, fleethistory.ByCluster)
+			return err
+		},
+		"hosts": func() error {
+			_, _, err := fleethistory.ListRecorded(b.Context(), s, &hour, false)
+			return err
+		},
+		"a page": func() error {
+			_, _, err := fleethistory.Telemetry(b.Context(), s, &hour)
+			return err
+		},
+		"one node": func() error {
+			_, _, err := fleethistory.Telemetry(b.Context(), s, &node)
+			return err
+		},
+		"steps of a node": func() error {
+			_, err := fleethistory.Steps(b.Context(), s, &steps)
+			return err
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := ask(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }

@@ -85,10 +85,8 @@ func TestKill(t *testing.T) {
 		require.NoError(t, err, last)
 
 		s := open(t, cfg)
-		require.NoError(t, integrity(t.Context(), s.db.Load().write))
-		list, err := fleethistory.Aggregate(t.Context(), s, &fleethistory.AggregationQuery{
-			Query: fleethistory.Query{Start: base, End: base.AddDate(1, 0, 0), Metrics: []string{"gpu.node.health_score"}}, GroupBy: fleethistory.ByHost,
-		})
+		require.NoError(t, integrity(t.Context(), s.db.write))
+		list, err := fleethistory.Aggregate(t.Context(), s, &fleethistory.Query{Start: base, End: base.AddDate(1, 0, 0), Metrics: []string{"gpu.node.health_score"}}, fleethistory.ByHost)
 		require.NoError(t, err)
 		require.Len(t, list, killRows)
 		n := list[0].Count

@@ -41,96 +41,81 @@ const readers = 4
 
 // Store is a file. WriteEpisodes and WriteRound are called from one goroutine, all else from any.
 type Store struct {
-	cfg Config
-	// damaged is set by whoever meets a damaged page; the writer then puts that file aside.
-	damaged atomic.Pointer[damage]
+	cfg     Config
 	note    atomic.Pointer[string]
 	readErr atomic.Pointer[error]
 	oldest  atomic.Int64 // time of the oldest round, Unix milliseconds
 
-	mu sync.Mutex           // held while the file is opened or put aside
-	db atomic.Pointer[file] // nil until it could be opened
-}
-
-// damage was met in a file. A late question may meet it when that was put aside.
-type damage struct {
-	in     *file
-	reason error
+	mu sync.Mutex // held while the file is opened or put aside
+	db *file      // nil until it could be opened
 }
 
 // file is an open database.
-type file struct{ write, read *sql.DB }
+type file struct {
+	write, read *sql.DB
+	// damage is set by whoever meets a damaged page; the writer then puts the file aside.
+	damage atomic.Pointer[error]
+}
 
-// New returns a store. It opens the file when it is first needed, and again
-// until that works.
+// New returns a store. It opens the file when it is first needed, and again until that works.
 func New(cfg Config) *Store { return &Store{cfg: cfg} }
 
-// file opens the file where it is not open. It puts aside a file that is damaged
-// or of an older version.
+// file opens the file where it is not open. It puts aside one that is damaged or older.
 func (s *Store) file(ctx context.Context) (*file, error) {
-	if db := s.db.Load(); db != nil {
-		return db, nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if db := s.db.Load(); db != nil {
-		return db, nil
+	if s.db != nil {
+		return s.db, nil
 	}
-	db, err := s.open(ctx)
+	err := s.open(ctx)
 	if errors.Is(err, errOlder) || isDamaged(err) {
 		if err = s.putAside(err); err == nil {
-			db, err = s.open(ctx)
+			err = s.open(ctx)
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("`history::sqlite::path` %s: %w", s.cfg.Path, explain(err))
 	}
-	s.db.Store(db)
-	return db, nil
+	return s.db, nil
 }
 
-func (s *Store) open(ctx context.Context) (_ *file, err error) {
-	if err := os.MkdirAll(filepath.Dir(s.cfg.Path), 0o750); err != nil {
-		return nil, err
+// open opens the file. s.mu is held.
+func (s *Store) open(ctx context.Context) error {
+	path := s.cfg.Path
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	// SQLite gives the files beside it the mode of this one. Where the mode cannot be set, SQLite
+	// fails as well, or another owner closes the file.
+	if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err == nil { //nolint:gosec // the user's own path
+		_ = f.Close()
+	}
+	for _, suffix := range suffixes {
+		_ = os.Chmod(path+suffix, 0o600)
 	}
 	// SQLite would report that it is out of memory.
-	if info, err := os.Stat(s.cfg.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("the file cannot be opened: %w", err)
+	if info, err := os.Stat(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("the file cannot be opened: %w", err)
 	} else if err == nil && !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("the file cannot be opened: it is %v, and no regular file", info.Mode())
+		return fmt.Errorf("the file cannot be opened: it is %v, and no regular file", info.Mode())
 	}
-	closeToOthers(s.cfg.Path)
-	f := &file{}
-	defer func() {
-		if err != nil {
-			f.close()
-		}
-	}()
-	// Durable against the end of the process at each commit. Against a power cut
-	// NORMAL keeps the file whole, and all commits up to the last checkpoint:
-	// https://www.sqlite.org/pragma.html#pragma_synchronous
-	if f.write, err = connect(s.cfg.Path, "synchronous(NORMAL)", "journal_size_limit(67108864)", "temp_store(MEMORY)"); err != nil {
-		return nil, err
+	s.db = &file{
+		// A new file keeps the first three, in this order. Durable against the end of the process
+		// at each commit. Against a power cut NORMAL keeps the file whole, and all commits up to
+		// the last checkpoint: https://www.sqlite.org/pragma.html#pragma_synchronous
+		write: connect(path, 1, "page_size(16384)", "auto_vacuum(2)", "journal_mode(WAL)", "synchronous(NORMAL)", "journal_size_limit(67108864)", "temp_store(MEMORY)", "foreign_keys(1)"),
+		read:  connect(path, readers, "query_only(1)"),
 	}
-	f.write.SetMaxOpenConns(1)
-	// The file keeps these, in this order. A row of a node with eight GPUs fits into a quarter of
-	// a page; larger ones have pages of their own.
-	if _, err = f.write.ExecContext(ctx, "PRAGMA page_size(16384); PRAGMA auto_vacuum(2); PRAGMA journal_mode(WAL)"); err != nil {
-		return nil, err
+	err := create(ctx, s.db.write)
+	if err != nil {
+		s.close()
 	}
-	if err = create(ctx, f.write); err != nil {
-		return nil, err
-	}
-	if f.read, err = connect(s.cfg.Path, "query_only(1)"); err != nil {
-		return nil, err
-	}
-	f.read.SetMaxOpenConns(readers)
-	return f, nil
+	return err
 }
 
-// schema has a record for each row of a round, by the round and then by the node: a round is
-// written at the end of the file, and goes as a whole. It has the columns of its version of the
-// product. A group's row has no node.
+// schema has the rows of a round in chunks: a round is written at the end of the file, and goes as
+// a whole. It has the columns of its version of the product. First and last are the least and the
+// greatest name of a node among the rows of a chunk.
 const schema = `
 CREATE TABLE rounds (
 	id      INTEGER PRIMARY KEY,
@@ -138,14 +123,14 @@ CREATE TABLE rounds (
 	columns TEXT NOT NULL
 );
 CREATE INDEX rounds_by_time ON rounds (at);
-CREATE TABLE records (
-	round      INTEGER NOT NULL,
-	host       TEXT NOT NULL,
-	cluster    TEXT NOT NULL,
-	peer_group TEXT NOT NULL,
-	record     BLOB NOT NULL,
-	PRIMARY KEY (round, host, cluster, peer_group)
-) WITHOUT ROWID;
+CREATE TABLE chunks (
+	id    INTEGER PRIMARY KEY,
+	round INTEGER NOT NULL REFERENCES rounds ON DELETE CASCADE,
+	first TEXT NOT NULL,
+	last  TEXT NOT NULL,
+	rows  BLOB NOT NULL
+);
+CREATE INDEX chunks_by_round ON chunks (round, first, last);
 CREATE TABLE episodes (
 	cluster TEXT NOT NULL,
 	id      TEXT NOT NULL,
@@ -155,7 +140,7 @@ CREATE TABLE episodes (
 `
 
 // version of the schema.
-const version = 4
+const version = 5
 
 // errOlder is of a file that this version does not read, or of another product.
 var errOlder = errors.New("the file is of an older version")
@@ -174,54 +159,34 @@ func create(ctx context.Context, db *sql.DB) error {
 	case found > 0:
 		return errOlder
 	}
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	if _, err = tx.ExecContext(ctx, schema+fmt.Sprintf("PRAGMA user_version = %d;", version)); err != nil {
-		_ = tx.Rollback()
-		return err
-	}
-	return tx.Commit()
-}
-
-// closeToOthers makes the file one's own alone. SQLite gives the files beside it the
-// same mode; those of a process before have what that gave them. Where it fails,
-// SQLite fails as well, or another owner closes the file.
-func closeToOthers(path string) {
-	if f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err == nil { //nolint:gosec // the user's own path
-		_ = f.Close()
-	}
-	for _, end := range suffixes {
-		_ = os.Chmod(path+end, 0o600)
-	}
+	_, err := db.ExecContext(ctx, fmt.Sprintf("BEGIN; %s PRAGMA user_version = %d; COMMIT", schema, version))
+	return err
 }
 
 // connect returns a pool with the pragmas set on each connection. Another process that holds
 // the lock is not waited for for long: the round is lost, and the next one comes.
-func connect(path string, pragmas ...string) (*sql.DB, error) {
+func connect(path string, connections int, pragmas ...string) *sql.DB {
 	values := url.Values{"_pragma": append([]string{"busy_timeout(1000)"}, pragmas...), "_txlock": {"immediate"}}
 	u := url.URL{Scheme: "file", OmitHost: true, Path: path, RawQuery: values.Encode()}
-	return sql.Open("sqlite", u.String())
-}
-
-func (f *file) close() {
-	if f.read != nil {
-		_ = f.read.Close()
-	}
-	if f.write != nil {
-		_ = f.write.Close()
-	}
+	db, _ := sql.Open("sqlite", u.String()) // the driver is there; a file is opened when it is asked
+	db.SetMaxOpenConns(connections)
+	return db
 }
 
 // Close closes the file. It is opened again when it is needed again.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if db := s.db.Swap(nil); db != nil {
-		db.close()
-	}
+	s.close()
 	return nil
+}
+
+// close closes the file where it is open. s.mu is held.
+func (s *Store) close() {
+	if s.db != nil {
+		_, _ = s.db.read.Close(), s.db.write.Close()
+		s.db = nil
+	}
 }
 
 // suffixes are those of SQLite's files. The log comes first: beside a new file it would be taken
@@ -231,25 +196,22 @@ var suffixes = []string{"-wal", "-shm", ""}
 // putAside renames a file that is damaged or of an older version, and its companions: nothing
 // is lost, and a new file can begin. s.mu is held.
 func (s *Store) putAside(reason error) error {
-	if db := s.db.Swap(nil); db != nil {
-		db.close()
-	}
+	s.close()
 	aside := s.cfg.Path + ".aside-" + time.Now().UTC().Format("20060102T150405.000Z")
 	for _, suffix := range suffixes {
 		if err := os.Rename(s.cfg.Path+suffix, aside+suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("the file cannot be put aside: %w: %w", reason, err)
 		}
 	}
-	s.say(fmt.Sprintf("the file was put aside as %s, and a new one was begun: %v", aside, reason))
+	note := fmt.Sprintf("the file was put aside as %s, and a new one was begun: %v", aside, reason)
+	s.note.Store(&note)
 	return nil
 }
 
-func (s *Store) say(note string) { s.note.Store(&note) }
-
 // met takes note of an error in a file and returns an error that people can act on.
-func (s *Store) met(in *file, err error) error {
-	if isDamaged(err) {
-		s.damaged.Store(&damage{in, err})
+func met(in *file, err error) error {
+	if in != nil && isDamaged(err) {
+		in.damage.Store(&err)
 	}
 	return explain(err)
 }

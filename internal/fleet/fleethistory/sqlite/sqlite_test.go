@@ -95,7 +95,7 @@ func all(t testing.TB, s *Store) []fleethistory.Sample {
 func TestSamplesAreThereAfterReopening(t *testing.T) {
 	cfg := testConfig(t)
 	s := open(t, cfg)
-	s.put(t, base, node("b", .25), node("a", .5), group(.75))
+	s.put(t, base, group(.75), node("a", .5), node("b", .25))
 	s.put(t, base.Add(time.Second), node("a", 1))
 	s.put(t, base.Add(2*time.Second))
 	sample := func(seconds int, node, gpu, metric, attributes string, v float64) fleethistory.Sample {
@@ -167,12 +167,12 @@ func TestFigures(t *testing.T) {
 		for i := range want {
 			want[i].Attributes = `{"hw.sensor_location":"gpu"}`
 		}
-		got, err := fleethistory.Aggregate(t.Context(), s, &fleethistory.AggregationQuery{Query: *q, GroupBy: by})
+		got, err := fleethistory.Aggregate(t.Context(), s, q, by)
 		require.NoError(t, err)
 		assert.Equal(t, want, got, by)
 	}
 	q.Metrics = []string{"gpu.straggler.median"}
-	got, err := fleethistory.Aggregate(t.Context(), s, &fleethistory.AggregationQuery{Query: *q, GroupBy: fleethistory.ByHost})
+	got, err := fleethistory.Aggregate(t.Context(), s, q, fleethistory.ByHost)
 	require.NoError(t, err)
 	assert.Empty(t, got, "a group is no host")
 }
@@ -190,8 +190,7 @@ func TestSteps(t *testing.T) {
 				s.put(t, base.Add(time.Duration(m)*time.Minute), node("a", rounds[m]), node("b", 0), group(0))
 			}
 		}
-		q := &fleethistory.StepQuery{Step: time.Duration(rapid.IntRange(1, 100).Draw(rt, "step")) * time.Minute, PeerGroup: "g,1"}
-		q.Query = fleethistory.Query{Clusters: []string{"c"}, Hosts: []string{"a"}, Start: base.Add(time.Duration(minute.Draw(rt, "start")) * time.Minute), Limit: 10_000}
+		q := &fleethistory.Query{Step: time.Duration(rapid.IntRange(1, 100).Draw(rt, "step")) * time.Minute, Clusters: []string{"c"}, Hosts: []string{"a"}, PeerGroup: "g,1", Start: base.Add(time.Duration(minute.Draw(rt, "start")) * time.Minute), Limit: 10_000}
 		q.End = q.Start.Add(time.Duration(minute.Draw(rt, "length")) * time.Minute)
 		var want []fleethistory.Sample
 		for end := q.Ends(q.Start.UnixMilli()); end <= q.End.UnixMilli(); end += q.Step.Milliseconds() {
@@ -206,11 +205,11 @@ func TestSteps(t *testing.T) {
 				want = append(want, fleethistory.Sample{Cluster: "c", Node: "a", Metric: "gpu.node.suspicion", Attributes: `{"gpu.peer_group":"g,1"}`, At: end, Value: rounds[last] + .5})
 			}
 		}
-		got, err := s.Steps(t.Context(), q)
+		got, err := fleethistory.Steps(t.Context(), s, q)
 		require.NoError(rt, err)
 		require.Equal(rt, want, got)
 		if q.Limit = len(want) - 1; len(want) > 0 {
-			_, err = s.Steps(t.Context(), q)
+			_, err = fleethistory.Steps(t.Context(), s, q)
 			require.ErrorIs(rt, err, fleethistory.ErrTooMuch)
 		}
 	})
@@ -235,49 +234,65 @@ func TestEpisodes(t *testing.T) {
 	assert.Equal(t, []*episode.Episode{at("c", "g", 5)}, list, "anew, in place of all")
 }
 
-// TestRecord: what is written comes back, and no bytes at all stop the process.
-func TestRecord(t *testing.T) {
-	d := decoder{query: &fleethistory.Query{}}
-	columns := make([]fleethistory.Column, 64)
-	for i := range columns {
-		columns[i].Metric = strconv.Itoa(i)
+// TestChunk: what is written comes back, and no bytes at all stop the process.
+func TestChunk(t *testing.T) {
+	var columns []fleethistory.Column
+	for i := range 64 {
+		columns = append(columns, fleethistory.Column{Metric: strconv.Itoa(i)})
 	}
-	text, err := json.Marshal(&fleethistory.Layout{Node: columns, GPU: columns})
+	layout, err := json.Marshal(&fleethistory.Layout{Node: columns, GPU: columns, Group: columns})
 	require.NoError(t, err)
-	require.NoError(t, d.layout(text))
-	p := fleethistory.Sample{Node: "n"}
-	rapid.Check(t, func(t *rapid.T) {
-		subjects := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) fleethistory.Subject {
-			return fleethistory.Subject{GPU: rapid.String().Draw(t, "gpu"), Values: rapid.SliceOfN(rapid.Float64(), 64, 64).Draw(t, "values")}
-		}), 1, 3).Draw(t, "subjects")
-		record := appendRecord(nil, subjects)
-		i := 0
-		require.NoError(t, d.record(record, &p, "", func() bool {
-			for math.IsNaN(subjects[i/64].Values[i%64]) {
-				i++
-			}
-			require.Equal(t, []any{subjects[i/64].GPU, strconv.Itoa(i % 64), subjects[i/64].Values[i%64]}, []any{p.GPU, p.Metric, p.Value})
-			i++
+	read := func(q *fleethistory.Query, rows []byte) (list []fleethistory.Sample, err error) {
+		_, err = newSelection(q).each(1, layout, encoder.EncodeAll(rows, nil), func(p *fleethistory.Sample) bool {
+			list = append(list, *p)
 			return true
-		}))
-		cut := rapid.IntRange(1, len(record)-1).Draw(t, "cut")
-		nothing := func() bool { return true }
-		_ = d.record(record[:cut], &p, "", nothing)
-		_ = d.record(rapid.SliceOf(rapid.Byte()).Draw(t, "garbage"), &p, "", nothing)
+		})
+		return list, err
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		metrics := rapid.SliceOfN(rapid.SampledFrom(columns), 0, 3).Draw(t, "metrics")
+		q := &fleethistory.Query{}
+		for _, c := range metrics {
+			q.Metrics = append(q.Metrics, c.Metric)
+		}
+		var c chunk
+		var want []fleethistory.Sample
+		for range rapid.IntRange(1, 3).Draw(t, "rows") {
+			row := &fleethistory.Row{Cluster: "c", Node: rapid.String().Draw(t, "node"), Subjects: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) fleethistory.Subject {
+				return fleethistory.Subject{GPU: rapid.String().Draw(t, "gpu"), Values: rapid.SliceOfN(rapid.OneOf(rapid.Float64(), rapid.Just(math.NaN())), 64, 64).Draw(t, "values")}
+			}), 1, 3).Draw(t, "subjects")}
+			c.add(row)
+			for _, s := range row.Subjects {
+				for i, v := range s.Values {
+					if metric := strconv.Itoa(i); !math.IsNaN(v) && (len(q.Metrics) == 0 || slices.Contains(q.Metrics, metric)) {
+						want = append(want, fleethistory.Sample{Cluster: "c", Node: row.Node, GPU: s.GPU, Metric: metric, At: 1, Value: v})
+					}
+				}
+			}
+		}
+		got, err := read(q, c.rows)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		_, _ = read(q, c.rows[:rapid.IntRange(1, len(c.rows)-1).Draw(t, "cut")])
+		_, _ = read(q, rapid.SliceOf(rapid.Byte()).Draw(t, "garbage"))
 	})
-	require.ErrorIs(t, d.record([]byte{200}, &p, "", nil), errRecord)
-	require.ErrorIs(t, d.record([]byte{0, 1}, &p, "", nil), errRecord, "without its value")
+	for _, rows := range [][]byte{{200}, {0, 0, 0, 1}, {0, 0, 0, 1, 0, 200}, {0, 0, 0, 1, 0, 1}} {
+		_, err := read(&fleethistory.Query{}, rows)
+		require.ErrorIs(t, err, errChunk, rows)
+	}
 }
 
-// TestADamagedRecordIsSkipped: the others of its round are there.
-func TestADamagedRecordIsSkipped(t *testing.T) {
+// TestDamagedChunk: the rest of the history is answered, and the file stays.
+func TestDamagedChunk(t *testing.T) {
 	s := open(t, testConfig(t))
-	s.put(t, base, node("a", 1), node("b", 1))
-	_, err := s.db.Load().write.Exec("UPDATE records SET record = x'c8' WHERE host = 'a'")
+	s.put(t, base, node("a", 1))
+	s.put(t, base.Add(time.Minute), node("a", 2))
+	_, err := s.db.write.Exec("UPDATE chunks SET rows = x'28b52ffd00' WHERE id = 2")
 	require.NoError(t, err)
 	assert.Len(t, all(t, s), 3)
-	assert.Contains(t, s.Status().Note, "damaged")
-	require.NoError(t, s.WriteRound(t.Context(), base, slices.Values([]*fleethistory.Row{node("a", 1)})), "the file stays")
+	assert.Contains(t, s.Status().Note, "nodes of 2026-03-01T12:01:00Z are left out")
+	require.NoError(t, s.Status().Err)
+	s.put(t, base.Add(2*time.Minute), node("a", 3))
 	assert.Len(t, all(t, s), 6)
 }
 
@@ -333,7 +348,7 @@ func TestRetentionBySize(t *testing.T) {
 func fill(t *testing.T, s *Store, pages int) {
 	t.Helper()
 	var n int
-	require.NoError(t, s.db.Load().write.QueryRow(fmt.Sprintf("PRAGMA max_page_count = %d", pages)).Scan(&n))
+	require.NoError(t, s.db.write.QueryRow(fmt.Sprintf("PRAGMA max_page_count = %d", pages)).Scan(&n))
 }
 
 func TestFullDisk(t *testing.T) {
@@ -341,8 +356,8 @@ func TestFullDisk(t *testing.T) {
 	s.put(t, base, node("a", 1))
 	fill(t, s, 1)
 	var rows []*fleethistory.Row
-	for i := range 1000 {
-		rows = append(rows, node(strconv.Itoa(i), 1))
+	for i := range 10_000 {
+		rows = append(rows, node(strconv.Itoa(i), 1/float64(i+3)))
 	}
 	require.ErrorContains(t, s.WriteRound(t.Context(), base, slices.Values(rows)), "the disk is full")
 	assert.Len(t, all(t, s), 3, "nothing of the round is there, and reads go on")
@@ -354,8 +369,7 @@ func TestFullDisk(t *testing.T) {
 func TestLockedFile(t *testing.T) {
 	cfg := testConfig(t)
 	s := open(t, cfg)
-	other, err := connect(cfg.Path)
-	require.NoError(t, err)
+	other := connect(cfg.Path, 1)
 	defer func() { require.NoError(t, other.Close()) }()
 	tx, err := other.Begin() // BEGIN IMMEDIATE
 	require.NoError(t, err)
@@ -441,23 +455,18 @@ func TestDamagedFileIsKeptAside(t *testing.T) {
 }
 
 func TestFileOfAnotherVersion(t *testing.T) {
-	of := func(version int, tables ...string) *Store {
+	of := func(version int) *Store {
 		cfg := testConfig(t)
 		require.NoError(t, os.MkdirAll(filepath.Dir(cfg.Path), 0o750))
-		db, err := connect(cfg.Path, "journal_mode(WAL)")
-		require.NoError(t, err)
-		for _, name := range tables {
-			_, err = db.Exec("CREATE TABLE " + name + " (id INTEGER PRIMARY KEY)")
-			require.NoError(t, err)
-		}
-		_, err = db.Exec(fmt.Sprintf("PRAGMA user_version = %d", version))
+		db := connect(cfg.Path, 1, "journal_mode(WAL)")
+		_, err := db.Exec(fmt.Sprintf("PRAGMA user_version = %d", version))
 		require.NoError(t, err)
 		require.NoError(t, db.Close())
 		return New(cfg)
 	}
 	_, err := of(99).file(t.Context())
 	require.ErrorContains(t, err, "version 99, written by a newer gpu-collector")
-	s := of(2, "series", "samples", "episodes")
+	s := of(2)
 	s.put(t, base, node("a", 1))
 	assert.Len(t, all(t, s), 3)
 	assert.Contains(t, s.Status().Note, "a new one was begun: the file is of an older version")

@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
 	"time"
 
@@ -20,14 +19,14 @@ var _ fleethistory.Storage = (*Store)(nil)
 // transact runs f in a transaction. A file that somebody found damaged is put aside first, and
 // the call fails: what it had is not known any more.
 func (s *Store) transact(ctx context.Context, f func(*sql.Tx) error) error {
-	if d := s.damaged.Load(); d != nil && d.in != nil && d.in == s.db.Load() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return errors.Join(d.reason, s.putAside(d.reason))
-	}
 	db, err := s.file(ctx)
 	if err != nil {
 		return err
+	}
+	if damage := db.damage.Load(); damage != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return errors.Join(*damage, s.putAside(*damage))
 	}
 	tx, err := db.write.BeginTx(ctx, nil)
 	if err == nil {
@@ -37,7 +36,7 @@ func (s *Store) transact(ctx context.Context, f func(*sql.Tx) error) error {
 			_ = tx.Rollback()
 		}
 	}
-	return s.met(db, err)
+	return met(db, err)
 }
 
 // WriteEpisodes implements fleethistory.Storage.
@@ -72,66 +71,63 @@ func (s *Store) WriteRound(ctx context.Context, at time.Time, rows iter.Seq[*fle
 		if err := writeRound(ctx, tx, at, rows); err != nil {
 			return err
 		}
-		for range maxDropped {
-			if more, err := s.dropRound(ctx, tx); err != nil || !more {
-				return err
-			}
-		}
-		return nil
+		return s.dropRounds(ctx, tx)
 	})
 }
 
-const (
-	// maxDropped bounds the rounds that go when one comes.
-	maxDropped = 20
-	// vacuumPages are given back to the file system in one round.
-	vacuumPages = 1000
-)
+// maxDropped bounds the rounds that go when one comes.
+const maxDropped = 20
 
+// writeRound writes the rows in chunks, each as soon as it is long enough.
 func writeRound(ctx context.Context, tx *sql.Tx, at time.Time, rows iter.Seq[*fleethistory.Row]) error {
-	columns, err := json.Marshal(&fleethistory.Columns)
-	if err != nil {
+	columns, _ := json.Marshal(&fleethistory.Columns) // texts can be marshalled
+	var round int64
+	var c chunk
+	flush := func() error {
+		_, err := tx.ExecContext(ctx, "INSERT INTO chunks (round, first, last, rows) VALUES (?, ?, ?, ?)", round, c.first, c.last, encoder.EncodeAll(c.rows, nil))
+		c.rows = c.rows[:0]
 		return err
 	}
-	var round int64
-	var record []byte
 	for row := range rows {
 		if round == 0 {
 			if err := tx.QueryRowContext(ctx, "INSERT INTO rounds (at, columns) VALUES (?, ?) RETURNING id", at.UnixMilli(), string(columns)).Scan(&round); err != nil {
 				return err
 			}
 		}
-		record = appendRecord(record[:0], row.Subjects)
-		if _, err := tx.ExecContext(ctx, "INSERT INTO records (round, host, cluster, peer_group, record) VALUES (?, ?, ?, ?, ?)",
-			round, row.Node, row.Cluster, row.Group, record); err != nil {
+		if c.add(row); len(c.rows) >= chunkBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if len(c.rows) == 0 {
+		return nil
+	}
+	return flush()
+}
+
+// dropRounds drops the oldest rounds while there are too many, or too many bytes. The oldest is the
+// one that was written first, whatever its clock said.
+func (s *Store) dropRounds(ctx context.Context, tx *sql.Tx) error {
+	for range maxDropped {
+		var oldest, at, rounds, bytes int64
+		err := tx.QueryRowContext(ctx, `SELECT id, at, (SELECT count(*) FROM rounds), (SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size)
+			FROM rounds ORDER BY id LIMIT 1`).Scan(&oldest, &at, &rounds, &bytes)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.oldest.Store(at)
+		if tooMany, tooLarge := s.cfg.MaxRounds > 0 && rounds > s.cfg.MaxRounds, s.cfg.MaxBytes > 0 && bytes > s.cfg.MaxBytes; rounds == 1 || !tooMany && !tooLarge {
+			// The file shrinks where a bound has become lower. The pragma goes on while it is stepped.
+			rows, err := tx.QueryContext(ctx, "PRAGMA incremental_vacuum(1000)")
+			return each(rows, err, func() error { return nil })
+		}
+		if _, err := tx.ExecContext(ctx, "DELETE FROM rounds WHERE id = ?", oldest); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// dropRound drops the oldest round where there are too many, or too many bytes, and reports
-// whether it did. The oldest is the one that was written first, whatever its clock said.
-func (s *Store) dropRound(ctx context.Context, tx *sql.Tx) (more bool, err error) {
-	var oldest, at, rounds, bytes int64
-	err = tx.QueryRowContext(ctx, `SELECT id, at, (SELECT count(*) FROM rounds), (SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size)
-		FROM rounds ORDER BY id LIMIT 1`).Scan(&oldest, &at, &rounds, &bytes)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	s.oldest.Store(at)
-	if tooMany, tooLarge := s.cfg.MaxRounds > 0 && rounds > s.cfg.MaxRounds, s.cfg.MaxBytes > 0 && bytes > s.cfg.MaxBytes; rounds == 1 || !tooMany && !tooLarge {
-		// The file shrinks where a bound has become lower. The pragma goes on while it is stepped.
-		rows, err := tx.QueryContext(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", vacuumPages))
-		return false, each(rows, err, func() error { return nil })
-	}
-	for _, text := range []string{"DELETE FROM records WHERE round = ?", "DELETE FROM rounds WHERE id = ?"} {
-		if _, err := tx.ExecContext(ctx, text, oldest); err != nil {
-			return false, err
-		}
-	}
-	return true, nil
 }

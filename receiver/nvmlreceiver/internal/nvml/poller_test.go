@@ -244,6 +244,31 @@ func TestHangCostsOneGPU(t *testing.T) {
 	})
 }
 
+func TestCloseWhileACallHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := script(2)
+		release := make(chan struct{})
+		s.gpus[1].hang = release
+		p := poller(s)
+		polled := make(chan Report)
+		go func() { polled <- p.Poll(context.Background()) }()
+		synctest.Wait()
+
+		began := time.Now()
+		require.ErrorIs(t, p.Close(2*time.Second), ErrHang)
+		assert.Equal(t, 2*time.Second, time.Since(began))
+		r := <-polled
+		require.ErrorIs(t, r.Err, ErrClosed)
+		assert.Empty(t, r.Samples, "a poll that was cut short does not call anyone hanging")
+		assert.Zero(t, s.shutdowns)
+
+		close(release) // the worker ends with its call: synctest fails if it does not
+		synctest.Wait()
+		assert.Equal(t, 1, s.shutdowns, "what was left open is closed when that is safe")
+		assert.False(t, s.shutdownInFlight)
+	})
+}
+
 func TestDriverReload(t *testing.T) {
 	for _, code := range []Code{DriverNotLoaded, Uninitialized, Unknown, LibRMVersionMismatch} {
 		for _, from := range []string{"count", "devices"} {
